@@ -1,0 +1,40 @@
+"""Scaled dot-product attention (§3.2.1)."""
+
+import math
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor
+
+
+def attention(
+    query: Float[Tensor, "*batch query d_k"],
+    key: Float[Tensor, "*batch key d_k"],
+    value: Float[Tensor, "*batch key d_v"],
+    mask: Bool[Tensor, "..."] | None = None,
+    *,
+    return_weights: bool = False,
+) -> Float[Tensor, "*batch query d_v"] | tuple[Float[Tensor, "*batch query d_v"], Float[Tensor, "*batch query key"]]:
+    """Mix the values by how well each query matches each key: softmax(Q Kᵀ / √d_k) V (§3.2.1, Eq. 1).
+
+    Args:
+        query: what each position looks for.
+        key: what each position offers to be found by.
+        value: what each position hands over when it is found.
+        mask: which key each query may attend to, True = may attend; broadcastable to (*batch, query, key).
+            A query that may attend to nothing gets zeros, and sends back zero gradients.
+        return_weights: also return the weights, (*batch, query, key); each row sums to 1, or to 0 where all is masked.
+
+    Raises:
+        TypeError: the mask is not boolean.
+    """
+    scores = query @ key.transpose(-2, -1) / math.sqrt(query.size(-1))
+    if mask is None:
+        weights = scores.softmax(dim=-1)
+    elif mask.dtype != torch.bool:
+        raise TypeError(f"mask must be boolean, True = may attend; got {mask.dtype}. Convert it with mask.bool().")
+    else:
+        # The lowest finite score instead of -inf: a fully masked row stays finite, and the second fill makes it zero.
+        weights = scores.masked_fill(~mask, torch.finfo(scores.dtype).min).softmax(dim=-1).masked_fill(~mask, 0.0)
+    output = weights @ value
+    return (output, weights) if return_weights else output

@@ -1,0 +1,179 @@
+"""The decoder and its cache of keys and values (§3.1, §3.2.3)."""
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor, nn
+
+from annotated.encoder import FeedForward, LayerNorm, Residual
+from annotated.multi_head import MultiHeadAttention
+
+
+class LayerCache:
+    """What one decoder layer need not compute again: keys and values of the memory and of the positions so far.
+
+    A row is a hypothesis. The memory is kept once per sentence, and its hypotheses (consecutive rows, equally many for
+    each sentence) share it. The room for positions is set aside at the start, so that a step writes and never copies.
+
+    Args:
+        capacity: the largest number of target positions.
+    """
+
+    def __init__(self, capacity: int):
+        self.capacity = capacity
+        self.length = 0
+        self.keys: Float[Tensor, "row heads capacity d_k"] | None = None
+        self.values: Float[Tensor, "row heads capacity d_v"] | None = None
+        self.memory: tuple[Tensor, Tensor] | None = None
+
+    def append(
+        self, keys: Float[Tensor, "row heads new d_k"], values: Float[Tensor, "row heads new d_v"]
+    ) -> tuple[Float[Tensor, "row heads total d_k"], Float[Tensor, "row heads total d_v"]]:
+        """Store the keys and values of new positions; return those of all positions so far.
+
+        Raises:
+            ValueError: there is no room for them.
+        """
+        end = self.length + keys.size(2)
+        if end > self.capacity:
+            raise ValueError(f"the cache holds {self.capacity} positions and {end} are needed: give it more capacity.")
+        if self.keys is None:
+            self.keys = keys.new_empty(*keys.shape[:2], self.capacity, keys.size(3))
+            self.values = values.new_empty(*values.shape[:2], self.capacity, values.size(3))
+        self.keys[:, :, self.length : end] = keys
+        self.values[:, :, self.length : end] = values
+        self.length = end
+        return self.keys[:, :, :end], self.values[:, :, :end]
+
+
+class Cache(list[LayerCache]):
+    """One `LayerCache` for each decoder layer.
+
+    Args:
+        layers: number of decoder layers.
+        capacity: the largest number of target positions.
+    """
+
+    def __init__(self, layers: int, capacity: int):
+        super().__init__(LayerCache(capacity) for _ in range(layers))
+
+    @property
+    def length(self) -> int:
+        """Number of target positions decoded so far."""
+        return self[0].length
+
+    def select(self, rows: Int[Tensor, "kept"], sentences: Int[Tensor, "sentences"] | None = None) -> None:
+        """Keep these hypotheses, in this order, and these sentences (all unless given)."""
+        for layer in self:
+            used = slice(None), slice(None), slice(layer.length)
+            for name in ("keys", "values"):
+                old = getattr(layer, name)
+                if len(rows) == len(old):
+                    old[used] = old[used][rows]
+                else:
+                    setattr(layer, name, old[rows])
+            if sentences is not None:
+                layer.memory = tuple(x[sentences] for x in layer.memory)
+
+
+class DecoderLayer(nn.Module):
+    """Masked self-attention, attention to the memory, feed-forward, each in a residual connection (§3.1).
+
+    Args:
+        d_model, heads, d_ff, dropout: as in the paper.
+        d_k, d_v: widths of a head; d_model / heads unless given.
+        norm_first: LayerNorm before each sub-layer instead of after it.
+        activation: of the feed-forward network.
+        attention_bias: biases in the attention projections; the paper has none.
+    """
+
+    def __init__(
+        self,
+        d_model: int,
+        heads: int,
+        d_ff: int,
+        dropout: float = 0.1,
+        *,
+        d_k: int | None = None,
+        d_v: int | None = None,
+        norm_first: bool = False,
+        activation: str = "relu",
+        attention_bias: bool = False,
+    ):
+        super().__init__()
+        self.self_attention = MultiHeadAttention(d_model, heads, d_k=d_k, d_v=d_v, bias=attention_bias)
+        self.cross_attention = MultiHeadAttention(d_model, heads, d_k=d_k, d_v=d_v, bias=attention_bias)
+        self.feed_forward = FeedForward(d_model, d_ff, activation)
+        self.residuals = nn.ModuleList(Residual(d_model, dropout, norm_first) for _ in range(3))
+
+    def forward(
+        self,
+        x: Float[Tensor, "row target d_model"],
+        memory: Float[Tensor, "batch source d_model"],
+        tgt_mask: Bool[Tensor, "..."] | None = None,
+        src_mask: Bool[Tensor, "..."] | None = None,
+        cache: LayerCache | None = None,
+    ) -> Float[Tensor, "row target d_model"]:
+        """Look at the target so far, then at the source, then transform each position by itself.
+
+        Args:
+            x: the target so far; with a cache, only its new positions.
+            memory: the encoder's output. Several rows of x may share a sentence of it, consecutive and equally many.
+            tgt_mask: broadcastable to (row, heads, target, target), with a cache to (row, heads, new, target so far).
+            src_mask: broadcastable to (batch, heads, 1, source).
+            cache: keys and values from earlier calls; this call adds its own.
+        """
+
+        def attend_to_target(x: Tensor) -> Tensor:
+            keys, values = self.self_attention.project(x, x)
+            if cache is not None:
+                keys, values = cache.append(keys, values)
+            return self.self_attention.attend(x, keys, values, tgt_mask)
+
+        def attend_to_memory(x: Tensor) -> Tensor:
+            if cache is None:
+                keys, values = self.cross_attention.project(memory, memory)
+            else:
+                if cache.memory is None:
+                    cache.memory = tuple(x.contiguous() for x in self.cross_attention.project(memory, memory))
+                keys, values = cache.memory
+            # Queries do not see each other here, so the hypotheses of a sentence can stand in one row of queries.
+            queries = x.reshape(len(keys), -1, x.size(-1))
+            return self.cross_attention.attend(queries, keys, values, src_mask).view(x.shape)
+
+        x = self.residuals[0](x, attend_to_target)
+        x = self.residuals[1](x, attend_to_memory)
+        return self.residuals[2](x, self.feed_forward)
+
+
+class Decoder(nn.Module):
+    """A stack of N decoder layers (§3.1); a last LayerNorm only with norm_first, whose layers end without one.
+
+    Args:
+        layers: N.
+        d_model: width of the model.
+        norm_first: see `DecoderLayer`.
+        options: all other arguments of `DecoderLayer`, by name.
+    """
+
+    def __init__(self, layers: int, d_model: int, *, norm_first: bool = False, **options):
+        super().__init__()
+        self.layers = nn.ModuleList(DecoderLayer(d_model, norm_first=norm_first, **options) for _ in range(layers))
+        self.norm = LayerNorm(d_model) if norm_first else nn.Identity()
+
+    def forward(
+        self,
+        x: Float[Tensor, "row target d_model"],
+        memory: Float[Tensor, "batch source d_model"],
+        tgt_mask: Bool[Tensor, "..."] | None = None,
+        src_mask: Bool[Tensor, "..."] | None = None,
+        cache: Cache | None = None,
+    ) -> Float[Tensor, "row target d_model"]:
+        """Turn target embeddings and the memory into states from which the next tokens are predicted.
+
+        Args:
+            x, memory, tgt_mask, src_mask: as in `DecoderLayer`.
+            cache: a `Cache` with as many layers, or None to compute every position anew.
+        """
+        for layer, layer_cache in zip(self.layers, cache or [None] * len(self.layers), strict=True):
+            x = layer(x, memory, tgt_mask, src_mask, layer_cache)
+        return self.norm(x)

@@ -1,0 +1,77 @@
+"""Positional encodings: how attention learns where a token stands (§3.5)."""
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+
+def sinusoids(length: int, d_model: int) -> Float[Tensor, "length d_model"]:
+    """Tabulate PE(pos, 2i) = sin(pos / 10000^(2i/d_model)) and PE(pos, 2i+1) = cos(same) (§3.5).
+
+    Args:
+        length: number of positions, from 0.
+        d_model: width of the encoding; even, because sines and cosines come in pairs.
+
+    Raises:
+        ValueError: d_model is odd.
+    """
+    if d_model % 2:
+        raise ValueError(f"d_model={d_model} is odd, but each sine needs its cosine: use {d_model - 1} or {d_model + 1}.")
+    position = torch.arange(length, dtype=torch.float64)[:, None]
+    frequency = 10000.0 ** (-torch.arange(0, d_model, 2, dtype=torch.float64) / d_model)
+    angle = position * frequency
+    return torch.stack((angle.sin(), angle.cos()), dim=-1).flatten(1).float()
+
+
+def _rows(table: Float[Tensor, "max_length d_model"], start: int, length: int) -> Float[Tensor, "length d_model"]:
+    if start + length > len(table):
+        raise ValueError(
+            f"position {start + length - 1} is asked for, but there are encodings for {len(table)} positions: "
+            "shorten the input or build the model with a larger max_length."
+        )
+    return table[start : start + length]
+
+
+class SinusoidalEncoding(nn.Module):
+    """Add fixed sines and cosines of the position to the embeddings (§3.5).
+
+    Args:
+        d_model: width of the embeddings, even.
+        max_length: number of positions to tabulate.
+
+    Raises:
+        ValueError: d_model is odd.
+    """
+
+    def __init__(self, d_model: int, max_length: int):
+        super().__init__()
+        self.register_buffer("table", sinusoids(max_length, d_model), persistent=False)
+
+    def forward(self, x: Float[Tensor, "batch length d_model"], start: int = 0) -> Float[Tensor, "batch length d_model"]:
+        """Add the encodings of the positions start, start + 1, …
+
+        Raises:
+            ValueError: the input reaches beyond max_length.
+        """
+        return x + _rows(self.table, start, x.size(1))
+
+
+class LearnedEncoding(nn.Module):
+    """Add a learned vector for each position to the embeddings (§3.5; Table 3, row E).
+
+    Args:
+        d_model: width of the embeddings.
+        max_length: number of positions that can be learned.
+    """
+
+    def __init__(self, d_model: int, max_length: int):
+        super().__init__()
+        self.table = nn.Parameter(torch.randn(max_length, d_model) * d_model**-0.5)
+
+    def forward(self, x: Float[Tensor, "batch length d_model"], start: int = 0) -> Float[Tensor, "batch length d_model"]:
+        """Add the encodings of the positions start, start + 1, …
+
+        Raises:
+            ValueError: the input reaches beyond max_length.
+        """
+        return x + _rows(self.table, start, x.size(1))

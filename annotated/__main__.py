@@ -1,0 +1,200 @@
+"""The command line: python -m annotated train | translate | evaluate."""
+
+import argparse
+import json
+import sys
+from collections.abc import Sequence
+from dataclasses import fields
+from pathlib import Path
+
+import torch
+
+from annotated.checkpoint import load_checkpoint
+from annotated.data import CORPORA, Pairs, hold_out, load_corpus, read_lines, read_pairs
+from annotated.decoding import bleu, chrf, translate
+from annotated.training import TrainingOptions, bf16_is_fast, train
+from annotated.transformer import Transformer, TransformerConfig
+from annotated.vocabulary import SubwordTokenizer, Tokenizer, WordTokenizer, load_tokenizer, write_whole
+
+PRESETS = {
+    "tiny": TransformerConfig.tiny,
+    "small": TransformerConfig.small,
+    "base": TransformerConfig.base,
+    "big": TransformerConfig.big,
+}
+RUN = "run.json"
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one command; return its exit status: 0, 2 after a one-line error for bad input, 130 after an interruption."""
+    parser = _parser()
+    try:
+        args = parser.parse_args(arguments)
+        if args.command == "train" and args.resume:
+            # What the run was started with holds again, unless it is given anew.
+            saved = argparse.Namespace(**_read_run(args.out))
+            args = parser.parse_args(arguments, namespace=saved)
+        args.run(args)
+    except (ValueError, OSError) as error:
+        print(f"annotated: {error}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        print("annotated: interrupted. `train --resume --out DIR` goes on from the last whole epoch.", file=sys.stderr)
+        return 130
+    return 0
+
+
+def run_train(args: argparse.Namespace) -> None:
+    """Train a model from scratch, or go on with a run."""
+    device = _device(args.device)
+    pairs, val = _training_pairs(args)
+    if args.resume:
+        tokenizer = load_tokenizer(args.out)
+    elif args.tokenizer == "bpe":
+        tokenizer = SubwordTokenizer.train(pairs, (args.src, args.tgt), args.vocab_size)
+    else:
+        tokenizer = WordTokenizer.train(pairs, (args.src, args.tgt))
+    changes = {} if args.dropout is None else {"dropout": args.dropout}
+    config = PRESETS[args.preset](len(tokenizer), **changes)
+    bf16 = bf16_is_fast(device) if args.precision == "auto" else args.precision == "bf16"
+    options = TrainingOptions(
+        **{field.name: getattr(args, field.name) for field in fields(TrainingOptions) if field.name != "bf16"}, bf16=bf16
+    )
+    torch.manual_seed(args.seed)
+    model = Transformer(config).to(device)
+    print(
+        f"{len(pairs.source):,} training and {len(val.source):,} validation pairs, {len(tokenizer):,} tokens in the "
+        f"vocabulary, {sum(p.numel() for p in model.parameters()):,} parameters, {device.type}, "
+        f"{'bfloat16 linear layers' if bf16 else 'float32'}, {torch.get_num_threads()} threads"
+    )
+    if not args.resume and (Path(args.out) / "state.safetensors").exists():
+        raise FileExistsError(f"{args.out} already holds a run: continue it with --resume, or choose another --out.")
+    settings = {name: value for name, value in vars(args).items() if name not in ("run", "resume")}
+    write_whole(Path(args.out) / RUN, json.dumps(settings, indent=2).encode())
+    train(model, tokenizer, pairs, val, args.out, src=args.src, tgt=args.tgt, options=options, resume=args.resume)
+
+
+def run_translate(args: argparse.Namespace) -> None:
+    """Translate the arguments, or the lines of standard input."""
+    model, tokenizer, info = _load(args)
+    texts = args.texts or [line.strip() for line in sys.stdin]
+    for translation in translate(model, tokenizer, texts, info["src"], beam=args.beam, alpha=args.alpha):
+        print(translation)
+
+
+def run_evaluate(args: argparse.Namespace) -> None:
+    """Translate a test set and score it."""
+    model, tokenizer, info = _load(args)
+    if args.corpus:
+        pairs = load_corpus(args.corpus, args.split or CORPORA[args.corpus][-1], info["src"], info["tgt"])
+    elif args.source and args.reference:
+        pairs = read_pairs(args.source, args.reference)
+    else:
+        raise ValueError("evaluate needs --corpus, or --source and --reference.")
+    translations = translate(model, tokenizer, pairs.source, info["src"], beam=args.beam, alpha=args.alpha)
+    if args.output:
+        write_whole(Path(args.output), "".join(f"{line}\n" for line in translations).encode())
+    for source, reference, translation in list(zip(*pairs, translations, strict=True))[: args.show]:
+        print(f"source       {source}\nreference    {reference}\ntranslation  {translation}\n")
+    for name, metric in (("BLEU", bleu), ("chrF", chrf)):
+        score, signature = metric(translations, pairs.target)
+        print(f"{name} {score:.2f}  {signature}")
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m annotated", description="Train a Transformer, translate, evaluate.")
+    commands = parser.add_subparsers(dest="command", required=True)
+    formatter = argparse.ArgumentDefaultsHelpFormatter
+
+    command = commands.add_parser("train", help="train a model from scratch", formatter_class=formatter)
+    command.set_defaults(run=run_train)
+    command.add_argument("--corpus", choices=CORPORA, help="a corpus of the course")
+    command.add_argument("--source", help="your own sentences, UTF-8, one a line")
+    command.add_argument("--target", help="their translations, line by line")
+    command.add_argument("--val-source", help="sentences for validation; held out from --source unless given")
+    command.add_argument("--val-target", help="their translations")
+    command.add_argument("--src", default="de", help="language to translate from")
+    command.add_argument("--tgt", default="en", help="language to translate into")
+    command.add_argument("--out", required=True, help="folder of the run")
+    command.add_argument("--resume", action="store_true", help="go on with the run in --out, with its settings")
+    command.add_argument("--preset", choices=PRESETS, default="small", help="size of the model")
+    command.add_argument("--dropout", type=float, help="probability of dropping; the preset's unless given")
+    command.add_argument("--tokenizer", choices=("bpe", "words"), default="bpe", help="subwords or whole words")
+    command.add_argument("--vocab-size", type=int, default=6000, help="number of subwords")
+    command.add_argument("--epochs", type=int, default=30, help="passes over the training pairs at most")
+    command.add_argument("--max-minutes", type=float, help="minutes of training at most, validation included")
+    command.add_argument("--batch-tokens", type=int, default=4096, help="ids a side in a batch, padding included")
+    command.add_argument("--accumulate", type=int, default=1, help="batches per update")
+    command.add_argument("--warmup", type=int, default=1000, help="updates until the highest learning rate")
+    command.add_argument("--rate", type=float, default=1.0, help="factor on the paper's learning rate")
+    command.add_argument("--smoothing", type=float, default=0.1, help="label smoothing")
+    command.add_argument("--average", type=int, default=5, help="last checkpoints, one an epoch, to average")
+    command.add_argument("--seed", type=int, default=0, help="of weights, batches and dropout")
+    command.add_argument("--precision", choices=("auto", "fp32", "bf16"), default="auto", help="of the linear layers")
+    _add_device(command)
+
+    command = commands.add_parser("translate", help="translate sentences", formatter_class=formatter)
+    command.set_defaults(run=run_translate)
+    command.add_argument("model", help="folder of a run")
+    command.add_argument("texts", nargs="*", help="sentences; lines of standard input unless given")
+    _add_search(command)
+
+    command = commands.add_parser("evaluate", help="translate a test set and score it", formatter_class=formatter)
+    command.set_defaults(run=run_evaluate)
+    command.add_argument("model", help="folder of a run")
+    command.add_argument("--corpus", choices=CORPORA, help="a corpus of the course")
+    command.add_argument("--split", help="its split; the last one, its test set, unless given")
+    command.add_argument("--source", help="your own sentences, UTF-8, one a line")
+    command.add_argument("--reference", help="their translations, line by line")
+    command.add_argument("--show", type=int, default=0, help="translations to print beside their references")
+    command.add_argument("--output", help="file for the translations")
+    _add_search(command)
+    return parser
+
+
+def _add_search(command: argparse.ArgumentParser) -> None:
+    command.add_argument("--beam", type=int, default=4, help="hypotheses per sentence; 0 decodes greedily")
+    command.add_argument("--alpha", type=float, default=0.6, help="exponent of the length penalty")
+    _add_device(command)
+
+
+def _add_device(command: argparse.ArgumentParser) -> None:
+    command.add_argument("--device", default="auto", help="auto, cpu, cuda, cuda:1 …; auto takes a GPU where there is one")
+
+
+def _device(name: str) -> torch.device:
+    if name == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    try:
+        device = torch.device(name)
+        torch.empty(0, device=device)
+    except (RuntimeError, AssertionError) as error:
+        raise ValueError(f"device {name!r} is not usable here ({str(error).splitlines()[0]}). Try --device auto.") from None
+    return device
+
+
+def _training_pairs(args: argparse.Namespace) -> tuple[Pairs, Pairs]:
+    if args.corpus and not (args.source or args.target):
+        return tuple(load_corpus(args.corpus, split, args.src, args.tgt) for split in ("train", "val"))
+    if args.corpus or not (args.source and args.target):
+        raise ValueError("train needs either --corpus, or --source and --target.")
+    pairs = read_pairs(args.source, args.target)
+    if args.val_source and args.val_target:
+        return pairs, read_pairs(args.val_source, args.val_target)
+    return hold_out(pairs, min(1000, max(1, len(pairs.source) // 20)), args.seed)
+
+
+def _load(args: argparse.Namespace) -> tuple[Transformer, Tokenizer, dict]:
+    model, info = load_checkpoint(args.model)
+    return model.to(_device(args.device)), load_tokenizer(args.model), info
+
+
+def _read_run(out: str) -> dict:
+    path = Path(out) / RUN
+    if not path.is_file():
+        raise FileNotFoundError(f"there is no run to resume in {out}: start it without --resume.")
+    return json.loads(path.read_text(encoding="utf-8"))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

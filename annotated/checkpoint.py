@@ -1,0 +1,116 @@
+"""Checkpoints: safetensors for weights, JSON for everything else, never pickle; averaging (§6.1)."""
+
+import json
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from annotated.transformer import Transformer, TransformerConfig
+from annotated.vocabulary import write_whole
+
+WEIGHTS = "model.safetensors"
+CONFIG = "config.json"
+
+
+def save_checkpoint(folder: str | Path, model: Transformer, **info: Any) -> None:
+    """Write a model into a folder: its weights and its configuration, each file whole or not at all.
+
+    Args:
+        folder: made if it does not exist.
+        model: the model; tied weights are written once.
+        info: anything to keep beside the configuration that JSON can hold, such as the languages.
+    """
+    content = {"model": asdict(model.config), **info}
+    write_whole(Path(folder) / CONFIG, json.dumps(content, indent=2, ensure_ascii=False).encode())
+    save_tensors(Path(folder) / WEIGHTS, dict(model.named_parameters()))
+
+
+def load_checkpoint(folder: str | Path) -> tuple[Transformer, dict[str, Any]]:
+    """Read what `save_checkpoint` wrote; the model gives the same logits, bit for bit.
+
+    Returns:
+        The model, in eval mode, and the info.
+
+    Raises:
+        FileNotFoundError: the folder holds no model.
+        ValueError: its files do not fit together.
+    """
+    path = Path(folder) / CONFIG
+    if not path.is_file():
+        raise FileNotFoundError(f"no model in {folder}: {CONFIG} is missing. Give a folder that `train --out` wrote.")
+    try:
+        info = json.loads(path.read_text(encoding="utf-8"))
+        config = TransformerConfig(**info.pop("model"))
+    except (KeyError, TypeError, json.JSONDecodeError) as error:
+        raise ValueError(f"{path} is damaged ({error}). Train again, or copy the folder again.") from None
+    model = Transformer(config)
+    load_weights(model, load_tensors(Path(folder) / WEIGHTS)[0])
+    return model.eval(), info
+
+
+def load_weights(model: nn.Module, weights: dict[str, Tensor]) -> None:
+    """Copy weights into a model, by name.
+
+    Raises:
+        ValueError: a weight is missing, left over or of another shape; says which.
+    """
+    parameters = dict(model.named_parameters())
+    wrong = sorted(parameters.keys() ^ weights.keys()) or sorted(
+        name for name, parameter in parameters.items() if parameter.shape != weights[name].shape
+    )
+    if wrong:
+        raise ValueError(f"the weights are not this model's: {wrong[0]} differs, {len(wrong)} in all. Is the config theirs?")
+    with torch.no_grad():
+        for name, parameter in parameters.items():
+            parameter.copy_(weights[name])
+
+
+def average_checkpoints(paths: Sequence[str | Path]) -> dict[str, Tensor]:
+    """Average the weights of several checkpoints of one run, in double precision (§6.1: the last 5, or 20).
+
+    Args:
+        paths: files with weights.
+
+    Raises:
+        ValueError: no path is given, or the files hold different weights.
+    """
+    if not paths:
+        raise ValueError("average_checkpoints needs at least one path.")
+    sums: dict[str, Tensor] = {}
+    for path in paths:
+        weights, _ = load_tensors(path)
+        if sums and {n: w.shape for n, w in weights.items()} != {n: w.shape for n, w in sums.items()}:
+            raise ValueError(f"{path} holds other weights than {paths[0]}: average checkpoints of one run only.")
+        sums = {name: sums.get(name, 0) + weight.double() for name, weight in weights.items()}
+    return {name: (total / len(paths)).float() for name, total in sums.items()}
+
+
+def save_tensors(path: str | Path, tensors: dict[str, Tensor], note: dict[str, Any] | None = None) -> None:
+    """Write tensors and a note (anything JSON holds) into one safetensors file, whole or not at all."""
+    from safetensors.torch import save
+
+    tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
+    write_whole(Path(path), save(tensors, {"note": json.dumps(note)}))
+
+
+def load_tensors(path: str | Path) -> tuple[dict[str, Tensor], Any]:
+    """Read what `save_tensors` wrote: the tensors and the note.
+
+    Raises:
+        FileNotFoundError: there is no such file.
+        ValueError: it is not a safetensors file, or cut short.
+    """
+    from safetensors import SafetensorError, safe_open
+
+    try:
+        with safe_open(path, framework="pt") as file:
+            metadata = file.metadata() or {}
+            return {name: file.get_tensor(name) for name in file.keys()}, json.loads(metadata.get("note", "null"))
+    except FileNotFoundError:
+        raise FileNotFoundError(f"there are no weights at {path}.") from None
+    except SafetensorError as error:
+        raise ValueError(f"{path} is not a whole safetensors file ({error}). Copy it again.") from None

@@ -1,0 +1,237 @@
+"""Decoding: greedy and beam search, translation of texts, BLEU (§6.1)."""
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import NamedTuple
+
+import torch
+from jaxtyping import Int
+from torch import Tensor
+
+from annotated.data import pad
+from annotated.transformer import Transformer
+from annotated.vocabulary import BOS, EOS, PAD, Tokenizer
+
+
+class Hypothesis(NamedTuple):
+    """A translation: its ids without <bos> and <eos>, its log-probability with <eos>, and the score it was chosen by."""
+
+    ids: list[int]
+    log_prob: float
+    score: float
+
+
+def length_penalty(length: int, alpha: float) -> float:
+    """Divide log-probabilities by ((5 + |Y|) / 6)^α, so that longer translations may compete (Wu et al., 2016, Eq. 14).
+
+    Args:
+        length: |Y|, the number of target tokens, <eos> included.
+        alpha: α; 0 divides by 1.
+    """
+    return ((5 + length) / 6) ** alpha
+
+
+@torch.inference_mode()
+def greedy_decode(
+    model: Transformer, src: Int[Tensor, "batch source"], *, max_extra: int = 50, use_cache: bool = True
+) -> list[Hypothesis]:
+    """Translate by taking the most probable token at each step.
+
+    Args:
+        model: a trained model; used in eval mode and left in the mode it was in.
+        src: source ids, each row ending in <eos>, then padding.
+        max_extra: a translation ends after (source tokens + max_extra) tokens at the latest (§6.1).
+        use_cache: keep keys and values from step to step; the result is the same without.
+    """
+    with _evaluating(model):
+        src_mask, memory, limits, cache = _start(model, src, max_extra, use_cache)
+        ids = torch.full((len(src), 1), BOS, device=src.device)
+        log_probs = torch.zeros(len(src), device=src.device)
+        sentences = torch.arange(len(src), device=src.device)
+        finished: dict[int, Hypothesis] = {}
+        while len(ids):
+            step_log_probs, tokens = _next_log_probs(model, ids, memory, src_mask, cache).max(dim=-1)
+            log_probs = log_probs + step_log_probs
+            ids = torch.cat((ids, tokens[:, None]), dim=1)
+            done = (tokens == EOS) | (ids.size(1) > limits)
+            for i in done.nonzero().flatten().tolist():
+                row = [token for token in ids[i, 1:].tolist() if token != EOS]
+                finished[int(sentences[i])] = Hypothesis(row, log_probs[i].item(), log_probs[i].item())
+            if done.any():
+                kept = (~done).nonzero().flatten()
+                ids, log_probs, sentences, limits = ids[kept], log_probs[kept], sentences[kept], limits[kept]
+                memory, src_mask = memory[kept], src_mask[kept]
+                if cache is not None:
+                    cache.select(kept, kept)
+    return [finished[i] for i in range(len(src))]
+
+
+@torch.inference_mode()
+def beam_search(
+    model: Transformer,
+    src: Int[Tensor, "batch source"],
+    beam: int = 4,
+    alpha: float = 0.6,
+    *,
+    max_extra: int = 50,
+    use_cache: bool = True,
+) -> list[Hypothesis]:
+    """Translate by keeping the `beam` most probable beginnings at each step (§6.1; Wu et al., 2016).
+
+    A hypothesis whose <eos> is among the `beam` best continuations is finished; it stays as it is, and the search goes on
+    with the best unfinished ones. It stops when none of these, were they as long as allowed, could score higher than the
+    best finished one. With α = 0 a beam of 1 is greedy search.
+
+    Args:
+        model: a trained model; used in eval mode and left in the mode it was in.
+        src: source ids, each row ending in <eos>, then padding.
+        beam: hypotheses kept per sentence.
+        alpha: exponent of `length_penalty`.
+        max_extra: a translation ends after (source tokens + max_extra) tokens at the latest (§6.1).
+        use_cache: keep keys and values from step to step; the result is the same without.
+
+    Raises:
+        ValueError: beam is below 1, or too large for the vocabulary; alpha is negative.
+    """
+    vocab = model.config.vocab_size
+    if not 1 <= beam <= vocab // 2:
+        raise ValueError(f"beam={beam} must lie in 1 … {vocab // 2} (half the vocabulary).")
+    if alpha < 0:
+        raise ValueError(f"alpha={alpha} must not be negative: it would favour short translations.")
+    with _evaluating(model):
+        src_mask, memory, limits, cache = _start(model, src, max_extra, use_cache)
+        ids = torch.full((len(src), beam, 1), BOS, device=src.device)
+        # One beginning to start from: the other rows are impossible until the first step fills them.
+        log_probs = torch.full((len(src), beam), -torch.inf, device=src.device)
+        log_probs[:, 0] = 0.0
+        sentences = torch.arange(len(src), device=src.device)
+        best: dict[int, Hypothesis] = {}
+        while len(ids):
+            step_log_probs = _next_log_probs(model, ids.flatten(0, 1), memory, src_mask, cache).view(-1, beam, vocab)
+            totals = (log_probs[:, :, None] + step_log_probs).flatten(1)
+            # Each beam has one <eos>, so twice the beam always leaves enough unfinished ones.
+            totals, choices = totals.topk(2 * beam, dim=-1)
+            parents, tokens = choices // vocab, choices % vocab
+            ended = tokens == EOS
+            length = ids.size(2)
+
+            for i, j in ended[:, :beam].nonzero().tolist():
+                score = totals[i, j].item() / length_penalty(length, alpha)
+                sentence = int(sentences[i])
+                if score > (best[sentence].score if sentence in best else -torch.inf):
+                    best[sentence] = Hypothesis(ids[i, parents[i, j], 1:].tolist(), totals[i, j].item(), score)
+
+            log_probs, order = totals.masked_fill(ended, -torch.inf).topk(beam, dim=-1)
+            parents, tokens = parents.gather(1, order), tokens.gather(1, order)
+            ids = torch.cat((ids.gather(1, parents[:, :, None].expand(-1, -1, length)), tokens[:, :, None]), dim=2)
+
+            kept = []
+            for i, sentence in enumerate(sentences.tolist()):
+                limit, log_prob = int(limits[i]), log_probs[i, 0].item()
+                found = sentence in best
+                if length >= limit and not found:
+                    best[sentence] = Hypothesis(ids[i, 0, 1:].tolist(), log_prob, log_prob / length_penalty(length, alpha))
+                elif length < limit and not (found and best[sentence].score >= log_prob / length_penalty(limit, alpha)):
+                    kept.append(i)
+            some_left = len(kept) < len(ids)
+            kept = torch.tensor(kept, dtype=torch.long, device=src.device)
+            rows = (torch.arange(len(ids), device=src.device)[:, None] * beam + parents)[kept].flatten()
+            if cache is not None:
+                cache.select(rows, kept if some_left else None)
+            if some_left:
+                ids, log_probs, sentences, limits = ids[kept], log_probs[kept], sentences[kept], limits[kept]
+                memory, src_mask = memory[kept], src_mask[kept]
+    return [best[i] for i in range(len(src))]
+
+
+def translate(
+    model: Transformer,
+    tokenizer: Tokenizer,
+    texts: Sequence[str],
+    language: str,
+    *,
+    beam: int = 4,
+    alpha: float = 0.6,
+    batch_size: int = 128,
+) -> list[str]:
+    """Translate texts, in batches of similar length; an empty text stays empty.
+
+    Args:
+        model: a trained model.
+        tokenizer: the one it was trained with.
+        texts: sentences to translate.
+        language: the language they are in.
+        beam: hypotheses kept per sentence; 0 decodes greedily.
+        alpha: exponent of the length penalty.
+        batch_size: sentences per batch.
+
+    Raises:
+        ValueError: a text is longer than the model allows; says which.
+    """
+    device = next(model.parameters()).device
+    rows = [[*ids, EOS] for ids in tokenizer.encode_batch(list(texts), language)]
+    limit = model.config.max_length
+    for number, row in enumerate(rows, start=1):
+        if len(row) > limit:
+            raise ValueError(f"text {number} is {len(row)} tokens long and the model takes {limit}: split it into sentences.")
+    order = sorted((i for i, row in enumerate(rows) if len(row) > 1), key=lambda i: len(rows[i]))
+    translations = [""] * len(rows)
+    for start in range(0, len(order), batch_size):
+        batch = order[start : start + batch_size]
+        src = pad([rows[i] for i in batch]).to(device)
+        hypotheses = beam_search(model, src, beam, alpha) if beam else greedy_decode(model, src)
+        for i, hypothesis in zip(batch, hypotheses, strict=True):
+            translations[i] = tokenizer.decode(hypothesis.ids)
+    return translations
+
+
+def bleu(hypotheses: Sequence[str], references: Sequence[str], *, lowercase: bool = False) -> tuple[float, str]:
+    """Score detokenised translations by their n-grams (Papineni et al., 2002), as sacrebleu does (Post, 2018).
+
+    Args:
+        hypotheses: translations.
+        references: one reference for each.
+        lowercase: ignore case.
+
+    Returns:
+        BLEU, 0 … 100, and sacrebleu's signature, which says how it was computed.
+    """
+    from sacrebleu.metrics import BLEU
+
+    metric = BLEU(lowercase=lowercase)
+    return metric.corpus_score(list(hypotheses), [list(references)]).score, str(metric.get_signature())
+
+
+def chrf(hypotheses: Sequence[str], references: Sequence[str]) -> tuple[float, str]:
+    """Score translations by their character n-grams (Popović, 2015); arguments and result as for `bleu`."""
+    from sacrebleu.metrics import CHRF
+
+    metric = CHRF()
+    return metric.corpus_score(list(hypotheses), [list(references)]).score, str(metric.get_signature())
+
+
+@contextmanager
+def _evaluating(model: Transformer) -> Iterator[None]:
+    training = model.training
+    model.eval()
+    try:
+        yield
+    finally:
+        model.train(training)
+
+
+def _start(model: Transformer, src: Tensor, max_extra: int, use_cache: bool):
+    """Encode the sources; return their mask, the memory, each one's longest translation, and a cache."""
+    real = src != model.config.pad_id
+    src_mask = real[:, None, None, :]
+    limits = (real.sum(dim=1) + max_extra).clamp(max=model.config.max_length)
+    cache = model.new_cache(int(limits.max())) if use_cache else None
+    return src_mask, model.encode(src, src_mask), limits, cache
+
+
+def _next_log_probs(model: Transformer, ids: Tensor, memory: Tensor, src_mask: Tensor, cache) -> Tensor:
+    """Log-probabilities of the token after each row; <pad> and <bos> are never next."""
+    states = model.decode(ids if cache is None else ids[:, -1:], memory, src_mask, cache=cache)
+    log_probs = model.logits(states[:, -1]).float().log_softmax(dim=-1)
+    log_probs[:, [PAD, BOS]] = -torch.inf
+    return log_probs

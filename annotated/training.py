@@ -1,0 +1,347 @@
+"""Training: schedule, loss, updates, checkpoints and the loop (§5)."""
+
+import json
+import math
+import time
+from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from annotated.checkpoint import average_checkpoints, load_tensors, load_weights, save_checkpoint, save_tensors
+from annotated.data import Batch, Pairs, encode_pairs, make_batches
+from annotated.decoding import bleu, translate
+from annotated.transformer import Transformer
+from annotated.vocabulary import Tokenizer, write_whole
+
+LOSS_CHUNK = 256  # positions projected onto the vocabulary at a time; their logits then stay in the cache
+
+
+def noam_rate(step: int, d_model: int, warmup: int) -> float:
+    """Warm up linearly, then decay: d_model^−0.5 · min(step^−0.5, step · warmup^−1.5) (§5.3, Eq. 3).
+
+    Args:
+        step: number of the update, from 1.
+        d_model: width of the model.
+        warmup: updates until the highest rate.
+
+    Raises:
+        ValueError: step or warmup is below 1.
+    """
+    if step < 1 or warmup < 1:
+        raise ValueError(f"step={step} and warmup={warmup} count from 1.")
+    return d_model**-0.5 * min(step**-0.5, step * warmup**-1.5)
+
+
+def label_smoothed_loss(
+    logits: Float[Tensor, "*batch vocab"],
+    target: Int[Tensor, "*batch"],
+    smoothing: float = 0.1,
+    pad_id: int | None = 0,
+    *,
+    reduction: Literal["mean", "sum"] = "mean",
+) -> Float[Tensor, ""]:
+    """Compare with a target that keeps 1 − ε and spreads ε evenly over the vocabulary (§5.4; Szegedy et al., 2016).
+
+    The cross-entropy −Σ q log p, in nats, with q = (1 − ε) · [target] + ε / V over the V tokens that can occur, the target
+    among them. Padding cannot occur: it gets no mass, and a position whose target is padding counts for nothing.
+
+    Args:
+        logits: unnormalised scores.
+        target: the right ids.
+        smoothing: ε, 0 ≤ ε < 1.
+        pad_id: the padding token; None if there is none, which is the convention of `F.cross_entropy`.
+        reduction: "mean" over the positions that count (0 if none does), or "sum".
+
+    Raises:
+        ValueError: smoothing is outside its range.
+    """
+    if not 0 <= smoothing < 1:
+        raise ValueError(f"smoothing={smoothing} must be at least 0 and below 1.")
+    log_probs = logits.float().log_softmax(dim=-1)
+    total = log_probs.sum(dim=-1)
+    possible = logits.size(-1)
+    if pad_id is not None:
+        total = total - log_probs[..., pad_id]
+        possible -= 1
+    right = log_probs.gather(-1, target[..., None]).squeeze(-1)
+    losses = -(1 - smoothing) * right - smoothing / possible * total
+    counts = torch.ones_like(target, dtype=torch.bool) if pad_id is None else target != pad_id
+    loss = losses.masked_fill(~counts, 0.0).sum()
+    return loss / counts.sum().clamp(min=1) if reduction == "mean" else loss
+
+
+def make_optimizer(model: Transformer) -> torch.optim.Adam:
+    """Make Adam with β₁ = 0.9, β₂ = 0.98, ε = 1e-9 (§5.3); the schedule sets its rate before each update."""
+    return torch.optim.Adam(model.parameters(), lr=0.0, betas=(0.9, 0.98), eps=1e-9)
+
+
+def train_step(
+    model: Transformer,
+    src: Int[Tensor, "batch source"],
+    tgt: Int[Tensor, "batch target"],
+    optimizer: torch.optim.Optimizer,
+    smoothing: float = 0.1,
+    *,
+    bf16: bool = False,
+) -> float:
+    """Update the model once on one batch; return the loss per target token in nats.
+
+    Args:
+        model: in training mode.
+        src: source ids with <eos>, padded.
+        tgt: target ids with <bos> and <eos>, padded. All but the last are read, all but the first are predicted.
+        optimizer: over the model's parameters, with its rate set.
+        smoothing: ε of the label smoothing.
+        bf16: compute the linear layers in bfloat16; weights, attention and loss stay in float32.
+    """
+    return update(model, [Batch(src, tgt)], optimizer, smoothing, bf16=bf16)
+
+
+def update(
+    model: Transformer,
+    batches: Sequence[Batch],
+    optimizer: torch.optim.Optimizer,
+    smoothing: float = 0.1,
+    *,
+    bf16: bool = False,
+) -> float:
+    """Update the model once on several batches as if they were one: their gradients add up to the joint mean's.
+
+    Args:
+        batches: what does not fit into memory at once; other arguments as in `train_step`.
+    """
+    pad_id = model.config.pad_id
+    tokens = sum(int((tgt[:, 1:] != pad_id).sum()) for _, tgt in batches)
+    optimizer.zero_grad()
+    loss = sum(_add_gradients(model, batch, smoothing, tokens, bf16) for batch in batches)
+    optimizer.step()
+    return loss
+
+
+def _add_gradients(model: Transformer, batch: Batch, smoothing: float, tokens: int, bf16: bool) -> float:
+    """Add the gradients of this batch's share of the mean loss over `tokens`; return that share.
+
+    The projection onto the vocabulary is the largest product of all. Only positions that count go through it, a chunk at a
+    time, forward and at once backward; the sum of the chunks' gradients then goes through the rest of the model.
+    """
+    src, tgt = batch
+    target = tgt[:, 1:]
+    counts = target != model.config.pad_id
+    loss = 0.0
+    with autocast(src.device, bf16):
+        states = model.states(src, tgt[:, :-1])[counts]
+        leaf = states.detach().requires_grad_()
+        for chunk, answers in zip(leaf.split(LOSS_CHUNK), target[counts].split(LOSS_CHUNK), strict=True):
+            share = label_smoothed_loss(model.logits(chunk), answers, smoothing, model.config.pad_id, reduction="sum") / tokens
+            share.backward()
+            loss += share.item()
+    states.backward(leaf.grad)
+    return loss
+
+
+def autocast(device: torch.device, bf16: bool) -> AbstractContextManager:
+    """Compute linear layers in bfloat16 inside this context, or change nothing."""
+    return torch.autocast(device.type, dtype=torch.bfloat16) if bf16 else nullcontext()
+
+
+def bf16_is_fast(device: torch.device) -> bool:
+    """Tell whether the device multiplies bfloat16 in hardware; elsewhere float32 is faster."""
+    if device.type == "cuda":
+        return torch.cuda.is_bf16_supported()
+    flags = Path("/proc/cpuinfo")
+    return device.type == "cpu" and flags.exists() and bool({"avx512_bf16", "amx_bf16"} & set(flags.read_text().split()))
+
+
+@dataclass(frozen=True)
+class TrainingOptions:
+    """How to train. Defaults are the paper's where a small corpus allows it (§5).
+
+    Args:
+        epochs: passes over the training pairs at most.
+        max_minutes: minutes of training at most, validation included.
+        batch_tokens: ids a side in one batch, padding included (§5.1: about 25,000).
+        accumulate: batches per update.
+        warmup: updates until the highest rate (§5.3: 4,000).
+        rate: factor on Noam's rate. Departure unless 1.
+        smoothing: ε_ls (§5.4).
+        average: how many of the last checkpoints, one an epoch, make the final model (§6.1).
+        seed: of the weights, the batches and the dropout.
+        bf16: compute linear layers in bfloat16.
+
+    Raises:
+        ValueError: a number that makes no sense; the message says which.
+    """
+
+    epochs: int = 30
+    max_minutes: float | None = None
+    batch_tokens: int = 4096
+    accumulate: int = 1
+    warmup: int = 4000
+    rate: float = 1.0
+    smoothing: float = 0.1
+    average: int = 5
+    seed: int = 0
+    bf16: bool = False
+
+    def __post_init__(self):
+        for name in ("epochs", "max_minutes", "batch_tokens", "accumulate", "warmup", "rate", "average"):
+            value = getattr(self, name)
+            if value is not None and value <= 0:
+                raise ValueError(f"{name}={value} must be above 0.")
+        if not 0 <= self.smoothing < 1:
+            raise ValueError(f"smoothing={self.smoothing} must be at least 0 and below 1.")
+
+
+@dataclass
+class Progress:
+    """Where a run stands: updates and seconds in all, the current epoch (from 0) and the updates done in it."""
+
+    step: int = 0
+    seconds: float = 0.0
+    epoch: int = 0
+    position: int = 0
+
+
+def train(
+    model: Transformer,
+    tokenizer: Tokenizer,
+    pairs: Pairs,
+    val: Pairs,
+    out: str | Path,
+    *,
+    src: str = "de",
+    tgt: str = "en",
+    options: TrainingOptions = TrainingOptions(),
+    resume: bool = False,
+) -> list[dict[str, Any]]:
+    """Train a model and leave in `out` all that is needed to translate with it, and to go on training.
+
+    Each epoch adds a line to metrics.jsonl and a file to checkpoints/, and renews model.safetensors (the average of the last
+    checkpoints), config.json, the tokenizer and state.safetensors (from where `resume` goes on exactly).
+
+    Args:
+        model: a new model; it ends with the averaged weights.
+        tokenizer: turns the pairs into ids.
+        pairs: training pairs; too long ones are left out.
+        val: validation pairs, decoded greedily after each epoch.
+        out: the run's folder.
+        src, tgt: the languages of the pairs.
+        options: see `TrainingOptions`.
+        resume: go on with the run in `out`.
+
+    Returns:
+        The lines of metrics.jsonl.
+
+    Raises:
+        FileExistsError: `out` already holds a run and `resume` is not set.
+        FileNotFoundError: `resume` is set and there is no run.
+        ValueError: the run in `out` has another model.
+    """
+    from tqdm.auto import tqdm
+
+    out = Path(out)
+    state_path, metrics_path = out / "state.safetensors", out / "metrics.jsonl"
+    device = next(model.parameters()).device
+    optimizer = make_optimizer(model)
+    progress, metrics = Progress(), []
+    if resume:
+        progress, metrics = _load_state(state_path, model, optimizer)
+    elif state_path.exists():
+        raise FileExistsError(f"{out} already holds a run: continue it with --resume, or choose another --out.")
+    else:
+        torch.manual_seed(options.seed)
+    limit = model.config.max_length
+    sources, targets, dropped = encode_pairs(pairs, tokenizer, src, tgt, limit, drop_long=True)
+    if dropped:
+        tqdm.write(f"{dropped} of {len(pairs.source)} training pairs are longer than {limit} tokens and left out.")
+    tokenizer.save(out)
+    began = time.perf_counter() - progress.seconds
+    allowed = 60 * (options.max_minutes or math.inf)
+
+    while progress.epoch < options.epochs and progress.seconds < allowed:
+        batches = make_batches(sources, targets, options.batch_tokens, seed=options.seed + progress.epoch)
+        groups = [batches[i : i + options.accumulate] for i in range(0, len(batches), options.accumulate)]
+        losses, tokens, epoch_began = [], 0, time.perf_counter()
+        model.train()
+        with tqdm(total=len(groups), initial=progress.position, desc=f"epoch {progress.epoch + 1}", disable=None) as bar:
+            for group in groups[progress.position :]:
+                progress.step += 1
+                for parameters in optimizer.param_groups:
+                    parameters["lr"] = options.rate * noam_rate(progress.step, model.config.d_model, options.warmup)
+                group = [Batch(src.to(device), tgt.to(device)) for src, tgt in group]
+                losses.append(update(model, group, optimizer, options.smoothing, bf16=options.bf16))
+                tokens += sum(int((side != model.config.pad_id).sum()) for batch in group for side in batch)
+                progress.position += 1
+                progress.seconds = time.perf_counter() - began
+                speed = tokens / (time.perf_counter() - epoch_began)
+                bar.update()
+                bar.set_postfix_str(f"loss {losses[-1]:.2f}, {speed:,.0f} tokens/s")
+                if progress.seconds >= allowed:
+                    break
+        if progress.position == len(groups):
+            progress.epoch, progress.position = progress.epoch + 1, 0
+        save_tensors(out / "checkpoints" / f"{progress.step:07}.safetensors", dict(model.named_parameters()))
+        translations = translate(model, tokenizer, val.source, src, beam=0)
+        progress.seconds = time.perf_counter() - began
+        metrics.append(
+            {
+                "step": progress.step,
+                "epoch": progress.epoch + progress.position / len(groups),
+                "minutes": progress.seconds / 60,
+                "rate": optimizer.param_groups[0]["lr"],
+                "loss": sum(losses) / len(losses),
+                "val_bleu": bleu(translations, val.target)[0],
+                "tokens_per_second": speed,
+            }
+        )
+        _save_state(state_path, model, optimizer, progress, metrics)
+        write_whole(metrics_path, "".join(json.dumps(line) + "\n" for line in metrics).encode())
+        kept = sorted((out / "checkpoints").glob("*.safetensors"))
+        for path in kept[: -options.average]:
+            path.unlink()
+        averaged = Transformer(model.config)
+        load_weights(averaged, average_checkpoints(kept[-options.average :]))
+        save_checkpoint(out, averaged, src=src, tgt=tgt, training=asdict(options))
+        tqdm.write(_report(metrics[-1], options))
+    if metrics:
+        load_weights(model, load_tensors(out / "model.safetensors")[0])
+    return metrics
+
+
+def _save_state(path: Path, model: Transformer, optimizer: torch.optim.Adam, progress: Progress, metrics: list) -> None:
+    tensors = {f"weights/{name}": parameter for name, parameter in model.named_parameters()}
+    for index, moments in optimizer.state_dict()["state"].items():
+        tensors |= {f"adam/{index}/{name}": moment for name, moment in moments.items()}
+    tensors["random"] = torch.get_rng_state()
+    save_tensors(path, tensors, {"progress": asdict(progress), "metrics": metrics})
+
+
+def _load_state(path: Path, model: Transformer, optimizer: torch.optim.Adam) -> tuple[Progress, list[dict[str, Any]]]:
+    if not path.exists():
+        raise FileNotFoundError(f"there is no run to resume in {path.parent}: start it without --resume.")
+    tensors, note = load_tensors(path)
+    load_weights(model, {name.removeprefix("weights/"): w for name, w in tensors.items() if name.startswith("weights/")})
+    moments: dict[int, dict[str, Tensor]] = {}
+    for name, tensor in tensors.items():
+        if name.startswith("adam/"):
+            _, index, moment = name.split("/")
+            moments.setdefault(int(index), {})[moment] = tensor
+    optimizer.load_state_dict({"state": moments, "param_groups": optimizer.state_dict()["param_groups"]})
+    torch.set_rng_state(tensors["random"])
+    return Progress(**note["progress"]), note["metrics"]
+
+
+def _report(line: dict[str, Any], options: TrainingOptions) -> str:
+    left = line["minutes"] * (options.epochs / line["epoch"] - 1)
+    if options.max_minutes is not None:
+        left = min(left, options.max_minutes - line["minutes"])
+    return (
+        f"epoch {line['epoch']:5.2f}  step {line['step']:6}  loss {line['loss']:.3f}  validation BLEU {line['val_bleu']:5.2f}"
+        f"  {line['tokens_per_second']:,.0f} tokens/s  {line['minutes']:.1f} min done, {max(left, 0):.1f} min left"
+    )

@@ -1,7 +1,6 @@
 """The command line: python -m annotated train | translate | evaluate."""
 
 import argparse
-import json
 import sys
 from collections.abc import Sequence
 from dataclasses import fields
@@ -10,7 +9,7 @@ from pathlib import Path
 import torch
 
 from annotated.checkpoint import load_checkpoint
-from annotated.data import CORPORA, Pairs, hold_out, load_corpus, read_lines, read_pairs
+from annotated.data import CORPORA, Pairs, hold_out, load_corpus, read_pairs
 from annotated.decoding import bleu, chrf, translate
 from annotated.training import TrainingOptions, bf16_is_fast, train
 from annotated.transformer import Transformer, TransformerConfig
@@ -22,18 +21,15 @@ PRESETS = {
     "base": TransformerConfig.base,
     "big": TransformerConfig.big,
 }
-RUN = "run.json"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command; return its exit status: 0, 2 after a one-line error for bad input, 130 after an interruption."""
-    parser = _parser()
     try:
-        args = parser.parse_args(arguments)
+        args = _parser().parse_args(arguments)
         if args.command == "train" and args.resume:
             # What the run was started with holds again, unless it is given anew.
-            saved = argparse.Namespace(**_read_run(args.out))
-            args = parser.parse_args(arguments, namespace=saved)
+            args = _parser(load_checkpoint(args.out)[1]["settings"]).parse_args(arguments)
         args.run(args)
     except (ValueError, OSError) as error:
         print(f"annotated: {error}", file=sys.stderr)
@@ -58,7 +54,8 @@ def run_train(args: argparse.Namespace) -> None:
     config = PRESETS[args.preset](len(tokenizer), **changes)
     bf16 = bf16_is_fast(device) if args.precision == "auto" else args.precision == "bf16"
     options = TrainingOptions(
-        **{field.name: getattr(args, field.name) for field in fields(TrainingOptions) if field.name != "bf16"}, bf16=bf16
+        **{field.name: getattr(args, field.name) for field in fields(TrainingOptions) if field.name != "bf16"},
+        bf16=bf16,
     )
     torch.manual_seed(args.seed)
     model = Transformer(config).to(device)
@@ -67,11 +64,19 @@ def run_train(args: argparse.Namespace) -> None:
         f"vocabulary, {sum(p.numel() for p in model.parameters()):,} parameters, {device.type}, "
         f"{'bfloat16 linear layers' if bf16 else 'float32'}, {torch.get_num_threads()} threads"
     )
-    if not args.resume and (Path(args.out) / "state.safetensors").exists():
-        raise FileExistsError(f"{args.out} already holds a run: continue it with --resume, or choose another --out.")
-    settings = {name: value for name, value in vars(args).items() if name not in ("run", "resume")}
-    write_whole(Path(args.out) / RUN, json.dumps(settings, indent=2).encode())
-    train(model, tokenizer, pairs, val, args.out, src=args.src, tgt=args.tgt, options=options, resume=args.resume)
+    settings = {name: value for name, value in vars(args).items() if name not in ("command", "run", "resume", "out")}
+    train(
+        model,
+        tokenizer,
+        pairs,
+        val,
+        args.out,
+        src=args.src,
+        tgt=args.tgt,
+        options=options,
+        settings=settings,
+        resume=args.resume,
+    )
 
 
 def run_translate(args: argparse.Namespace) -> None:
@@ -101,13 +106,14 @@ def run_evaluate(args: argparse.Namespace) -> None:
         print(f"{name} {score:.2f}  {signature}")
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="python -m annotated", description="Train a Transformer, translate, evaluate.")
+def _parser(train_defaults: dict | None = None) -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="python -m annotated", description="Train a Transformer, translate, evaluate."
+    )
     commands = parser.add_subparsers(dest="command", required=True)
     formatter = argparse.ArgumentDefaultsHelpFormatter
 
     command = commands.add_parser("train", help="train a model from scratch", formatter_class=formatter)
-    command.set_defaults(run=run_train)
     command.add_argument("--corpus", choices=CORPORA, help="a corpus of the course")
     command.add_argument("--source", help="your own sentences, UTF-8, one a line")
     command.add_argument("--target", help="their translations, line by line")
@@ -132,6 +138,7 @@ def _parser() -> argparse.ArgumentParser:
     command.add_argument("--seed", type=int, default=0, help="of weights, batches and dropout")
     command.add_argument("--precision", choices=("auto", "fp32", "bf16"), default="auto", help="of the linear layers")
     _add_device(command)
+    command.set_defaults(run=run_train, **(train_defaults or {}))
 
     command = commands.add_parser("translate", help="translate sentences", formatter_class=formatter)
     command.set_defaults(run=run_translate)
@@ -159,7 +166,9 @@ def _add_search(command: argparse.ArgumentParser) -> None:
 
 
 def _add_device(command: argparse.ArgumentParser) -> None:
-    command.add_argument("--device", default="auto", help="auto, cpu, cuda, cuda:1 …; auto takes a GPU where there is one")
+    command.add_argument(
+        "--device", default="auto", help="auto, cpu, cuda, cuda:1 …; auto takes a GPU where there is one"
+    )
 
 
 def _device(name: str) -> torch.device:
@@ -169,7 +178,9 @@ def _device(name: str) -> torch.device:
         device = torch.device(name)
         torch.empty(0, device=device)
     except (RuntimeError, AssertionError) as error:
-        raise ValueError(f"device {name!r} is not usable here ({str(error).splitlines()[0]}). Try --device auto.") from None
+        raise ValueError(
+            f"device {name!r} is not usable here ({str(error).splitlines()[0]}). Try --device auto."
+        ) from None
     return device
 
 
@@ -187,13 +198,6 @@ def _training_pairs(args: argparse.Namespace) -> tuple[Pairs, Pairs]:
 def _load(args: argparse.Namespace) -> tuple[Transformer, Tokenizer, dict]:
     model, info = load_checkpoint(args.model)
     return model.to(_device(args.device)), load_tokenizer(args.model), info
-
-
-def _read_run(out: str) -> dict:
-    path = Path(out) / RUN
-    if not path.is_file():
-        raise FileNotFoundError(f"there is no run to resume in {out}: start it without --resume.")
-    return json.loads(path.read_text(encoding="utf-8"))
 
 
 if __name__ == "__main__":

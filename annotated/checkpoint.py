@@ -63,7 +63,9 @@ def load_weights(model: nn.Module, weights: dict[str, Tensor]) -> None:
         name for name, parameter in parameters.items() if parameter.shape != weights[name].shape
     )
     if wrong:
-        raise ValueError(f"the weights are not this model's: {wrong[0]} differs, {len(wrong)} in all. Is the config theirs?")
+        raise ValueError(
+            f"the weights are not this model's: {wrong[0]} differs, {len(wrong)} in all. Is the config theirs?"
+        )
     with torch.no_grad():
         for name, parameter in parameters.items():
             parameter.copy_(weights[name])
@@ -108,8 +110,8 @@ def load_tensors(path: str | Path) -> tuple[dict[str, Tensor], Any]:
 
     try:
         with safe_open(path, framework="pt") as file:
-            metadata = file.metadata() or {}
-            return {name: file.get_tensor(name) for name in file.keys()}, json.loads(metadata.get("note", "null"))
+            names, metadata = file.keys(), file.metadata() or {}
+            return {name: file.get_tensor(name) for name in names}, json.loads(metadata.get("note", "null"))
     except FileNotFoundError:
         raise FileNotFoundError(f"there are no weights at {path}.") from None
     except SafetensorError as error:

@@ -1,6 +1,5 @@
 """The decoder and its cache of keys and values (§3.1, §3.2.3)."""
 
-import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 

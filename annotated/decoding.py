@@ -14,7 +14,7 @@ from annotated.vocabulary import BOS, EOS, PAD, Tokenizer
 
 
 class Hypothesis(NamedTuple):
-    """A translation: its ids without <bos> and <eos>, its log-probability with <eos>, and the score it was chosen by."""
+    """A translation: ids without <bos> and <eos>, log-probability with <eos>, and the score it was chosen by."""
 
     ids: list[int]
     log_prob: float
@@ -78,9 +78,9 @@ def beam_search(
 ) -> list[Hypothesis]:
     """Translate by keeping the `beam` most probable beginnings at each step (§6.1; Wu et al., 2016).
 
-    A hypothesis whose <eos> is among the `beam` best continuations is finished; it stays as it is, and the search goes on
-    with the best unfinished ones. It stops when none of these, were they as long as allowed, could score higher than the
-    best finished one. With α = 0 a beam of 1 is greedy search.
+    A hypothesis whose <eos> is among the `beam` best continuations is finished; it stays as it is, and the search goes
+    on with the best unfinished ones. It stops when none of these, were they as long as allowed, could score higher than
+    the best finished one. With α = 0 a beam of 1 is greedy search.
 
     Args:
         model: a trained model; used in eval mode and left in the mode it was in.
@@ -126,12 +126,14 @@ def beam_search(
             ids = torch.cat((ids.gather(1, parents[:, :, None].expand(-1, -1, length)), tokens[:, :, None]), dim=2)
 
             kept = []
-            for i, sentence in enumerate(sentences.tolist()):
-                limit, log_prob = int(limits[i]), log_probs[i, 0].item()
-                found = sentence in best
-                if length >= limit and not found:
-                    best[sentence] = Hypothesis(ids[i, 0, 1:].tolist(), log_prob, log_prob / length_penalty(length, alpha))
-                elif length < limit and not (found and best[sentence].score >= log_prob / length_penalty(limit, alpha)):
+            progress = zip(sentences.tolist(), limits.tolist(), log_probs[:, 0].tolist(), strict=True)
+            for i, (sentence, limit, log_prob) in enumerate(progress):
+                if length == limit and sentence not in best:
+                    score = log_prob / length_penalty(length, alpha)
+                    best[sentence] = Hypothesis(ids[i, 0, 1:].tolist(), log_prob, score)
+                if length < limit and (
+                    sentence not in best or best[sentence].score < log_prob / length_penalty(limit, alpha)
+                ):
                     kept.append(i)
             some_left = len(kept) < len(ids)
             kept = torch.tensor(kept, dtype=torch.long, device=src.device)
@@ -173,7 +175,9 @@ def translate(
     limit = model.config.max_length
     for number, row in enumerate(rows, start=1):
         if len(row) > limit:
-            raise ValueError(f"text {number} is {len(row)} tokens long and the model takes {limit}: split it into sentences.")
+            raise ValueError(
+                f"text {number} is {len(row)} tokens long and the model takes {limit}: split it into sentences."
+            )
     order = sorted((i for i, row in enumerate(rows) if len(row) > 1), key=lambda i: len(rows[i]))
     translations = [""] * len(rows)
     for start in range(0, len(order), batch_size):

@@ -1,4 +1,4 @@
-"""The encoder and the parts it shares with the decoder: feed-forward, residual, LayerNorm, dropout (§3.1, §3.3, §5.4)."""
+"""The encoder, and the feed-forward, residual, LayerNorm and dropout it shares with the decoder (§3.1, §3.3, §5.4)."""
 
 from collections.abc import Callable
 
@@ -15,8 +15,8 @@ ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {"relu": F.relu, "gelu": F.
 class Dropout(nn.Module):
     """Zero each number with probability p in training and scale the rest by 1 / (1 − p) (Srivastava et al., 2014).
 
-    The mask compares random 16-bit integers with a threshold: the same mask on every version of torch for the same seed,
-    which `nn.Dropout` does not promise, and several times faster on a CPU. p is met to within 2⁻¹⁷.
+    The mask compares random 16-bit integers with a threshold: the same mask on every version of torch for the same
+    seed, which `nn.Dropout` does not promise, and cheaper on a CPU. p is met to within 2⁻¹⁷.
 
     Args:
         p: probability of a zero, 0 ≤ p < 1.
@@ -41,11 +41,12 @@ class Dropout(nn.Module):
         return x * (kept * (1 / (1 - self.p)))
 
     def extra_repr(self) -> str:
+        """Show p where the model is printed."""
         return f"p={self.p}"
 
 
 class LayerNorm(nn.Module):
-    """Give each position mean 0 and variance 1, then scale and shift: γ (x − μ) / √(σ² + ε) + β (Ba et al., 2016; §3.1).
+    """Give a position mean 0 and variance 1, then scale and shift: γ (x − μ) / √(σ² + ε) + β (§3.1; Ba et al., 2016).
 
     σ² is the biased variance (divided by d_model) and ε stands inside the root.
 

@@ -11,7 +11,9 @@ from annotated.attention import attention
 
 
 class MultiHeadAttention(nn.Module):
-    """Attend in several subspaces at once: Concat(head₁, …, head_h) W^O, headᵢ = Attention(Q Wᵢ^Q, K Wᵢ^K, V Wᵢ^V) (§3.2.2).
+    """Attend in several subspaces at once (§3.2.2).
+
+    MultiHead(Q, K, V) = Concat(head₁, …, head_h) W^O with headᵢ = Attention(Q Wᵢ^Q, K Wᵢ^K, V Wᵢ^V).
 
     Args:
         d_model: width of the inputs and of the output.
@@ -67,7 +69,9 @@ class MultiHeadAttention(nn.Module):
     ) -> Float[Tensor, "batch query d_model"]:
         """Let the queries attend to keys and values that `project` made."""
         queries = self._split(self.W_q(query))
-        with torch.autocast(query.device.type, enabled=False):  # scores and softmax stay exact when linear layers do not
+        with torch.autocast(
+            query.device.type, enabled=False
+        ):  # scores and softmax stay exact when linear layers do not
             precision = torch.promote_types(queries.dtype, torch.float32)
             queries, keys, values = (x.to(precision) for x in (queries, keys, values))
             mixed, weights = attention(queries, keys, values, mask, return_weights=True)

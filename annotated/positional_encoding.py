@@ -16,7 +16,9 @@ def sinusoids(length: int, d_model: int) -> Float[Tensor, "length d_model"]:
         ValueError: d_model is odd.
     """
     if d_model % 2:
-        raise ValueError(f"d_model={d_model} is odd, but each sine needs its cosine: use {d_model - 1} or {d_model + 1}.")
+        raise ValueError(
+            f"d_model={d_model} is odd, but each sine needs its cosine: use {d_model - 1} or {d_model + 1}."
+        )
     position = torch.arange(length, dtype=torch.float64)[:, None]
     frequency = 10000.0 ** (-torch.arange(0, d_model, 2, dtype=torch.float64) / d_model)
     angle = position * frequency
@@ -47,7 +49,9 @@ class SinusoidalEncoding(nn.Module):
         super().__init__()
         self.register_buffer("table", sinusoids(max_length, d_model), persistent=False)
 
-    def forward(self, x: Float[Tensor, "batch length d_model"], start: int = 0) -> Float[Tensor, "batch length d_model"]:
+    def forward(
+        self, x: Float[Tensor, "batch length d_model"], start: int = 0
+    ) -> Float[Tensor, "batch length d_model"]:
         """Add the encodings of the positions start, start + 1, …
 
         Raises:
@@ -68,7 +72,9 @@ class LearnedEncoding(nn.Module):
         super().__init__()
         self.table = nn.Parameter(torch.randn(max_length, d_model) * d_model**-0.5)
 
-    def forward(self, x: Float[Tensor, "batch length d_model"], start: int = 0) -> Float[Tensor, "batch length d_model"]:
+    def forward(
+        self, x: Float[Tensor, "batch length d_model"], start: int = 0
+    ) -> Float[Tensor, "batch length d_model"]:
         """Add the encodings of the positions start, start + 1, …
 
         Raises:

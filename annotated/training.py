@@ -1,7 +1,6 @@
 """Training: schedule, loss, updates, checkpoints and the loop (§5)."""
 
 import json
-import math
 import time
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
@@ -13,7 +12,14 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from annotated.checkpoint import average_checkpoints, load_tensors, load_weights, save_checkpoint, save_tensors
+from annotated.checkpoint import (
+    WEIGHTS,
+    average_checkpoints,
+    load_tensors,
+    load_weights,
+    save_checkpoint,
+    save_tensors,
+)
 from annotated.data import Batch, Pairs, encode_pairs, make_batches
 from annotated.decoding import bleu, translate
 from annotated.transformer import Transformer
@@ -48,8 +54,8 @@ def label_smoothed_loss(
 ) -> Float[Tensor, ""]:
     """Compare with a target that keeps 1 − ε and spreads ε evenly over the vocabulary (§5.4; Szegedy et al., 2016).
 
-    The cross-entropy −Σ q log p, in nats, with q = (1 − ε) · [target] + ε / V over the V tokens that can occur, the target
-    among them. Padding cannot occur: it gets no mass, and a position whose target is padding counts for nothing.
+    The cross-entropy −Σ q log p, in nats, with q = (1 − ε) · [target] + ε / V over the V tokens that can occur, the
+    target among them. Padding cannot occur: it gets no mass, and a position whose target is padding counts for nothing.
 
     Args:
         logits: unnormalised scores.
@@ -127,8 +133,8 @@ def update(
 def _add_gradients(model: Transformer, batch: Batch, smoothing: float, tokens: int, bf16: bool) -> float:
     """Add the gradients of this batch's share of the mean loss over `tokens`; return that share.
 
-    The projection onto the vocabulary is the largest product of all. Only positions that count go through it, a chunk at a
-    time, forward and at once backward; the sum of the chunks' gradients then goes through the rest of the model.
+    The projection onto the vocabulary is the largest product of all. Only positions that count go through it, a chunk
+    at a time, forward and at once backward; the chunks' gradients together then go through the rest of the model.
     """
     src, tgt = batch
     target = tgt[:, 1:]
@@ -138,7 +144,10 @@ def _add_gradients(model: Transformer, batch: Batch, smoothing: float, tokens: i
         states = model.states(src, tgt[:, :-1])[counts]
         leaf = states.detach().requires_grad_()
         for chunk, answers in zip(leaf.split(LOSS_CHUNK), target[counts].split(LOSS_CHUNK), strict=True):
-            share = label_smoothed_loss(model.logits(chunk), answers, smoothing, model.config.pad_id, reduction="sum") / tokens
+            share = (
+                label_smoothed_loss(model.logits(chunk), answers, smoothing, model.config.pad_id, reduction="sum")
+                / tokens
+            )
             share.backward()
             loss += share.item()
     states.backward(leaf.grad)
@@ -155,7 +164,9 @@ def bf16_is_fast(device: torch.device) -> bool:
     if device.type == "cuda":
         return torch.cuda.is_bf16_supported()
     flags = Path("/proc/cpuinfo")
-    return device.type == "cpu" and flags.exists() and bool({"avx512_bf16", "amx_bf16"} & set(flags.read_text().split()))
+    return (
+        device.type == "cpu" and flags.exists() and bool({"avx512_bf16", "amx_bf16"} & set(flags.read_text().split()))
+    )
 
 
 @dataclass(frozen=True)
@@ -217,13 +228,14 @@ def train(
     *,
     src: str = "de",
     tgt: str = "en",
-    options: TrainingOptions = TrainingOptions(),
+    options: TrainingOptions | None = None,
+    settings: dict[str, Any] | None = None,
     resume: bool = False,
 ) -> list[dict[str, Any]]:
     """Train a model and leave in `out` all that is needed to translate with it, and to go on training.
 
-    Each epoch adds a line to metrics.jsonl and a file to checkpoints/, and renews model.safetensors (the average of the last
-    checkpoints), config.json, the tokenizer and state.safetensors (from where `resume` goes on exactly).
+    Each epoch adds a line to metrics.jsonl and a file to checkpoints/, and renews model.safetensors (the average of the
+    last checkpoints), config.json and state.safetensors (from where `resume` goes on exactly).
 
     Args:
         model: a new model; it ends with the averaged weights.
@@ -232,7 +244,8 @@ def train(
         val: validation pairs, decoded greedily after each epoch.
         out: the run's folder.
         src, tgt: the languages of the pairs.
-        options: see `TrainingOptions`.
+        options: how to train, by default `TrainingOptions()`.
+        settings: what config.json keeps of how the run was started, by default the options.
         resume: go on with the run in `out`.
 
     Returns:
@@ -243,75 +256,95 @@ def train(
         FileNotFoundError: `resume` is set and there is no run.
         ValueError: the run in `out` has another model.
     """
-    from tqdm.auto import tqdm
-
-    out = Path(out)
-    state_path, metrics_path = out / "state.safetensors", out / "metrics.jsonl"
-    device = next(model.parameters()).device
+    out, options = Path(out), options or TrainingOptions()
+    state = out / "state.safetensors"
     optimizer = make_optimizer(model)
     progress, metrics = Progress(), []
     if resume:
-        progress, metrics = _load_state(state_path, model, optimizer)
-    elif state_path.exists():
+        progress, metrics = _load_state(state, model, optimizer)
+    elif state.exists():
         raise FileExistsError(f"{out} already holds a run: continue it with --resume, or choose another --out.")
     else:
         torch.manual_seed(options.seed)
     limit = model.config.max_length
     sources, targets, dropped = encode_pairs(pairs, tokenizer, src, tgt, limit, drop_long=True)
     if dropped:
-        tqdm.write(f"{dropped} of {len(pairs.source)} training pairs are longer than {limit} tokens and left out.")
+        print(f"{dropped} of {len(pairs.source)} training pairs are longer than {limit} tokens and left out.")
     tokenizer.save(out)
     began = time.perf_counter() - progress.seconds
-    allowed = 60 * (options.max_minutes or math.inf)
 
-    while progress.epoch < options.epochs and progress.seconds < allowed:
-        batches = make_batches(sources, targets, options.batch_tokens, seed=options.seed + progress.epoch)
+    while progress.epoch < options.epochs and not _out_of_time(progress, options):
+        batches = make_batches(sources, targets, options.batch_tokens, seed=1000 * options.seed + progress.epoch)
         groups = [batches[i : i + options.accumulate] for i in range(0, len(batches), options.accumulate)]
-        losses, tokens, epoch_began = [], 0, time.perf_counter()
-        model.train()
-        with tqdm(total=len(groups), initial=progress.position, desc=f"epoch {progress.epoch + 1}", disable=None) as bar:
-            for group in groups[progress.position :]:
-                progress.step += 1
-                for parameters in optimizer.param_groups:
-                    parameters["lr"] = options.rate * noam_rate(progress.step, model.config.d_model, options.warmup)
-                group = [Batch(src.to(device), tgt.to(device)) for src, tgt in group]
-                losses.append(update(model, group, optimizer, options.smoothing, bf16=options.bf16))
-                tokens += sum(int((side != model.config.pad_id).sum()) for batch in group for side in batch)
-                progress.position += 1
-                progress.seconds = time.perf_counter() - began
-                speed = tokens / (time.perf_counter() - epoch_began)
-                bar.update()
-                bar.set_postfix_str(f"loss {losses[-1]:.2f}, {speed:,.0f} tokens/s")
-                if progress.seconds >= allowed:
-                    break
-        if progress.position == len(groups):
-            progress.epoch, progress.position = progress.epoch + 1, 0
+        loss, speed = _train_epoch(model, optimizer, groups, progress, options, began)
         save_tensors(out / "checkpoints" / f"{progress.step:07}.safetensors", dict(model.named_parameters()))
-        translations = translate(model, tokenizer, val.source, src, beam=0)
+        val_bleu, _ = bleu(translate(model, tokenizer, val.source, src, beam=0), val.target)
         progress.seconds = time.perf_counter() - began
-        metrics.append(
-            {
-                "step": progress.step,
-                "epoch": progress.epoch + progress.position / len(groups),
-                "minutes": progress.seconds / 60,
-                "rate": optimizer.param_groups[0]["lr"],
-                "loss": sum(losses) / len(losses),
-                "val_bleu": bleu(translations, val.target)[0],
-                "tokens_per_second": speed,
-            }
-        )
-        _save_state(state_path, model, optimizer, progress, metrics)
-        write_whole(metrics_path, "".join(json.dumps(line) + "\n" for line in metrics).encode())
-        kept = sorted((out / "checkpoints").glob("*.safetensors"))
-        for path in kept[: -options.average]:
-            path.unlink()
-        averaged = Transformer(model.config)
-        load_weights(averaged, average_checkpoints(kept[-options.average :]))
-        save_checkpoint(out, averaged, src=src, tgt=tgt, training=asdict(options))
-        tqdm.write(_report(metrics[-1], options))
+        line = {
+            "step": progress.step,
+            "epoch": progress.epoch + progress.position / len(groups),
+            "minutes": progress.seconds / 60,
+            "rate": optimizer.param_groups[0]["lr"],
+            "loss": loss,
+            "val_bleu": val_bleu,
+            "tokens_per_second": speed,
+        }
+        metrics.append(line)
+        write_whole(out / "metrics.jsonl", "".join(json.dumps(line) + "\n" for line in metrics).encode())
+        _save_average(out, model, options.average, src=src, tgt=tgt, settings=settings or asdict(options))
+        _save_state(state, model, optimizer, progress, metrics)
+        print(_report(line, options), flush=True)
     if metrics:
-        load_weights(model, load_tensors(out / "model.safetensors")[0])
+        load_weights(model, load_tensors(out / WEIGHTS)[0])
     return metrics
+
+
+def _train_epoch(
+    model: Transformer,
+    optimizer: torch.optim.Adam,
+    groups: Sequence[Sequence[Batch]],
+    progress: Progress,
+    options: TrainingOptions,
+    began: float,
+) -> tuple[float, float]:
+    """Train to the end of the epoch or of the allowed time; return the mean loss and the tokens per second."""
+    from tqdm.auto import tqdm
+
+    device = next(model.parameters()).device
+    losses, tokens, epoch_began = [], 0, time.perf_counter()
+    model.train()
+    with tqdm(total=len(groups), initial=progress.position, desc=f"epoch {progress.epoch + 1}", disable=None) as bar:
+        for group in groups[progress.position :]:
+            progress.step += 1
+            progress.position += 1
+            for parameters in optimizer.param_groups:
+                parameters["lr"] = options.rate * noam_rate(progress.step, model.config.d_model, options.warmup)
+            group = [Batch(src.to(device), tgt.to(device)) for src, tgt in group]
+            losses.append(update(model, group, optimizer, options.smoothing, bf16=options.bf16))
+            tokens += sum(int((side != model.config.pad_id).sum()) for batch in group for side in batch)
+            speed = tokens / (time.perf_counter() - epoch_began)
+            bar.update()
+            bar.set_postfix_str(f"loss {losses[-1]:.2f}, {speed:,.0f} tokens/s")
+            progress.seconds = time.perf_counter() - began
+            if _out_of_time(progress, options):
+                break
+    if progress.position == len(groups):
+        progress.epoch, progress.position = progress.epoch + 1, 0
+    return sum(losses) / len(losses), speed
+
+
+def _out_of_time(progress: Progress, options: TrainingOptions) -> bool:
+    return options.max_minutes is not None and progress.seconds >= 60 * options.max_minutes
+
+
+def _save_average(out: Path, model: Transformer, count: int, **info: Any) -> None:
+    """Make the last checkpoints' average the run's model; delete the older ones."""
+    checkpoints = sorted((out / "checkpoints").glob("*.safetensors"))
+    averaged = Transformer(model.config)
+    load_weights(averaged, average_checkpoints(checkpoints[-count:]))
+    save_checkpoint(out, averaged, **info)
+    for path in checkpoints[:-count]:
+        path.unlink()
 
 
 def _save_state(path: Path, model: Transformer, optimizer: torch.optim.Adam, progress: Progress, metrics: list) -> None:
@@ -326,7 +359,9 @@ def _load_state(path: Path, model: Transformer, optimizer: torch.optim.Adam) -> 
     if not path.exists():
         raise FileNotFoundError(f"there is no run to resume in {path.parent}: start it without --resume.")
     tensors, note = load_tensors(path)
-    load_weights(model, {name.removeprefix("weights/"): w for name, w in tensors.items() if name.startswith("weights/")})
+    load_weights(
+        model, {name.removeprefix("weights/"): w for name, w in tensors.items() if name.startswith("weights/")}
+    )
     moments: dict[int, dict[str, Tensor]] = {}
     for name, tensor in tensors.items():
         if name.startswith("adam/"):
@@ -342,6 +377,7 @@ def _report(line: dict[str, Any], options: TrainingOptions) -> str:
     if options.max_minutes is not None:
         left = min(left, options.max_minutes - line["minutes"])
     return (
-        f"epoch {line['epoch']:5.2f}  step {line['step']:6}  loss {line['loss']:.3f}  validation BLEU {line['val_bleu']:5.2f}"
-        f"  {line['tokens_per_second']:,.0f} tokens/s  {line['minutes']:.1f} min done, {max(left, 0):.1f} min left"
+        f"epoch {line['epoch']:5.2f}  step {line['step']:6}  loss {line['loss']:.3f}  "
+        f"validation BLEU {line['val_bleu']:5.2f}  {line['tokens_per_second']:,.0f} tokens/s  "
+        f"{line['minutes']:.1f} min done, {max(left, 0):.1f} min left"
     )

@@ -1,0 +1,56 @@
+"""Exercises that say at once what is wrong: `check("01.3", answer)` in a notebook.
+
+A chapter's exercises live in `chapter_NN.py`: a function per exercise that returns a diagnosis, or None for a right
+answer, and a table `EXERCISES` of them by number.
+"""
+
+import dis
+from types import EllipsisType, FunctionType
+
+from annotated.exercises import chapter_01
+
+EXERCISES = {**chapter_01.EXERCISES}
+
+
+def check(number: str, answer: object) -> None:
+    """Print one line on an answer: ○ not attempted yet, ✓ right, or ✗ with a diagnosis.
+
+    An answer is untouched while it is `...`, or a function whose body is `...`. A function that raises is reported,
+    with the type and the message of what it raised.
+
+    Args:
+        number: the exercise, chapter and place: "01.3".
+        answer: the value or function that the exercise asks for.
+
+    Raises:
+        ValueError: there is no such exercise.
+    """
+    if number not in EXERCISES:
+        raise ValueError(f"there is no exercise {number!r}; there are {', '.join(EXERCISES)}.")
+    exercise = EXERCISES[number]
+    if is_untouched(answer):
+        print(f"○ {number} not attempted yet: {exercise.title}")
+        return
+    try:
+        diagnosis = exercise.diagnose(answer)
+    except Exception as error:  # whatever a reader's code raises is an answer to report
+        first_line = next(iter(str(error).splitlines()), "no message")
+        diagnosis = f"your code raised {type(error).__name__}: {first_line}"
+    print(f"✓ {number} {exercise.title}" if diagnosis is None else f"✗ {number} {exercise.title}: {diagnosis}")
+
+
+def is_untouched(answer: object) -> bool:
+    """Tell whether an answer is still its stub: `...`, or a function whose whole body is `...`.
+
+    A function that only forgot its `return` is an attempt; so the code is compared, not the result.
+
+    Args:
+        answer: the value or function that the exercise asks for.
+    """
+
+    def stub() -> None: ...
+
+    if not isinstance(answer, FunctionType):
+        return isinstance(answer, EllipsisType)
+    names = [[step.opname for step in dis.get_instructions(body) if step.opname != "NOP"] for body in (answer, stub)]
+    return names[0] == names[1] and set(answer.__code__.co_consts) <= {None, answer.__doc__}

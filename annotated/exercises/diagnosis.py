@@ -1,0 +1,63 @@
+"""What the exercises of all chapters share: compare an answer with the right one and with known mistakes."""
+
+from collections.abc import Callable, Mapping
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+
+class Exercise(NamedTuple):
+    """An exercise: its title, and a function that returns what is wrong with an answer, or None."""
+
+    title: str
+    diagnose: Callable[..., str | None]
+
+
+def compare(answer: object, expected: Tensor, mistakes: Mapping[str, Tensor], tolerance: float = 1e-4) -> str | None:
+    """Return what is wrong with a tensor, or None when it is the expected one.
+
+    Args:
+        answer: what the reader's code gave.
+        expected: the right result.
+        mistakes: for each known mistake, what to tell the reader, and the result that the mistake gives.
+        tolerance: how far a number may be off, absolutely and relatively.
+    """
+    if answer is None:
+        return "your function returned None: does it end in a return?"
+    if not isinstance(answer, Tensor):
+        return f"expected a tensor, got {type(answer).__name__}."
+    if is_close(answer, expected, tolerance):
+        return None
+    for diagnosis, wrong in mistakes.items():
+        if is_close(answer, wrong, tolerance):
+            return diagnosis
+    if answer.dtype != expected.dtype:
+        return f"expected {expected.dtype}, got {answer.dtype}."
+    if answer.shape != expected.shape:
+        return f"expected shape {tuple(expected.shape)}, got {tuple(answer.shape)}."
+    if not answer.isfinite().all():
+        return "the result holds NaN or infinity: does an exponential overflow? Subtract each row's maximum first."
+    if not answer.is_floating_point():
+        return f"{int((answer != expected).sum())} of {answer.numel()} entries are wrong."
+    factor = float((answer * expected).sum() / (expected * expected).sum())
+    if factor and is_close(answer, factor * expected, tolerance):
+        return f"off by a constant factor {factor:.2f}."
+    where = torch.unravel_index((answer - expected).abs().argmax(), expected.shape)
+    index = tuple(int(i) for i in where)
+    return f"at index {index}: expected {float(expected[index]):.3f}, got {float(answer[index]):.3f}."
+
+
+def is_close(answer: Tensor, expected: Tensor, tolerance: float) -> bool:
+    """Tell whether two tensors have the same shape and type, and values within the tolerance.
+
+    Args:
+        answer: one of them.
+        expected: the other.
+        tolerance: how far a number may be off, absolutely and relatively.
+    """
+    return (
+        answer.shape == expected.shape
+        and answer.dtype == expected.dtype
+        and torch.allclose(answer, expected, rtol=tolerance, atol=tolerance)
+    )

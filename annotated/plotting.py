@@ -1,0 +1,167 @@
+"""Figures: attention maps and line plots in one quiet style that also reads in greyscale."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from numpy.typing import ArrayLike
+from torch import Tensor
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+DPI = 100
+ANNOTATE_UP_TO = 8
+
+
+def plot_attention(
+    weights: Tensor,
+    queries: Sequence[str],
+    keys: Sequence[str],
+    *,
+    title: str | None = None,
+    annotate: bool | None = None,
+    ax: Axes | None = None,
+) -> Axes:
+    """Draw one attention map: a row per query, a column per key, dark where the weight is large.
+
+    Args:
+        weights: the weights, (query, key), each in 0 … 1.
+        queries: one label per row: the token that looks.
+        keys: one label per column: the token that is looked at.
+        title: what the map shows.
+        annotate: write each weight into its square; by default where there are at most 8 rows and 8 columns.
+        ax: where to draw; a new figure by default.
+
+    Raises:
+        ValueError: the weights are not a matrix, or the labels do not fit it.
+    """
+    import matplotlib.pyplot as plt
+    import seaborn as sns
+
+    if weights.dim() != 2:
+        raise ValueError(
+            f"weights must be a matrix (query, key); got shape {tuple(weights.shape)}. Take one sentence and one head."
+        )
+    if weights.shape != (len(queries), len(keys)):
+        raise ValueError(
+            f"weights of shape {tuple(weights.shape)} need {weights.size(0)} query labels (rows) and {weights.size(1)} "
+            f"key labels (columns); got {len(queries)} and {len(keys)}."
+        )
+    if annotate is None:
+        annotate = max(weights.shape) <= ANNOTATE_UP_TO
+    if ax is None:
+        size = (1.6 + 0.55 * len(keys), 1.2 + 0.45 * len(queries))
+        ax = plt.subplots(figsize=size, dpi=DPI, layout="constrained")[1]
+    sns.heatmap(
+        weights.detach().cpu().float().numpy(),
+        vmin=0,
+        vmax=1,
+        cmap="Blues",
+        annot=annotate,
+        fmt=".2f",
+        annot_kws={"size": 8},
+        cbar=not annotate,
+        cbar_kws={"label": "weight"},
+        square=True,
+        linewidths=0.5,
+        xticklabels=list(keys),
+        yticklabels=list(queries),
+        ax=ax,
+    )
+    ax.set(xlabel="key (is looked at)", ylabel="query (looks)", title=title or "")
+    ax.tick_params(axis="x", rotation=45 if len(keys) > 3 and max(map(len, keys)) > 2 else 0, length=0)
+    ax.tick_params(axis="y", rotation=0, length=0)
+    return ax
+
+
+def plot_heads(weights: Tensor, queries: Sequence[str], keys: Sequence[str]) -> Figure:
+    """Draw the attention maps of all heads: a row of maps per layer, a column per head.
+
+    Args:
+        weights: the weights, (layer, head, query, key), each in 0 … 1.
+        queries: one label per query.
+        keys: one label per key.
+
+    Raises:
+        ValueError: the weights do not have four axes, or the labels do not fit them.
+    """
+    import matplotlib.pyplot as plt
+
+    if weights.dim() != 4:
+        raise ValueError(f"weights must have the axes (layer, head, query, key); got shape {tuple(weights.shape)}.")
+    layers, heads = weights.shape[:2]
+    size = (0.8 + heads * (0.6 + 0.22 * len(keys)), 0.8 + layers * (0.6 + 0.22 * len(queries)))
+    figure, grid = plt.subplots(
+        layers, heads, figsize=size, dpi=DPI, layout="constrained", sharex=True, sharey=True, squeeze=False
+    )
+    for layer in range(layers):
+        for head in range(heads):
+            title = f"layer {layer + 1}, head {head + 1}"
+            ax = plot_attention(weights[layer, head], queries, keys, title=title, annotate=True, ax=grid[layer, head])
+            for number in ax.texts:
+                number.remove()
+            ax.label_outer()
+            ax.tick_params(labelsize=8)
+    return figure
+
+
+def plot_lines(
+    x: ArrayLike,
+    lines: Mapping[str, ArrayLike],
+    *,
+    x_label: str,
+    y_label: str,
+    title: str | None = None,
+    log: str = "",
+    ax: Axes | None = None,
+) -> Axes:
+    """Draw labelled lines over a common x; colour, dash and marker all tell them apart.
+
+    Args:
+        x: where the values were measured.
+        lines: for each label of the legend, one value per x.
+        x_label: what x is, in words.
+        y_label: what the values are, in words.
+        title: what the figure shows.
+        log: the axes with a logarithmic scale: "", "x", "y" or "xy".
+        ax: where to draw; a new figure by default.
+
+    Raises:
+        ValueError: a line has another number of values than x, or `log` names no axis.
+    """
+    import matplotlib.pyplot as plt
+    import seaborn as sns
+
+    if log not in ("", "x", "y", "xy"):
+        raise ValueError(f'log must be "", "x", "y" or "xy"; got {log!r}.')
+    for label, y in lines.items():
+        if len(y) != len(x):
+            raise ValueError(f"line {label!r} has {len(y)} values for {len(x)} values of x; give one for each.")
+    if ax is None:
+        ax = plt.subplots(figsize=(5.5, 3.4), dpi=DPI, layout="constrained")[1]
+    markers = "os^Dv" if len(x) <= 12 else [""] * 5
+    for index, (label, y) in enumerate(lines.items()):
+        style = index % 5
+        ax.plot(
+            x,
+            y,
+            label=label,
+            color=sns.color_palette("colorblind")[style],
+            linestyle=("-", "--", ":", "-.", (0, (5, 1, 1, 1, 1, 1)))[style],
+            marker=markers[style],
+            markersize=5,
+        )
+    ax.set(xlabel=x_label, ylabel=y_label, title=title or "")
+    if "x" in log:
+        ax.set_xscale("log", base=2)
+    if "x" in log and any(markers):
+        ax.set_xticks(list(x), [f"{float(value):g}" for value in x])
+    if "y" in log:
+        ax.set_yscale("log")
+    if len(lines) > 1:
+        ax.legend(frameon=False)
+    sns.despine(ax=ax)
+    return ax

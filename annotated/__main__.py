@@ -5,10 +5,11 @@ import sys
 from collections.abc import Sequence
 from dataclasses import fields
 from pathlib import Path
+from typing import NoReturn
 
 import torch
 
-from annotated.checkpoint import load_checkpoint
+from annotated.checkpoint import load_checkpoint, load_config
 from annotated.data import CORPORA, Pairs, hold_out, load_corpus, read_pairs
 from annotated.decoding import bleu, chrf, translate
 from annotated.training import TrainingOptions, bf16_is_fast, train
@@ -29,7 +30,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         args = _parser().parse_args(arguments)
         if args.command == "train" and args.resume:
             # What the run was started with holds again, unless it is given anew.
-            args = _parser(load_checkpoint(args.out)[1]["settings"]).parse_args(arguments)
+            args = _parser(_saved_settings(args.out)).parse_args(arguments)
         args.run(args)
     except (ValueError, OSError) as error:
         print(f"annotated: {error}", file=sys.stderr)
@@ -90,12 +91,12 @@ def run_translate(args: argparse.Namespace) -> None:
 def run_evaluate(args: argparse.Namespace) -> None:
     """Translate a test set and score it."""
     model, tokenizer, info = _load(args)
-    if args.corpus:
+    if args.corpus and not (args.source or args.reference):
         pairs = load_corpus(args.corpus, args.split or CORPORA[args.corpus][-1], info["src"], info["tgt"])
-    elif args.source and args.reference:
+    elif args.source and args.reference and not args.corpus:
         pairs = read_pairs(args.source, args.reference)
     else:
-        raise ValueError("evaluate needs --corpus, or --source and --reference.")
+        raise ValueError("evaluate needs either --corpus, or --source and --reference.")
     translations = translate(model, tokenizer, pairs.source, info["src"], beam=args.beam, alpha=args.alpha)
     if args.output:
         write_whole(Path(args.output), "".join(f"{line}\n" for line in translations).encode())
@@ -106,10 +107,15 @@ def run_evaluate(args: argparse.Namespace) -> None:
         print(f"{name} {score:.2f}  {signature}")
 
 
+class _Parser(argparse.ArgumentParser):
+    """A parser whose errors are one line, like all others."""
+
+    def error(self, message: str) -> NoReturn:
+        raise ValueError(f"{message} (--help explains the options)")
+
+
 def _parser(train_defaults: dict | None = None) -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="python -m annotated", description="Train a Transformer, translate, evaluate."
-    )
+    parser = _Parser(prog="python -m annotated", description="Train a Transformer, translate, evaluate.")
     commands = parser.add_subparsers(dest="command", required=True)
     formatter = argparse.ArgumentDefaultsHelpFormatter
 
@@ -174,30 +180,37 @@ def _add_device(command: argparse.ArgumentParser) -> None:
 def _device(name: str) -> torch.device:
     if name == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    try:
-        device = torch.device(name)
-        torch.empty(0, device=device)
-    except (RuntimeError, AssertionError) as error:
-        raise ValueError(
-            f"device {name!r} is not usable here ({str(error).splitlines()[0]}). Try --device auto."
-        ) from None
-    return device
+    gpus = [f"cuda:{i}" for i in range(torch.cuda.device_count())]
+    usable = ["cpu", "cuda", *gpus] if gpus else ["cpu"]
+    if name not in usable:
+        raise ValueError(f"device {name!r} is not usable here; there are {', '.join(usable)}. Try --device auto.")
+    return torch.device(name)
 
 
 def _training_pairs(args: argparse.Namespace) -> tuple[Pairs, Pairs]:
-    if args.corpus and not (args.source or args.target):
+    files, val_files = [args.source, args.target], [args.val_source, args.val_target]
+    if args.corpus and not any(files + val_files):
         return tuple(load_corpus(args.corpus, split, args.src, args.tgt) for split in ("train", "val"))
-    if args.corpus or not (args.source and args.target):
+    if args.corpus or not all(files):
         raise ValueError("train needs either --corpus, or --source and --target.")
-    pairs = read_pairs(args.source, args.target)
-    if args.val_source and args.val_target:
-        return pairs, read_pairs(args.val_source, args.val_target)
+    if any(val_files) and not all(val_files):
+        raise ValueError("--val-source and --val-target go together.")
+    pairs = read_pairs(*files)
+    if all(val_files):
+        return pairs, read_pairs(*val_files)
     return hold_out(pairs, min(1000, max(1, len(pairs.source) // 20)), args.seed)
 
 
 def _load(args: argparse.Namespace) -> tuple[Transformer, Tokenizer, dict]:
     model, info = load_checkpoint(args.model)
     return model.to(_device(args.device)), load_tokenizer(args.model), info
+
+
+def _saved_settings(out: str) -> dict:
+    try:
+        return load_config(out)[1]["settings"]
+    except (FileNotFoundError, KeyError):
+        raise FileNotFoundError(f"there is no run to resume in {out}: start it without --resume.") from None
 
 
 if __name__ == "__main__":

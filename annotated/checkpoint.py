@@ -39,17 +39,27 @@ def load_checkpoint(folder: str | Path) -> tuple[Transformer, dict[str, Any]]:
         FileNotFoundError: the folder holds no model.
         ValueError: its files do not fit together.
     """
+    config, info = load_config(folder)
+    model = Transformer(config)
+    load_weights(model, load_tensors(Path(folder) / WEIGHTS)[0])
+    return model.eval(), info
+
+
+def load_config(folder: str | Path) -> tuple[TransformerConfig, dict[str, Any]]:
+    """Read the configuration and the info that `save_checkpoint` wrote.
+
+    Raises:
+        FileNotFoundError: the folder holds no model.
+        ValueError: the file is damaged.
+    """
     path = Path(folder) / CONFIG
     if not path.is_file():
         raise FileNotFoundError(f"no model in {folder}: {CONFIG} is missing. Give a folder that `train --out` wrote.")
     try:
-        info = json.loads(path.read_text(encoding="utf-8"))
-        config = TransformerConfig(**info.pop("model"))
-    except (KeyError, TypeError, json.JSONDecodeError) as error:
-        raise ValueError(f"{path} is damaged ({error}). Train again, or copy the folder again.") from None
-    model = Transformer(config)
-    load_weights(model, load_tensors(Path(folder) / WEIGHTS)[0])
-    return model.eval(), info
+        info = json.loads(path.read_bytes())
+        return TransformerConfig(**info.pop("model")), info
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        raise ValueError(f"{path} is damaged ({error!r}). Copy the folder again, or train again.") from None
 
 
 def load_weights(model: nn.Module, weights: dict[str, Tensor]) -> None:

@@ -123,7 +123,7 @@ def update(
         batches: what does not fit into memory at once; other arguments as in `train_step`.
     """
     pad_id = model.config.pad_id
-    tokens = sum(int((tgt[:, 1:] != pad_id).sum()) for _, tgt in batches)
+    tokens = max(1, sum(int((tgt[:, 1:] != pad_id).sum()) for _, tgt in batches))
     optimizer.zero_grad()
     loss = sum(_add_gradients(model, batch, smoothing, tokens, bf16) for batch in batches)
     optimizer.step()
@@ -175,7 +175,7 @@ class TrainingOptions:
 
     Args:
         epochs: passes over the training pairs at most.
-        max_minutes: minutes of training at most, validation included.
+        max_minutes: minutes of training at most, validation included; None for no limit.
         batch_tokens: ids a side in one batch, padding included (§5.1: about 25,000).
         accumulate: batches per update.
         warmup: updates until the highest rate (§5.3: 4,000).
@@ -207,6 +207,8 @@ class TrainingOptions:
                 raise ValueError(f"{name}={value} must be above 0.")
         if not 0 <= self.smoothing < 1:
             raise ValueError(f"smoothing={self.smoothing} must be at least 0 and below 1.")
+        if not 0 <= self.seed < 2**32:
+            raise ValueError(f"seed={self.seed} must lie in 0 … {2**32 - 1}.")
 
 
 @dataclass
@@ -254,7 +256,7 @@ def train(
     Raises:
         FileExistsError: `out` already holds a run and `resume` is not set.
         FileNotFoundError: `resume` is set and there is no run.
-        ValueError: the run in `out` has another model.
+        ValueError: the run in `out` has another model, or nothing left to do; a validation pair is too long.
     """
     out, options = Path(out), options or TrainingOptions()
     state = out / "state.safetensors"
@@ -266,7 +268,15 @@ def train(
         raise FileExistsError(f"{out} already holds a run: continue it with --resume, or choose another --out.")
     else:
         torch.manual_seed(options.seed)
+        for leftover in (out / "checkpoints").glob("*.safetensors"):
+            leftover.unlink()
+    if progress.epoch >= options.epochs or _out_of_time(progress, options):
+        raise ValueError(
+            f"the run has done {progress.epoch} epochs in {progress.seconds / 60:.1f} minutes, as it was told to: "
+            "give more --epochs or --max-minutes."
+        )
     limit = model.config.max_length
+    encode_pairs(val, tokenizer, src, tgt, limit)  # a sentence too long to translate is better found now than later
     sources, targets, dropped = encode_pairs(pairs, tokenizer, src, tgt, limit, drop_long=True)
     if dropped:
         print(f"{dropped} of {len(pairs.source)} training pairs are longer than {limit} tokens and left out.")
@@ -294,8 +304,7 @@ def train(
         _save_average(out, model, options.average, src=src, tgt=tgt, settings=settings or asdict(options))
         _save_state(state, model, optimizer, progress, metrics)
         print(_report(line, options), flush=True)
-    if metrics:
-        load_weights(model, load_tensors(out / WEIGHTS)[0])
+    load_weights(model, load_tensors(out / WEIGHTS)[0])
     return metrics
 
 

@@ -230,7 +230,7 @@ def pad(rows: Sequence[Sequence[int]]) -> Int[Tensor, "rows longest"]:
         rows: at least one row of ids.
     """
     longest = max(len(row) for row in rows)
-    return torch.tensor([[*row, *[PAD] * (longest - len(row))] for row in rows])
+    return torch.tensor([[*row, *[PAD] * (longest - len(row))] for row in rows], dtype=torch.int64)
 
 
 def make_batches(

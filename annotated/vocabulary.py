@@ -159,7 +159,7 @@ class WordTokenizer:
         Spaces go where they are not usual: before a full stop or a comma, inside brackets, in "don't" and "T-shirt".
         """
         text = " ".join(word for word in self.vocabulary.decode(ids) if word not in SPECIALS[:UNK])
-        text = re.sub(r" (?=[.,;:!?)]|n't\b|'(?:s|re|ve|ll|d|m)\b)|(?<=\() ", "", text)
+        text = re.sub(r" (?=[.,;:!?)]|n't\b|'(?:s|re|ve|ll|d|m)\b)|(?<=\() |(?<=s) (?=' )", "", text)
         return re.sub(r"(?<=\w) - (?=\w)", "-", text)
 
     def __len__(self) -> int:

@@ -1,0 +1,448 @@
+"""Corpora, files of one's own, and batches."""
+
+import gzip
+import hashlib
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from itertools import pairwise
+from pathlib import Path
+from threading import Thread
+
+import pooch
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from annotated import data
+from annotated.data import (
+    CORPORA,
+    Batch,
+    Pairs,
+    encode_pairs,
+    hold_out,
+    load_corpus,
+    make_batches,
+    pad,
+    padding_share,
+    read_lines,
+    read_pairs,
+)
+from annotated.vocabulary import BOS, EOS, PAD, SPECIALS, UNK, SubwordTokenizer, Vocabulary, WordTokenizer
+
+# Files
+
+
+def write(path: Path, content: str | bytes) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(content if isinstance(content, bytes) else content.encode())
+    return path
+
+
+def test_pairs_are_read_line_by_line(tmp_path):
+    source = write(tmp_path / "my.de", "Ein Hund.\n Zwei\tHunde. \nDrei Hunde.\n")
+    target = write(tmp_path / "my.en", "A dog.\nTwo dogs.\nThree dogs.\n")
+    assert read_pairs(source, target) == (
+        ["Ein Hund.", "Zwei\tHunde.", "Drei Hunde."],
+        ["A dog.", "Two dogs.", "Three dogs."],
+    )
+
+
+@pytest.mark.parametrize(
+    "content",
+    [b"Ein\nHund", b"Ein\nHund\n", b"Ein\r\nHund\r\n", b"\xef\xbb\xbfEin\nHund\n", b" Ein \t\n\tHund  \n"],
+    ids=["no last newline", "newline", "Windows", "byte-order mark", "outer spaces"],
+)
+def test_lines_come_without_what_surrounds_them(tmp_path, content):
+    assert read_lines(write(tmp_path / "my.de", content)) == ["Ein", "Hund"]
+
+
+@pytest.mark.parametrize("separator", ["\u2028", "\u2029", "\u0085", "\v", "\f", "\x1c"])
+def test_only_a_newline_ends_a_line(tmp_path, separator):
+    assert read_lines(write(tmp_path / "my.de", f"Ein{separator}Hund\nZwei")) == [f"Ein{separator}Hund", "Zwei"]
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"", r"my\.en has no lines"),
+        (b"\xef\xbb\xbf", r"my\.en has no lines"),
+        (b"a\nb\n\nd\n", r"my\.en, line 3: empty"),
+        (b"a\n \t\r\n", r"my\.en, line 2: empty"),
+        (b"a\nb\xff\n", r"my\.en, line 2: not UTF-8 \(invalid start byte\)"),
+        ("a\nb\n".encode("utf-16"), r"my\.en, line 1: not UTF-8"),
+        (b"a\nb\nc\n", r"my\.de has 2 lines and .*my\.en has 3"),
+    ],
+    ids=["empty file", "only a mark", "empty line", "blank line", "Latin-1", "UTF-16", "unequal"],
+)
+def test_bad_files_are_named_with_the_line(tmp_path, content, message):
+    source = write(tmp_path / "my.de", "Ein Hund.\nZwei Hunde.\n")
+    with pytest.raises(ValueError, match=message):
+        read_pairs(source, write(tmp_path / "my.en", content))
+
+
+def test_a_missing_file_is_named(tmp_path):
+    source = write(tmp_path / "my.de", "Ein Hund.\n")
+    for missing in (tmp_path / "my.en", tmp_path, source / "x"):
+        with pytest.raises(FileNotFoundError, match=rf"no file {missing}\. Give a text file"):
+            read_pairs(source, missing)
+
+
+# Corpora
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("wmt14", "train"), "unknown corpus 'wmt14'; there are captions, multi30k"),
+        (("captions", "dev"), "unknown split 'dev' of captions; there are train, val, test"),
+        (("multi30k", "test"), "unknown split 'test' of multi30k; there are train, val, test_2016_flickr"),
+        (("captions", "train", "fr"), "between de and en; got from 'fr' to 'en'"),
+        (("captions", "train", "en"), "between de and en; got from 'en' to 'en'"),
+    ],
+)
+def test_unknown_choices_list_the_known_ones(arguments, message):
+    with pytest.raises(ValueError, match=message):
+        load_corpus(*arguments)
+
+
+def test_captions_are_read_in_either_direction(tmp_path, monkeypatch):
+    monkeypatch.setattr(data, "DATA_FOLDER", tmp_path)
+    write(tmp_path / "captions" / "val.de", "Ein Hund.\n")
+    write(tmp_path / "captions" / "val.en", "A dog.\n")
+    assert load_corpus("captions", "val") == (["Ein Hund."], ["A dog."])
+    assert load_corpus("captions", "val", src="en", tgt="de") == (["A dog."], ["Ein Hund."])
+
+
+def test_captions_need_the_repository(tmp_path, monkeypatch):
+    monkeypatch.setattr(data, "DATA_FOLDER", tmp_path / "elsewhere")
+    with pytest.raises(FileNotFoundError, match=r"captions is not in .*elsewhere.*comes with the repository"):
+        load_corpus("captions", "val")
+
+
+@pytest.mark.parametrize("split", CORPORA["captions"])
+def test_captions_come_with_the_repository(split):
+    pairs = load_corpus("captions", split)
+    assert len(pairs.source) == len(pairs.target) >= 500
+
+
+@pytest.fixture
+def home(tmp_path, monkeypatch):
+    """A Multi30k of one sentence pair a split on a server of our own, an empty cache, and no ANNOTATED_DATA."""
+    checksums = {}
+    for file in data.MULTI30K_SHA256:
+        content = gzip.compress(f"{file}\n".encode())
+        write(tmp_path / "server" / f"{file}.gz", content)
+        checksums[file] = hashlib.sha256(content).hexdigest()
+    handler = type("Quiet", (SimpleHTTPRequestHandler,), {"log_message": lambda *_: None})
+    with ThreadingHTTPServer(("127.0.0.1", 0), partial(handler, directory=tmp_path / "server")) as server:
+        Thread(target=server.serve_forever, args=(0.01,)).start()
+        monkeypatch.setattr(data, "MULTI30K_URL", f"http://127.0.0.1:{server.server_port}/")
+        monkeypatch.setattr(data, "MULTI30K_SHA256", checksums)
+        monkeypatch.setattr(pooch, "os_cache", lambda name: tmp_path / "cache" / name)
+        monkeypatch.setenv("NO_PROXY", "127.0.0.1")
+        monkeypatch.delenv("ANNOTATED_DATA", raising=False)
+        yield tmp_path
+        server.shutdown()
+
+
+def cached(home: Path) -> list[str]:
+    return sorted(path.name for path in home.glob("cache/annotated/multi30k/*"))
+
+
+def test_multi30k_is_downloaded_once(home):
+    assert load_corpus("multi30k", "val") == (["val.de"], ["val.en"])
+    assert cached(home) == ["val.de", "val.en"]
+    (home / "server" / "val.de.gz").unlink()
+    assert load_corpus("multi30k", "val", src="en", tgt="de") == (["val.en"], ["val.de"])
+
+
+def test_multi30k_of_ones_own_comes_first(home, monkeypatch):
+    monkeypatch.setenv("ANNOTATED_DATA", str(home / "mine"))
+    write(home / "mine" / "multi30k" / "val.de", "Mein Hund.\n")
+    write(home / "mine" / "multi30k" / "val.en", "My dog.\n")
+    assert load_corpus("multi30k", "val") == (["Mein Hund."], ["My dog."])
+    assert cached(home) == []
+
+
+def test_half_a_multi30k_of_ones_own_is_left_aside(home, monkeypatch):
+    monkeypatch.setenv("ANNOTATED_DATA", str(home / "mine"))
+    write(home / "mine" / "multi30k" / "val.de", "Mein Hund.\n")
+    assert load_corpus("multi30k", "val") == (["val.de"], ["val.en"])
+
+
+def test_a_wrong_checksum_names_both_and_keeps_nothing(home):
+    wrong = gzip.compress(b"val.de \n")
+    write(home / "server" / "val.de.gz", wrong)
+    expected, got = data.MULTI30K_SHA256["val.de"], hashlib.sha256(wrong).hexdigest()
+    with pytest.raises(ValueError, match=rf"val\.de\.gz is not the file it was.*{expected}.*{got}.*ANNOTATED_DATA"):
+        load_corpus("multi30k", "val")
+    assert cached(home) == []
+
+
+def test_no_network_says_where_to_put_the_files(home, monkeypatch):
+    # Port 9 of this machine: nobody answers there.
+    monkeypatch.setattr(data, "MULTI30K_URL", "http://127.0.0.1:9/")
+    with pytest.raises(FileNotFoundError, match=r"cannot download .*put train\.de, .* and set ANNOTATED_DATA"):
+        load_corpus("multi30k", "train")
+    assert cached(home) == []
+
+
+def test_a_moved_file_is_reported_like_no_network(home):
+    (home / "server" / "val.en.gz").unlink()
+    with pytest.raises(FileNotFoundError, match=r"val\.en\.gz \(404"):
+        load_corpus("multi30k", "val")
+
+
+def test_every_file_of_multi30k_has_a_checksum():
+    files = {f"{split}.{language}" for split in CORPORA["multi30k"] for language in ("de", "en")}
+    assert set(data.MULTI30K_SHA256) == files
+    assert len({checksum for checksum in data.MULTI30K_SHA256.values() if len(bytes.fromhex(checksum)) == 32}) == 6
+
+
+# Held-out pairs
+
+
+@given(st.integers(2, 30), st.data(), st.integers(0, 2**31))
+def test_holding_out_splits_the_pairs_in_two(total, draw, seed):
+    count = draw.draw(st.integers(1, total - 1))
+    pairs = Pairs([f"s{i}" for i in range(total)], [f"t{i}" for i in range(total)])
+    train, held_out = hold_out(pairs, count, seed)
+    assert len(held_out.source) == count
+    assert sorted(train.source + held_out.source) == sorted(pairs.source)
+    for part in (train, held_out):
+        assert part.target == [f"t{text[1:]}" for text in part.source]
+        assert [int(text[1:]) for text in part.source] == sorted(int(text[1:]) for text in part.source)
+
+
+def test_holding_out_depends_on_the_seed_alone_on_every_torch():
+    pairs = Pairs(list("abcdefghijk"), list("ABCDEFGHIJK"))
+    assert hold_out(pairs, 3, seed=5)[1] == (["a", "f", "j"], ["A", "F", "J"])
+    assert hold_out(pairs, 3, seed=6)[1] != (["a", "f", "j"], ["A", "F", "J"])
+
+
+@pytest.mark.parametrize("count", [-1, 0, 3, 5])
+def test_holding_out_leaves_something_on_both_sides(count):
+    with pytest.raises(ValueError, match=f"cannot hold out {count} of 3 pairs"):
+        hold_out(Pairs(["a"] * 3, ["b"] * 3), count, seed=1)
+
+
+# Ids
+
+VOCABULARY = Vocabulary([*SPECIALS, "ein", "Hund", "a", "dog", "runs"])
+
+
+@pytest.fixture(scope="module")
+def words():
+    return WordTokenizer(VOCABULARY, ["de", "en"])
+
+
+def test_sources_end_and_targets_start_and_end(words):
+    encoded = encode_pairs(Pairs(["ein Hund", "Hund"], ["a dog runs", "cat"]), words, "de", "en", max_length=11)
+    assert encoded.sources == [[4, 5, EOS], [5, EOS]]
+    assert encoded.targets == [[BOS, 6, 7, 8, EOS], [BOS, UNK, EOS]]
+    assert encoded.dropped == 0
+
+
+@pytest.mark.parametrize("long", [("ein ein ein Hund", "a"), ("ein", "a dog runs runs")], ids=["source", "target"])
+def test_a_pair_may_be_as_long_as_the_model_and_no_longer(words, long):
+    pairs = Pairs(["ein Hund", long[0]], ["a dog", long[1]])
+    assert encode_pairs(pairs, words, "de", "en", max_length=5).dropped == 0
+    with pytest.raises(ValueError, match=rf"line 2 \('{long[0]}' …\) is 5 tokens long .*limit is 4.*Shorten"):
+        encode_pairs(pairs, words, "de", "en", max_length=4)
+
+
+def test_long_pairs_are_dropped_on_demand_and_counted(words):
+    pairs = Pairs(["ein", "ein Hund", "Hund"], ["a", "a dog runs", "dog"])
+    encoded = encode_pairs(pairs, words, "de", "en", max_length=3, drop_long=True)
+    assert encoded == ([[4, EOS], [5, EOS]], [[BOS, 6, EOS], [BOS, 7, EOS]], 1)
+    with pytest.raises(ValueError, match="no pair of 3 fits into 1 tokens"):
+        encode_pairs(pairs, words, "de", "en", max_length=1, drop_long=True)
+
+
+# Batches
+
+
+def test_padding_goes_to_the_right():
+    ids = pad([[4, 5, 2], [6, 7, 8, 9, 2]])
+    assert torch.equal(ids, torch.tensor([[4, 5, 2, PAD, PAD], [6, 7, 8, 9, 2]]))
+    assert ids.dtype == pad([[]]).dtype == torch.int64
+
+
+def test_padding_share_counts_both_sides():
+    batches = [
+        Batch(torch.tensor([[4, 2, 0], [4, 5, 2]]), torch.tensor([[1, 4, 5, 2], [1, 2, 0, 0]])),
+        Batch(torch.tensor([[4, 2]]), torch.tensor([[1, 6, 7, 2]])),
+    ]
+    assert padding_share(batches) == 3 / 20
+
+
+def rows_of(batches: list[Batch]) -> list[tuple[list[int], list[int]]]:
+    """Undo the padding: every pair of rows, batch by batch."""
+    rows = []
+    for src, tgt in batches:
+        for pair in zip(src.tolist(), tgt.tolist(), strict=True):
+            source, target = ([i for i in row if i != PAD] for row in pair)
+            assert [source, target] == [row[: len(ids)] for row, ids in zip(pair, (source, target), strict=True)]
+            rows.append((source, target))
+    return rows
+
+
+LENGTHS = st.lists(st.tuples(st.integers(1, 13), st.integers(2, 17)), min_size=1, max_size=60)
+
+
+def numbered(lengths: list[tuple[int, int]]) -> tuple[list[list[int]], list[list[int]]]:
+    """Rows of these lengths, whose ids tell which pair they belong to."""
+    return [[i + 4] * s for i, (s, _) in enumerate(lengths)], [[i + 4] * t for i, (_, t) in enumerate(lengths)]
+
+
+@given(LENGTHS, st.integers(17, 90), st.none() | st.integers(0, 2**31))
+def test_batches_hold_each_pair_once_within_the_budget(lengths, max_tokens, seed):
+    sources, targets = numbered(lengths)
+    batches = make_batches(sources, targets, max_tokens, seed=seed)
+    assert sorted(rows_of(batches)) == sorted(zip(sources, targets, strict=True))
+    for batch in batches:
+        assert batch.src.dtype == batch.tgt.dtype == torch.int64
+        assert batch.src.numel() <= max_tokens
+        assert batch.tgt.numel() <= max_tokens
+        # No column is padding alone.
+        assert (batch.src != PAD).any(dim=0).all()
+        assert (batch.tgt != PAD).any(dim=0).all()
+
+
+@given(LENGTHS, st.integers(17, 90))
+def test_batches_are_as_full_as_the_order_allows(lengths, max_tokens):
+    batches = make_batches(*numbered(lengths), max_tokens)
+    for batch, following in pairwise(batches):
+        first = max((row != PAD).sum().item() for row in (following.src[0], following.tgt[0]))
+        longest = max(batch.src.size(1), batch.tgt.size(1), first)
+        assert (len(batch.src) + 1) * longest > max_tokens
+
+
+def test_batches_by_hand():
+    sources, targets = numbered([(3, 2), (1, 2), (5, 7), (2, 2), (4, 2), (4, 3), (6, 7)])
+    batches = make_batches(sources, targets, max_tokens=8)
+    # Longer sides 3, 2, 7, 2, 4, 4, 7. A third row beside the 2s, of 3, would make 9. Rows of 3 and 4 make 8: they fit.
+    assert [batch.src.tolist() for batch in batches] == [
+        [[7, 7], [5, PAD]],
+        [[4, 4, 4, PAD], [8, 8, 8, 8]],
+        [[9] * 4],
+        [[6] * 5],
+        [[10] * 6],
+    ]
+    assert [batch.tgt.tolist() for batch in batches] == [
+        [[7, 7], [5, 5]],
+        [[4, 4], [8, 8]],
+        [[9] * 3],
+        [[6] * 7],
+        [[10] * 7],
+    ]
+
+
+def test_batches_without_a_seed_are_sorted():
+    sources, targets = numbered([(5, 3), (2, 7), (11, 2), (3, 3), (2, 2)] * 7)
+    longest = [max(map(len, pair)) for pair in rows_of(make_batches(sources, targets, 23))]
+    assert longest == sorted(longest)
+
+
+def test_batches_depend_on_the_seed_alone():
+    sources, targets = numbered([(5, 3), (2, 7), (11, 2), (3, 3), (2, 2)] * 7)
+    one, same, other = (rows_of(make_batches(sources, targets, 23, seed=seed)) for seed in (3, 3, 5))
+    assert one == same
+    assert one != other
+
+
+def test_a_seed_gives_the_same_batches_on_every_torch():
+    sources, targets = numbered([(2, 3)] * 5 + [(5, 7)] * 2)
+    numbers = [[row[0] - 4 for row in batch.src.tolist()] for batch in make_batches(sources, targets, 7, seed=1)]
+    assert numbers == [[3, 2], [4], [5], [6], [0, 1]]
+
+
+def test_a_seed_mixes_equal_pairs_and_the_order_of_batches():
+    sources, targets = numbered([(3, 5)] * 40 + [(7, 5)] * 40)
+    batches = make_batches(sources, targets, 35, seed=1)
+    widths = [batch.src.size(1) for batch in batches]
+    assert widths != sorted(widths)
+    numbers = [source[0] for source, _ in rows_of(batches)]
+    pairs_in_a_row = sum(after == before + 1 for before, after in pairwise(numbers))
+    assert pairs_in_a_row < 10
+
+
+def test_bad_batches_are_refused():
+    with pytest.raises(ValueError, match="got 2 and 1"):
+        make_batches([[4], [5]], [[4]], 7)
+    with pytest.raises(ValueError, match="got 0 and 0"):
+        make_batches([], [], 7)
+    with pytest.raises(ValueError, match="pair 2 has 11 tokens; max_tokens = 10"):
+        make_batches([[4] * 3, [5] * 3], [[4] * 5, [5] * 11], 10)
+
+
+def test_batches_equal_those_of_torchtext():
+    torchtext = pytest.importorskip("torchtext", reason="torchtext loads with torch 2.3 only")
+    torchtext.disable_torchtext_deprecation_warning()
+    from torchtext import transforms, vocab
+
+    pairs = Pairs(["ein Hund", "Hund ein Hund Katze", "Hund"], ["a dog", "dog a dog cat", "runs a"])
+    theirs = vocab.build_vocab_from_iterator([VOCABULARY.words[4:]], specials=list(SPECIALS))
+    theirs.set_default_index(UNK)
+    words = transforms.VocabTransform(theirs)
+    start, end = transforms.AddToken(BOS, begin=True), transforms.AddToken(EOS, begin=False)
+    tensor = transforms.ToTensor(padding_value=PAD)
+    tokenizer = WordTokenizer(Vocabulary(theirs.get_itos()), ["de", "en"])
+    encoded = encode_pairs(pairs, tokenizer, "de", "en", max_length=7)
+    (ours,) = make_batches(encoded.sources, encoded.targets, max_tokens=60)
+
+    order = [0, 2, 1]
+    sources, targets = ([side[i].split() for i in order] for side in pairs)
+    assert torch.equal(ours.src, tensor(end(words(sources))))
+    assert torch.equal(ours.tgt, tensor(end(start(words(targets)))))
+
+
+# Multi30k itself
+
+
+@pytest.fixture(scope="module")
+def splits(multi30k):
+    return {split: load_corpus("multi30k", split) for split in CORPORA["multi30k"]}
+
+
+@pytest.fixture(scope="module")
+def subwords(splits):
+    return SubwordTokenizer.train(splits["train"])
+
+
+def test_multi30k_has_its_published_sizes(splits):
+    assert {split: len(pairs.source) for split, pairs in splits.items()} == {
+        "train": 29000,
+        "val": 1014,
+        "test_2016_flickr": 1000,
+    }
+
+
+def test_words_of_multi30k_come_from_the_training_split_alone(splits):
+    train = Pairs(*(side[:3000] for side in splits["train"]))
+    tokenizer = WordTokenizer.train(train)
+    seen = {
+        word
+        for texts, language in zip(train, ("de", "en"), strict=True)
+        for t in texts
+        for word in tokenizer.words(t, language)
+    }
+    assert set(tokenizer.vocabulary.words[len(SPECIALS) :]) < seen
+    unseen = [w for text in splits["val"].target for w in tokenizer.words(text, "en") if w not in seen]
+    assert unseen
+    assert set(tokenizer.vocabulary.encode(unseen)) == {UNK}
+
+
+def test_subwords_give_back_every_line_of_multi30k(splits, subwords):
+    assert len(subwords) == 6000
+    for language, lines in zip(("de", "en"), splits["val"], strict=True):
+        assert [subwords.decode(ids) for ids in subwords.encode_batch(lines, language)] == lines
+
+
+def test_batches_of_multi30k_hold_little_padding(splits, subwords):
+    encoded = encode_pairs(splits["train"], subwords, "de", "en", max_length=256)
+    batches = make_batches(encoded.sources, encoded.targets, max_tokens=4096, seed=1)
+    assert encoded.dropped == 0
+    assert sum(len(batch.src) for batch in batches) == 29000
+    assert padding_share(batches) < 0.04

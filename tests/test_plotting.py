@@ -1,0 +1,86 @@
+"""Figures: what they show, what they refuse."""
+
+import matplotlib.pyplot as plt
+import pytest
+import torch
+
+from annotated.plotting import plot_attention, plot_heads, plot_lines
+
+WEIGHTS = torch.tensor([[0.5, 0.25, 0.25], [0.1, 0.2, 0.7]])
+
+
+@pytest.fixture(autouse=True)
+def no_window():
+    plt.switch_backend("Agg")
+    yield
+    plt.close("all")
+
+
+def test_rows_are_queries_and_columns_are_keys() -> None:
+    ax = plot_attention(WEIGHTS, ["the", "dog"], ["Den", "Hund", "jagt"], title="a map")
+    assert [label.get_text() for label in ax.get_yticklabels()] == ["the", "dog"]
+    assert [label.get_text() for label in ax.get_xticklabels()] == ["Den", "Hund", "jagt"]
+    assert "query" in ax.get_ylabel() and "key" in ax.get_xlabel()
+    assert ax.get_title() == "a map"
+    top, bottom = sorted((ax.get_ylim()[1], ax.get_ylim()[0]))
+    assert ax.get_ylim() == (bottom, top)  # the first query stands on top
+    assert [number.get_text() for number in ax.texts] == ["0.50", "0.25", "0.25", "0.10", "0.20", "0.70"]
+
+
+def test_a_large_map_has_a_colour_bar_and_no_numbers() -> None:
+    ax = plot_attention(torch.full((2, 11), 1 / 11), list("ab"), list("abcdefghijk"))
+    assert not ax.texts
+    assert [other.get_ylabel() for other in ax.figure.axes if other is not ax] == ["weight"]
+
+
+def test_a_larger_weight_is_darker() -> None:
+    ax = plot_attention(WEIGHTS, list("ab"), list("abc"))
+    ax.figure.canvas.draw()
+    brightness = ax.collections[0].get_facecolors()[:, :3].sum(axis=1)
+    assert brightness[5] < brightness[0] < brightness[1] < brightness[3]
+
+
+def test_it_draws_where_it_is_told_and_takes_gradients_along() -> None:
+    _, ax = plt.subplots()
+    assert plot_attention(WEIGHTS.clone().requires_grad_(), list("ab"), list("abc"), ax=ax) is ax
+
+
+def test_wrong_shape_or_labels_are_named() -> None:
+    with pytest.raises(ValueError, match=r"\(1, 2, 3\).*one head"):
+        plot_attention(WEIGHTS[None], list("ab"), list("abc"))
+    with pytest.raises(ValueError, match=r"need 2 query labels \(rows\) and 3 key labels \(columns\); got 3 and 2"):
+        plot_attention(WEIGHTS, list("abc"), list("ab"))
+
+
+def test_heads_stand_in_a_grid_of_layers_and_heads() -> None:
+    weights = torch.rand(2, 3, 5, 7)
+    figure = plot_heads(weights, list("abcde"), list("ABCDEFG"))
+    assert [ax.get_title() for ax in figure.axes] == [f"layer {i}, head {j}" for i in (1, 2) for j in (1, 2, 3)]
+    shown = figure.axes[4].collections[0].get_array().reshape(5, 7)
+    torch.testing.assert_close(torch.as_tensor(shown), weights[1, 1])
+    assert not any(ax.texts for ax in figure.axes)
+    with pytest.raises(ValueError, match=r"got shape \(3, 5, 7\)"):
+        plot_heads(weights[0], list("abcde"), list("ABCDEFG"))
+
+
+def test_lines_differ_without_colour() -> None:
+    lines = {"a": [1, 2, 3], "b": [2, 3, 5], "c": torch.tensor([5, 7, 11])}
+    ax = plot_lines([1, 2, 4], lines, x_label="width", y_label="cost", log="xy")
+    assert len({line.get_linestyle() for line in ax.lines}) == len({line.get_marker() for line in ax.lines}) == 3
+    assert [text.get_text() for text in ax.get_legend().get_texts()] == ["a", "b", "c"]
+    assert (ax.get_xlabel(), ax.get_ylabel()) == ("width", "cost")
+    assert (ax.get_xscale(), ax.get_yscale()) == ("log", "log")
+    assert [label.get_text() for label in ax.get_xticklabels()] == ["1", "2", "4"]
+
+
+def test_one_line_needs_no_legend_and_its_axes_are_linear() -> None:
+    ax = plot_lines([1, 2], {"alone": [3, 5]}, x_label="step", y_label="loss")
+    assert ax.get_legend() is None
+    assert (ax.get_xscale(), ax.get_yscale()) == ("linear", "linear")
+
+
+def test_bad_lines_are_refused() -> None:
+    with pytest.raises(ValueError, match=r"'a' has 2 values for 3"):
+        plot_lines([1, 2, 3], {"a": [1, 2]}, x_label="x", y_label="y")
+    with pytest.raises(ValueError, match=r"got 'z'"):
+        plot_lines([1], {"a": [1]}, x_label="x", y_label="y", log="z")

@@ -1,5 +1,6 @@
 """Training: schedule, loss, updates, checkpoints and the loop (§5)."""
 
+import copy
 import json
 import time
 from collections.abc import Sequence
@@ -237,7 +238,7 @@ def train(
     """Train a model and leave in `out` all that is needed to translate with it, and to go on training.
 
     Each epoch adds a line to metrics.jsonl and a file to checkpoints/, and renews model.safetensors (the average of the
-    last checkpoints), config.json and state.safetensors (from where `resume` goes on exactly).
+    last checkpoints), config.json and state.safetensors (from where `resume` goes on, on a CPU exactly).
 
     Args:
         model: a new model; it ends with the averaged weights.
@@ -349,7 +350,7 @@ def _out_of_time(progress: Progress, options: TrainingOptions) -> bool:
 def _save_average(out: Path, model: Transformer, count: int, **info: Any) -> None:
     """Make the last checkpoints' average the run's model; delete the older ones."""
     checkpoints = sorted((out / "checkpoints").glob("*.safetensors"))
-    averaged = Transformer(model.config)
+    averaged = copy.deepcopy(model)
     load_weights(averaged, average_checkpoints(checkpoints[-count:]))
     save_checkpoint(out, averaged, **info)
     for path in checkpoints[:-count]:

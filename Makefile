@@ -1,0 +1,87 @@
+# Every command sets up its own environment the first time: a few minutes, up to 6 GB. Try `make help`.
+
+ifdef TORCH
+VENV := .venv-torch-$(TORCH)
+else
+VENV := .venv
+endif
+PY := $(VENV)/bin/python
+READY := $(VENV)/ready
+EXECUTE := $(PY) -m nbconvert --execute --to notebook --log-level WARN --KernelManager.transport_encryption=auto
+NOTEBOOKS := $(sort $(wildcard notebooks/*.ipynb notebooks/solutions/*.ipynb))
+
+# One thread a process: the saved numbers then agree, and two test processes do not fight over the cores.
+ONE_THREAD := OMP_NUM_THREADS=1 OMP_WAIT_POLICY=passive
+
+# The stamp holds the folder it was made for. In a folder that was moved, or with a Python that is gone, set up again.
+$(shell [ "$$(cat $(READY) 2>/dev/null)" = "$(CURDIR)" ] && $(PY) -c "" 2>/dev/null || rm -f $(READY))
+
+.DEFAULT_GOAL := help
+.PHONY: help env run test lab check sync notebooks train
+
+help:  ## show this list
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' Makefile
+	@echo
+	@echo "Add TORCH=2.13.0 to run any of them on that torch, in an environment of its own."
+
+env: $(READY)  ## only set up .venv (every other command does it too, the first time)
+
+run: env  ## execute the notebooks, train briefly on the embedded corpus, translate a few sentences
+	@for notebook in $(NOTEBOOKS); do \
+		printf 'Executing %s … ' "$$notebook"; start=$$(date +%s); \
+		$(EXECUTE) --output-dir "build/$$(dirname "$$notebook")" "$$notebook" || exit 1; \
+		echo "$$(($$(date +%s) - start)) s"; \
+	done
+	@rm -rf build/captions
+	$(PY) -m annotated train --corpus captions --src de --tgt en --preset tiny --max-minutes 2 --out build/captions
+	$(PY) -m annotated evaluate build/captions --corpus captions --split test --show 5
+
+test: check  ## run the checks, the tests, and every notebook against its saved outputs
+	$(ONE_THREAD) $(PY) -m pytest -n 2 --dist loadfile --nbval --nbval-current-env --nbval-cell-timeout 300 \
+		--nbval-sanitize-with tests/nbval_sanitize.cfg tests notebooks
+
+lab: env  ## open the notebooks in JupyterLab
+	$(PY) -m jupyterlab notebooks
+
+check: env  ## look at format and style, notebooks included
+	$(PY) -m ruff format --check
+	$(PY) -m ruff check
+
+sync: env  ## copy the module's definitions into the notebooks that show them
+	$(PY) tools/sync.py
+
+notebooks: sync  ## execute the notebooks in place, to save new outputs
+	@for notebook in $(NOTEBOOKS); do \
+		echo "Executing $$notebook"; \
+		$(ONE_THREAD) $(EXECUTE) --inplace \
+			--ExecutePreprocessor.record_timing=False --ExecutePreprocessor.store_widget_state=False "$$notebook" || exit 1; \
+	done
+
+train: env  ## train German to English on Multi30k, about an hour on two cores
+	$(PY) -m annotated train --corpus multi30k --src de --tgt en --out runs/de-en
+
+# Without TORCH, requirements.txt as it is. With it, the lines of the newer stack, whatever the Python, and that torch.
+$(READY): requirements.txt pyproject.toml
+	@python=; for candidate in python3.11 python3.12 python3.13 python3.14 python3 python; do \
+		if $$candidate -c 'import ensurepip, sys, venv; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; then \
+			python=$$candidate; break; \
+		fi; \
+	done; \
+	if [ -z "$$python" ]; then \
+		echo 'No usable Python found: the course needs Python 3.11 or newer with its venv module. Install it and try again.'; \
+		echo '  Debian, Ubuntu   sudo apt install python3 python3-venv   (Ubuntu 22.04: python3.11 python3.11-venv)'; \
+		echo '  macOS            brew install python@3.12'; \
+		echo '  Windows          in WSL: wsl --install, then as on Ubuntu'; \
+		exit 1; \
+	fi >&2; \
+	echo "Setting up $(VENV) with $$($$python --version): a few minutes and up to 6 GB, only this once."; \
+	if [ -e $@ ]; then rm $@; else $$python -m venv --clear $(VENV); fi
+ifdef TORCH
+	@sed -e '/python_version < /d' -e 's/;.*//' -e 's/^torch==.*/torch==$(TORCH)/' requirements.txt > $(VENV)/requirements.txt
+	$(PY) -m pip install -r $(VENV)/requirements.txt
+else
+	$(PY) -m pip install -r requirements.txt
+endif
+	$(PY) -m pip install --no-deps -e .
+	$(PY) -m pip check
+	@echo "$(CURDIR)" > $@

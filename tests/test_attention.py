@@ -1,0 +1,133 @@
+"""Scaled dot-product attention against numbers by hand, its own properties, and PyTorch."""
+
+import math
+
+import jaxtyping
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch.nn import functional as F
+from torch.testing import assert_close
+
+from annotated.attention import attention
+
+
+def test_weights_by_hand():
+    # d_k = 4, so that √d_k = 2. The scores are 0 and ln 3, whose exponentials are 1 and 3.
+    query = torch.tensor([[1.0, 0.0, 0.0, 0.0]])
+    key = torch.tensor([[0.0, 5.0, 0.0, 0.0], [2 * math.log(3), 0.0, 7.0, 0.0]])
+    value = torch.tensor([[4.0, 0.0, 20.0], [8.0, 100.0, 40.0]])
+    output, weights = attention(query, key, value, return_weights=True)
+    assert_close(weights, torch.tensor([[0.25, 0.75]]))
+    assert_close(output, torch.tensor([[7.0, 75.0, 35.0]]))
+
+
+def test_one_key_returns_its_value():
+    value = torch.tensor([[[680.0, -3.0]]]).expand(3, 1, 2)
+    output = attention(torch.randn(3, 5, 7), torch.randn(3, 1, 7), value)
+    assert torch.equal(output, value.expand(3, 5, 2))
+
+
+def test_one_allowed_key_returns_its_value():
+    value = torch.randn(2, 7, 3)
+    allowed = torch.arange(7) == 4
+    assert_close(attention(torch.randn(2, 5, 11), torch.randn(2, 7, 11), value, allowed), value[:, 4:5].expand(2, 5, 3))
+
+
+@given(
+    batch=st.sampled_from([(), (3,), (2, 3)]),
+    queries=st.integers(1, 5),
+    keys=st.integers(1, 7),
+    scale=st.sampled_from([0.1, 1.0, 1e4]),
+    seed=st.integers(0, 99),
+)
+def test_weights_of_a_query_sum_to_one(batch, queries, keys, scale, seed):
+    torch.manual_seed(seed)
+    query, key, value = torch.randn(*batch, queries, 11), torch.randn(*batch, keys, 11), torch.randn(*batch, keys, 13)
+    mask = torch.rand(queries, keys) < 0.7
+    output, weights = attention(scale * query, key, value, mask, return_weights=True)
+    assert weights.shape == (*batch, queries, keys)
+    assert output.shape == (*batch, queries, 13)
+    assert (weights >= 0).all()
+    assert (weights[..., ~mask] == 0).all()
+    assert_close(weights.sum(-1), mask.any(-1).float().expand(*batch, queries))
+    assert_close(output, weights @ value)
+
+
+@given(seed=st.integers(0, 99))
+def test_keys_are_a_set(seed):
+    torch.manual_seed(seed)
+    query, key, value, order = torch.randn(5, 3), torch.randn(7, 3), torch.randn(7, 2), torch.randperm(7)
+    mask = torch.rand(5, 7) < 0.6
+    assert_close(attention(query, key[order], value[order], mask[:, order]), attention(query, key, value, mask))
+
+
+def test_large_scores_stay_finite():
+    query = torch.tensor([[100.0]], requires_grad=True)
+    output = attention(query, torch.tensor([[-100.0], [100.0], [90.0]]), torch.tensor([[1.0], [2.0], [3.0]]))
+    assert output.item() == 2  # the scores are −10,000, 10,000 and 9,000
+    output.backward()
+    assert query.grad.item() == 0
+
+
+@pytest.mark.parametrize("shape", [(1, 11), (7, 11), (3, 1, 1, 11), (1, 5, 7, 11), (3, 5, 7, 11)], ids=str)
+@pytest.mark.parametrize("d_v", [13, 2])
+def test_equals_pytorch(shape, d_v):
+    inputs = [torch.randn(3, 5, length, width, requires_grad=True) for length, width in ((7, 13), (11, 13), (11, d_v))]
+    mask = torch.rand(shape) < 0.5
+    mask[..., 0] = True  # a query with nothing to attend to makes NaN in older versions of PyTorch
+    ours, theirs = attention(*inputs, mask), F.scaled_dot_product_attention(*inputs, attn_mask=mask)
+    assert_close(ours, theirs, atol=1e-5, rtol=1e-5)
+    direction = torch.randn_like(ours)
+    for a, b in zip(*(torch.autograd.grad(x, inputs, direction) for x in (ours, theirs)), strict=True):
+        assert_close(a, b, atol=1e-5, rtol=1e-5)
+
+
+def test_equals_pytorch_without_mask():
+    inputs = torch.randn(3, 5, 2), torch.randn(3, 7, 2), torch.randn(3, 7, 11)
+    assert_close(attention(*inputs), F.scaled_dot_product_attention(*inputs), atol=1e-5, rtol=1e-5)
+
+
+def test_query_with_nothing_to_attend_to():
+    query, key, value = (torch.randn(2, n, 3, requires_grad=True) for n in (5, 7, 7))
+    mask = torch.ones(2, 5, 7, dtype=torch.bool)
+    mask[0, 3] = False
+    mask[1, :, 6] = False
+    output, weights = attention(query, key, value, mask, return_weights=True)
+    assert (output[0, 3] == 0).all()
+    assert (weights[0, 3] == 0).all()
+    assert_close(output[0, :3], attention(query[0, :3], key[0], value[0]))
+
+    gradients = torch.autograd.grad(output[0, 3].sum(), (query, key, value), retain_graph=True)
+    assert all((gradient == 0).all() for gradient in gradients)
+    query_gradient, key_gradient, value_gradient = torch.autograd.grad(output.square().sum(), (query, key, value))
+    assert (query_gradient[0, 3] == 0).all()
+    assert (key_gradient[1, 6] == 0).all()
+    assert (value_gradient[1, 6] == 0).all()
+    assert all(gradient.isfinite().all() for gradient in (query_gradient, key_gradient, value_gradient))
+
+
+def test_nothing_to_attend_to_at_all():
+    query, key, value = (torch.randn(2, n, 3, requires_grad=True) for n in (5, 7, 7))
+    output = attention(query, key, value, torch.tensor(False))
+    assert torch.equal(output, torch.zeros(2, 5, 3))
+    assert all((gradient == 0).all() for gradient in torch.autograd.grad(output.sum(), (query, key, value)))
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float16, torch.bfloat16], ids=str)
+def test_precision_is_kept(dtype):
+    inputs = [torch.randn(2, n, 3, dtype=dtype) for n in (5, 7, 7)]
+    mask = torch.ones(5, 7, dtype=torch.bool).tril()
+    output, weights = attention(*inputs, mask, return_weights=True)
+    assert output.dtype == weights.dtype == dtype
+    exact = attention(*(x.double() for x in inputs), mask)
+    assert_close(output.double(), exact, atol=4 * torch.finfo(dtype).eps, rtol=4 * torch.finfo(dtype).eps)
+
+
+@pytest.mark.parametrize("mask", [torch.ones(5, 7), torch.ones(5, 7, dtype=torch.long)], ids=["float", "integer"])
+def test_mask_must_be_boolean(mask, monkeypatch):
+    # Users run without the shape checks of these tests, which would complain first.
+    monkeypatch.setattr(jaxtyping.config, "jaxtyping_disable", True)
+    with pytest.raises(TypeError, match=r"mask must be boolean, True = may attend; got torch\.(float32|int64)"):
+        attention(torch.randn(5, 3), torch.randn(7, 3), torch.randn(7, 2), mask)

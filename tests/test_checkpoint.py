@@ -1,0 +1,198 @@
+"""Models on disk: whole, the same bit for bit, never pickled; and their average."""
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+
+from annotated.checkpoint import (
+    average_checkpoints,
+    load_checkpoint,
+    load_tensors,
+    load_weights,
+    save_checkpoint,
+    save_tensors,
+)
+from annotated.transformer import Transformer, TransformerConfig
+
+VOCAB = 13
+SIZES = dict(d_model=8, heads=2, d_k=3, d_v=5, d_ff=11, layers=2, max_length=17)
+SRC, TGT = torch.tensor([[5, 7, 11, 2]]), torch.tensor([[1, 4, 6, 9, 12]])
+
+
+def make_model(**changes) -> Transformer:
+    return Transformer(TransformerConfig(VOCAB, **(SIZES | changes)))
+
+
+@pytest.mark.parametrize("tied", [True, False])
+@pytest.mark.parametrize("positions", ["sinusoidal", "learned"])
+@pytest.mark.parametrize("norm_first", [True, False])
+def test_a_loaded_model_gives_the_same_logits_bit_for_bit(tmp_path, tied, positions, norm_first):
+    model = make_model(tie_embeddings=tied, positions=positions, norm_first=norm_first).eval()
+    save_checkpoint(tmp_path / "a" / "b", model)
+    torch.manual_seed(123)
+    loaded, _ = load_checkpoint(tmp_path / "a" / "b")
+    assert torch.equal(loaded(SRC, TGT), model(SRC, TGT))
+    assert loaded.config == model.config
+    assert (loaded.output.weight is loaded.src_embedding.weight) == tied
+
+
+def test_a_loaded_model_is_in_eval_mode_and_brings_its_info(tmp_path):
+    save_checkpoint(tmp_path, make_model(), src="de", note="größer", settings={"epochs": 3})
+    model, info = load_checkpoint(str(tmp_path))
+    assert not any(module.training for module in model.modules())
+    assert info == {"src": "de", "note": "größer", "settings": {"epochs": 3}}
+
+
+@pytest.mark.parametrize(("tied", "count"), [(True, 1), (False, 3)])
+def test_tied_weights_are_stored_once(tmp_path, tied, count):
+    save_checkpoint(tmp_path, make_model(tie_embeddings=tied))
+    shapes = [tuple(weight.shape) for weight in load_file(tmp_path / "model.safetensors").values()]
+    assert shapes.count((VOCAB, SIZES["d_model"])) == count
+
+
+def test_the_files_hold_the_weights_and_the_configuration(tmp_path):
+    model = make_model()
+    save_checkpoint(tmp_path, model)
+    assert {path.name for path in tmp_path.iterdir()} == {"config.json", "model.safetensors"}
+    torch.testing.assert_close(
+        load_file(tmp_path / "model.safetensors"), dict(model.named_parameters()), rtol=0, atol=0
+    )
+    config = json.loads((tmp_path / "config.json").read_text(encoding="utf-8"))
+    assert config["model"]["d_k"] == 3
+    assert config["model"]["vocab_size"] == VOCAB
+
+
+# Averages
+
+
+def write(path: Path, **tensors: list[float]) -> Path:
+    save_file({name: torch.tensor(values) for name, values in tensors.items()}, path)
+    return path
+
+
+def test_the_average_is_the_mean_by_hand(tmp_path):
+    paths = [
+        write(tmp_path / "1", gain=[1.0, 3.0], bias=[0.0]),
+        write(tmp_path / "2", gain=[5.0, 7.0], bias=[-3.0]),
+        write(tmp_path / "3", gain=[6.0, -1.0], bias=[9.0]),
+    ]
+    average = average_checkpoints(paths)
+    assert {name: weight.tolist() for name, weight in average.items()} == {"gain": [4.0, 3.0], "bias": [2.0]}
+    assert average["gain"].dtype == torch.float32
+
+
+def test_one_checkpoint_is_its_own_average(tmp_path):
+    model = make_model()
+    save_tensors(tmp_path / "1", dict(model.named_parameters()))
+    torch.testing.assert_close(average_checkpoints([tmp_path / "1"]), dict(model.named_parameters()), rtol=0, atol=0)
+
+
+def test_the_sum_is_exact(tmp_path):
+    # 2²⁴ + 1 is no float32: adding in float32 would give 5592405.5.
+    paths = [write(tmp_path / str(i), gain=[value]) for i, value in enumerate((2.0**24, 1.0, 1.0))]
+    assert average_checkpoints(paths)["gain"].item() == 5592406.0
+
+
+@pytest.mark.parametrize("other", [dict(gain=[1.0, 2.0, 3.0]), dict(bias=[1.0, 2.0])], ids=["shape", "name"])
+def test_only_checkpoints_of_one_model_are_averaged(tmp_path, other):
+    paths = [write(tmp_path / "1", gain=[1.0, 2.0]), write(tmp_path / "2", **other)]
+    with pytest.raises(ValueError, match=r"2 holds other weights than .*1"):
+        average_checkpoints(paths)
+
+
+def test_an_average_needs_checkpoints():
+    with pytest.raises(ValueError, match="at least one"):
+        average_checkpoints([])
+
+
+# Files that are not there, or not whole
+
+
+@pytest.fixture
+def folder(tmp_path) -> Path:
+    save_checkpoint(tmp_path / "run", make_model())
+    return tmp_path / "run"
+
+
+@pytest.mark.parametrize("content", [b"", b"\x00", b"not weights", None], ids=["empty", "a byte", "text", "cut short"])
+def test_damaged_weights_are_named(folder, content):
+    path = folder / "model.safetensors"
+    path.write_bytes(path.read_bytes()[:-5] if content is None else content)
+    with pytest.raises(ValueError, match=r"model\.safetensors is not a whole safetensors file"):
+        load_checkpoint(folder)
+
+
+@pytest.mark.parametrize(
+    "content",
+    [b"", b"{", b"{}", b'"model"', b"[]", b'{"model": {"depth": 3}}', b'{"model": {"vocab_size": "many"}}', b"\xff"],
+)
+def test_a_damaged_configuration_is_named(folder, content):
+    (folder / "config.json").write_bytes(content)
+    with pytest.raises(ValueError, match=r"config\.json is damaged"):
+        load_checkpoint(folder)
+
+
+def test_missing_files_are_named(folder, tmp_path):
+    with pytest.raises(FileNotFoundError, match=r"no model in .*elsewhere.*config\.json is missing"):
+        load_checkpoint(tmp_path / "elsewhere")
+    (folder / "model.safetensors").unlink()
+    with pytest.raises(FileNotFoundError, match=r"no weights at .*model\.safetensors"):
+        load_checkpoint(folder)
+
+
+@pytest.mark.parametrize(
+    ("change", "name"),
+    [
+        (dict(d_ff=12), "decoder.layers.0.feed_forward.W_1.bias"),
+        (dict(layers=1), "decoder.layers.1"),
+        (dict(layers=3), "decoder.layers.2"),
+        (dict(tie_embeddings=False), "output.weight"),
+    ],
+)
+def test_weights_of_another_model_are_refused_and_change_nothing(change, name):
+    model = make_model()
+    before = {name: weight.clone() for name, weight in model.named_parameters()}
+    other = dict(make_model(**change).named_parameters())
+    with pytest.raises(ValueError, match=rf"not this model's: {name}"):
+        load_weights(model, other)
+    torch.testing.assert_close(dict(model.named_parameters()), before, rtol=0, atol=0)
+
+
+@pytest.mark.parametrize("moment", ["write_bytes", "replace"])
+def test_a_crash_while_writing_leaves_the_old_file(tmp_path, monkeypatch, moment):
+    path = tmp_path / "weights.safetensors"
+    save_tensors(path, {"gain": torch.tensor([1.0, 2.0])}, {"step": 3})
+    write_bytes = Path.write_bytes
+
+    def crash(self, content):
+        if moment == "write_bytes":
+            write_bytes(self, content[: len(content) // 2])
+        raise OSError("disk full")
+
+    with monkeypatch.context() as patch, pytest.raises(OSError, match="disk full"):
+        patch.setattr(Path, moment, crash)
+        save_tensors(path, {"gain": torch.tensor([5.0, 7.0])}, {"step": 4})
+    tensors, note = load_tensors(path)
+    assert tensors["gain"].tolist() == [1.0, 2.0]
+    assert note == {"step": 3}
+    assert list(tmp_path.iterdir()) == [path], "no half file is left behind"
+
+
+def test_tensors_are_stored_as_they_are(tmp_path):
+    tensors = {
+        "transposed": torch.arange(6.0).view(2, 3).T,
+        "bytes": torch.arange(5, dtype=torch.uint8),
+        "scalar": torch.tensor(7.0),
+        "bf16": torch.tensor([0.1], dtype=torch.bfloat16),
+        "with gradient": torch.ones(3, requires_grad=True),
+    }
+    save_tensors(tmp_path / "all", tensors, {"step": 3, "name": "zwei"})
+    loaded, note = load_tensors(tmp_path / "all")
+    assert note == {"step": 3, "name": "zwei"}
+    assert loaded.keys() == tensors.keys()
+    assert all(
+        torch.equal(loaded[name], tensor) and loaded[name].dtype == tensor.dtype for name, tensor in tensors.items()
+    )

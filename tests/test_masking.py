@@ -1,0 +1,57 @@
+"""Masks against tables drawn by hand."""
+
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from annotated.masking import causal_mask, combine, padding_mask
+
+YES, NO = True, False
+
+
+def test_padding_mask_by_hand():
+    ids = torch.tensor([[5, 7, 9], [4, 0, 0], [0, 6, 0]])
+    assert padding_mask(ids).shape == (3, 1, 1, 3)
+    assert padding_mask(ids)[:, 0, 0].tolist() == [[YES, YES, YES], [YES, NO, NO], [NO, YES, NO]]
+
+
+def test_padding_id_can_be_chosen():
+    assert padding_mask(torch.tensor([[0, 11, 3]]), pad_id=11)[0, 0, 0].tolist() == [YES, NO, YES]
+
+
+def test_causal_mask_by_hand():
+    assert causal_mask(3).tolist() == [[YES, NO, NO], [YES, YES, NO], [YES, YES, YES]]
+
+
+@given(length=st.integers(0, 13))
+def test_position_sees_itself_and_the_past(length):
+    mask = causal_mask(length)
+    assert mask.dtype == torch.bool
+    assert mask.tolist() == [[key <= query for key in range(length)] for query in range(length)]
+
+
+def test_causal_mask_is_made_where_it_is_needed():
+    assert causal_mask(2, device="meta").device.type == "meta"
+
+
+def test_combine_by_hand():
+    future = causal_mask(3)
+    padding = padding_mask(torch.tensor([[5, 7, 9], [5, 7, 0]]))
+    both = combine(future, padding)
+    assert both.shape == (2, 1, 3, 3)
+    assert both[0, 0].tolist() == [[YES, NO, NO], [YES, YES, NO], [YES, YES, YES]]
+    assert both[1, 0].tolist() == [[YES, NO, NO], [YES, YES, NO], [YES, YES, NO]]
+
+
+def test_combine_without_masks():
+    mask = causal_mask(2)
+    assert combine() is None
+    assert combine(None, None) is None
+    assert torch.equal(combine(None, mask, None), mask)
+
+
+@given(seed=st.integers(0, 99), count=st.integers(1, 4))
+def test_combine_allows_what_all_allow(seed, count):
+    torch.manual_seed(seed)
+    masks = [torch.rand(5, 7) < 0.8 for _ in range(count)]
+    assert torch.equal(combine(*masks), torch.stack(masks).all(0))

@@ -1,0 +1,208 @@
+"""Multi-head attention against one head at a time, numbers by hand, and PyTorch."""
+
+import math
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from parity import assert_near, assert_parity, randomise, torch_parameters
+from torch import nn
+
+from annotated.attention import attention
+from annotated.masking import causal_mask, combine, padding_mask
+from annotated.multi_head import MultiHeadAttention, record_attention
+
+BATCH, HEADS, QUERY, KEY = 2, 3, 5, 7
+
+
+def inputs(d_model: int, batch: int = BATCH, query: int = QUERY, key: int = KEY) -> tuple[torch.Tensor, ...]:
+    return tuple(torch.randn(batch, length, d_model) for length in (query, key, key))
+
+
+def random_mask(*shape: int) -> torch.Tensor:
+    mask = torch.rand(shape) < 0.5
+    mask[..., 0] = True
+    return mask
+
+
+@given(
+    heads=st.integers(1, 4),
+    d_k=st.integers(1, 5),
+    d_v=st.integers(1, 5),
+    bias=st.booleans(),
+    batch=st.integers(1, 3),
+    query=st.integers(1, 5),
+    key=st.integers(1, 7),
+)
+def test_equals_a_loop_over_heads(heads, d_k, d_v, bias, batch, query, key):
+    d_model = 11
+    ours = randomise(MultiHeadAttention(d_model, heads, d_k=d_k, d_v=d_v, bias=bias))
+    q, k, v = inputs(d_model, batch, query, key)
+    mask = random_mask(batch, heads, query, key)
+    mixed = []
+    for head in range(heads):
+        keys, values = slice(head * d_k, (head + 1) * d_k), slice(head * d_v, (head + 1) * d_v)
+        mixed.append(attention(ours.W_q(q)[..., keys], ours.W_k(k)[..., keys], ours.W_v(v)[..., values], mask[:, head]))
+    assert_near(ours(q, k, v, mask), ours.W_o(torch.cat(mixed, dim=-1)))
+
+
+def test_two_heads_by_hand():
+    # Without a match between query and key, each head takes the mean of its half of the values: (2, 3) and (20, 30).
+    ours = MultiHeadAttention(4, 2)
+    nn.init.zeros_(ours.W_q.weight)
+    for linear in (ours.W_k, ours.W_v, ours.W_o):
+        nn.init.eye_(linear.weight)
+    values = torch.tensor([[[1.0, 2.0, 10.0, 20.0], [3.0, 4.0, 30.0, 40.0]]])
+    first_only = torch.tensor([True, False])
+    per_head = torch.stack((torch.tensor([True, True]), first_only))[None, :, None]
+    assert_near(ours(values, values, values)[0, 1], torch.tensor([2.0, 3.0, 20.0, 30.0]))
+    assert_near(ours(values, values, values, first_only)[0, 1], torch.tensor([1.0, 2.0, 10.0, 20.0]))
+    assert_near(ours(values, values, values, per_head)[0, 1], torch.tensor([2.0, 3.0, 10.0, 20.0]))
+
+
+@pytest.mark.parametrize("bias", [False, True], ids=["no bias", "bias"])
+@pytest.mark.parametrize("masked", [False, True], ids=["no mask", "mask"])
+@pytest.mark.parametrize(("heads", "d_k"), [(1, 11), (3, 11), (11, 1), (13, 3)])
+def test_equals_pytorch(heads, d_k, masked, bias):
+    d_model = heads * d_k
+    ours = randomise(MultiHeadAttention(d_model, heads, bias=bias))
+    theirs = nn.MultiheadAttention(d_model, heads, bias=bias, batch_first=True)
+    mask = random_mask(BATCH, heads, QUERY, KEY) if masked else None
+    forbidden = ~mask.flatten(0, 1) if masked else None  # PyTorch: one row for batch and heads, True = may not attend
+    assert_parity(ours, theirs, inputs(d_model), {"mask": mask}, {"attn_mask": forbidden, "need_weights": False})
+
+
+@pytest.mark.parametrize("bias", [False, True], ids=["no bias", "bias"])
+def test_equals_pytorch_on_itself_with_future_and_padding(bias):
+    ids = torch.tensor([[4, 5, 6, 0, 0], [5, 6, 7, 8, 9]])
+    ours = randomise(MultiHeadAttention(21, HEADS, bias=bias))
+    theirs = nn.MultiheadAttention(21, HEADS, bias=bias, batch_first=True)
+    mask = combine(causal_mask(5), padding_mask(ids))
+    blocked = {"attn_mask": ~causal_mask(5), "key_padding_mask": ids == 0}
+    assert_parity(ours, theirs, (torch.randn(2, 5, 21),) * 3, {"mask": mask}, blocked)
+
+
+def test_weights_equal_pytorch():
+    ours = randomise(MultiHeadAttention(33, HEADS))
+    theirs = nn.MultiheadAttention(33, HEADS, bias=False, batch_first=True)
+    theirs.load_state_dict(torch_parameters(ours))
+    q, k, v = inputs(33)
+    with record_attention(ours) as recorded:
+        ours(q, k, v)
+    assert_near(recorded[""][0], theirs(q, k, v, average_attn_weights=False)[1])
+
+
+def test_no_biases_unless_asked_for():
+    names = {"W_q.weight", "W_k.weight", "W_v.weight", "W_o.weight"}
+    assert {name for name, _ in MultiHeadAttention(6, 2).named_parameters()} == names
+    with_bias = {name for name, _ in MultiHeadAttention(6, 2, bias=True).named_parameters()}
+    assert with_bias == names | {name.replace("weight", "bias") for name in names}
+
+
+def test_widths_of_the_projections():
+    ours = MultiHeadAttention(11, 2, d_k=3, d_v=5)
+    shapes = {name: tuple(parameter.shape) for name, parameter in ours.named_parameters()}
+    assert shapes == {"W_q.weight": (6, 11), "W_k.weight": (6, 11), "W_v.weight": (10, 11), "W_o.weight": (11, 10)}
+    default = MultiHeadAttention(21, 3)
+    assert (default.d_k, default.d_v) == (7, 7)
+
+
+def test_heads_must_divide_the_model():
+    for widths in ({}, {"d_k": 3}, {"d_v": 3}):
+        with pytest.raises(
+            ValueError, match=r"d_model=11 does not divide into 2 heads: change one, or give d_k and d_v"
+        ):
+            MultiHeadAttention(11, 2, **widths)
+
+
+def test_query_with_nothing_to_attend_to():
+    ours = randomise(MultiHeadAttention(21, HEADS))
+    q, k, v = (x.requires_grad_() for x in inputs(21))
+    mask = torch.ones(BATCH, 1, QUERY, KEY, dtype=torch.bool)
+    mask[1, :, 3] = False
+    output = ours(q, k, v, mask)
+    assert (output[1, 3] == 0).all()
+    assert_near(output[0], ours(q, k, v)[0])
+    for gradient in torch.autograd.grad(output[1, 3].sum(), (q, k, v, *ours.parameters()), retain_graph=True):
+        assert (gradient == 0).all()
+    for gradient in torch.autograd.grad(output.sum(), (q, k, v, *ours.parameters())):
+        assert gradient.isfinite().all()
+
+
+def test_nothing_to_attend_to_leaves_the_output_bias():
+    ours = randomise(MultiHeadAttention(21, HEADS, bias=True))
+    assert torch.equal(ours(*inputs(21), torch.tensor(False)), ours.W_o.bias.expand(BATCH, QUERY, 21))
+
+
+def test_keys_and_values_can_be_kept():
+    ours = randomise(MultiHeadAttention(11, 2, d_k=3, d_v=5))
+    q, k, v = inputs(11)
+    keys, values = ours.project(k, v)
+    assert keys.shape == (BATCH, 2, KEY, 3)
+    assert values.shape == (BATCH, 2, KEY, 5)
+    assert torch.equal(ours.attend(q, keys, values), ours(q, k, v))
+
+
+def test_double_precision_is_kept():
+    ours = randomise(MultiHeadAttention(21, HEADS)).double()
+    q, k, v = (x.double() for x in inputs(21))
+    with record_attention(ours) as recorded:
+        assert ours(q, k, v).dtype == torch.float64
+    assert recorded[""][0].dtype == torch.float64
+
+
+def test_attention_stays_exact_under_autocast():
+    ours = randomise(MultiHeadAttention(21, HEADS))
+    q, k, v = inputs(21)
+    with torch.autocast("cpu", dtype=torch.bfloat16), record_attention(ours) as recorded:
+        assert ours(q, k, v).dtype == torch.bfloat16
+        queries, keys = (x.unflatten(-1, (HEADS, 7)).transpose(1, 2) for x in (ours.W_q(q), ours.W_k(k)))
+    assert queries.dtype == keys.dtype == torch.bfloat16
+    scores = queries.float() @ keys.float().transpose(-2, -1) / math.sqrt(7)
+    assert recorded[""][0].dtype == torch.float32
+    assert_near(recorded[""][0], scores.softmax(-1))
+
+
+class Reader(nn.Module):
+    """A module of two attentions, one inside the other's path, to record."""
+
+    def __init__(self):
+        super().__init__()
+        self.look = MultiHeadAttention(21, HEADS)
+        self.ask = nn.ModuleDict({"twice": MultiHeadAttention(21, 7)})
+
+    def forward(self, x, memory):
+        x = self.look(x, x, x, causal_mask(x.size(1)))
+        return self.ask["twice"](self.ask["twice"](x, memory, memory), memory, memory)
+
+
+def test_recorded_weights():
+    model = Reader()
+    x, memory, _ = inputs(21)
+    with record_attention(model) as recorded:
+        model(x, memory)
+        model(x[:, :1], memory)
+    assert {name: [tuple(weights.shape) for weights in calls] for name, calls in recorded.items()} == {
+        "look": [(BATCH, HEADS, QUERY, QUERY), (BATCH, HEADS, 1, 1)],
+        "ask.twice": [(BATCH, 7, QUERY, KEY)] * 2 + [(BATCH, 7, 1, KEY)] * 2,
+    }
+    weights = recorded["look"][0]
+    assert not weights.requires_grad
+    assert_near(weights.sum(-1), torch.ones(BATCH, HEADS, QUERY))
+    assert (weights[..., ~causal_mask(QUERY)] == 0).all()
+
+
+def test_recording_ends_with_its_context():
+    model = Reader()
+    x, memory, _ = inputs(21)
+    with record_attention(model) as recorded:
+        model(x, memory)
+    model(x, memory)
+    assert len(recorded["look"]) == 1
+    with pytest.raises(ZeroDivisionError), record_attention(model) as recorded:
+        model(x, memory)
+        raise ZeroDivisionError
+    model(x, memory)
+    assert len(recorded["look"]) == 1
+    assert model.look.recorded is None

@@ -1,0 +1,159 @@
+"""The notebooks as they are saved: executed, in step with the module, clean, and complete in their exercises.
+
+That their outputs are right is nbval's part, in the same run (`make test`).
+"""
+
+import json
+import re
+from pathlib import Path
+
+import nbformat
+import pytest
+
+from annotated.exercises import check
+from tools.sync import ROOT, notebook_paths, stale_cells
+
+NOTEBOOKS = notebook_paths()
+LESSONS = [path for path in NOTEBOOKS if path.parent.name == "notebooks"]
+IDS = [path.relative_to(ROOT / "notebooks").as_posix() for path in NOTEBOOKS]
+
+MACHINE_TRACES = re.compile(
+    r"""/(?:home|root|tmp|work|Users|usr|opt|var|mnt)/   # a path
+    | [A-Z]:\\                                           # a path on Windows
+    | \b0x[0-9a-f]{6,}                                   # an address in memory
+    | \d{4}-\d\d-\d\d[T ]\d\d:\d\d | \d\d:\d\d:\d\d      # a date, a time
+    | ipykernel_\d+ | <ipython-input                     # a kernel's own names""",
+    re.VERBOSE,
+)
+NOT_COMPARED = re.compile(r"nbval-(?:ignore-output|skip)|NBVAL_(?:IGNORE_OUTPUT|SKIP)")
+CHECK = re.compile(r'check\("(\d\d\.\d+)"')
+CARD = re.compile(r"^#+ .*Exercise (\d\d\.\d+)", re.MULTILINE)
+
+
+@pytest.fixture(params=NOTEBOOKS, ids=IDS)
+def path(request: pytest.FixtureRequest) -> Path:
+    """Each notebook in turn, solutions too."""
+    return request.param
+
+
+@pytest.fixture
+def notebook(path: Path) -> nbformat.NotebookNode:
+    """That notebook's content."""
+    return read(path)
+
+
+def read(path: Path) -> nbformat.NotebookNode:
+    """A notebook's content."""
+    return nbformat.read(path, as_version=4)
+
+
+def code_cells(notebook: nbformat.NotebookNode) -> list[nbformat.NotebookNode]:
+    """A notebook's code cells."""
+    return [cell for cell in notebook.cells if cell.cell_type == "code"]
+
+
+def saved_texts(cell: nbformat.NotebookNode) -> list[str]:
+    """What a cell printed and displayed, without its pictures."""
+    texts = [output.text for output in cell.outputs if output.output_type == "stream"]
+    for output in cell.outputs:
+        data = output.get("data", {})
+        texts += [
+            content if isinstance(content, str) else json.dumps(content)
+            for kind, content in data.items()
+            if not kind.startswith("image/")
+        ]
+    return texts
+
+
+def verdicts(notebook: nbformat.NotebookNode) -> dict[str, str]:
+    """The first sign of what each exercise's check printed: ○, ✓ or ✗."""
+    cells = [(CHECK.search(cell.source), cell) for cell in code_cells(notebook)]
+    return {match[1]: "".join(saved_texts(cell))[:1] for match, cell in cells if match}
+
+
+def test_there_are_lessons_and_each_has_its_solutions() -> None:
+    assert LESSONS
+    solutions = [path.name for path in NOTEBOOKS if path.parent.name == "solutions"]
+    assert solutions == [path.name for path in LESSONS]
+
+
+def test_a_notebook_is_valid_and_small(path: Path, notebook: nbformat.NotebookNode) -> None:
+    nbformat.validate(notebook)
+    assert path.stat().st_size < 1_000_000
+
+
+def test_every_code_cell_was_executed_in_order(notebook: nbformat.NotebookNode) -> None:
+    cells = code_cells(notebook)
+    assert cells
+    assert [cell.execution_count for cell in cells] == list(range(1, len(cells) + 1)), "run make notebooks"
+
+
+def test_synced_cells_equal_the_module(notebook: nbformat.NotebookNode) -> None:
+    assert [number for number, *_ in stale_cells(notebook)] == [], "run make sync, then make notebooks"
+
+
+def test_nothing_went_wrong_when_it_was_saved(notebook: nbformat.NotebookNode) -> None:
+    outputs = [output for cell in code_cells(notebook) for output in cell.outputs]
+    assert not [output for output in outputs if output.output_type == "error" or output.get("name") == "stderr"]
+
+
+def test_outputs_hold_no_trace_of_a_machine(notebook: nbformat.NotebookNode) -> None:
+    texts = [text for cell in code_cells(notebook) for text in saved_texts(cell)]
+    found = [match[0] for text in texts for match in MACHINE_TRACES.finditer(text)]
+    assert found == []
+    assert not [text for text in texts if str(ROOT) in text]
+
+
+def test_metadata_is_minimal(notebook: nbformat.NotebookNode) -> None:
+    assert set(notebook.metadata) <= {"kernelspec", "language_info"}
+    assert notebook.metadata.kernelspec.name == "python3"
+    assert {key for cell in notebook.cells for key in cell.metadata} <= {"annotated", "mystnb", "tags"}
+
+
+def test_at_most_two_cells_escape_comparison(notebook: nbformat.NotebookNode) -> None:
+    escaping = [
+        cell for cell in code_cells(notebook) if NOT_COMPARED.search(cell.source + str(cell.metadata.get("tags")))
+    ]
+    assert len(escaping) <= 2
+
+
+def test_figures_have_a_text_for_those_who_cannot_see_them(notebook: nbformat.NotebookNode) -> None:
+    for cell in code_cells(notebook):
+        if any("image/png" in output.get("data", {}) for output in cell.outputs):
+            assert cell.metadata.get("mystnb", {}).get("image", {}).get("alt"), cell.source
+
+
+def test_links_inside_the_project_resolve(path: Path, notebook: nbformat.NotebookNode) -> None:
+    prose = "\n".join(cell.source for cell in notebook.cells if cell.cell_type == "markdown")
+    anchors = {heading.strip().replace(" ", "-") for heading in re.findall(r"^#+ (.*)", prose, re.MULTILINE)}
+    for target in re.findall(r"\]\((?!https?://|mailto:)([^)\s]+)\)", prose):
+        file, _, anchor = target.partition("#")
+        assert (path.parent / file).exists(), target
+        assert file or anchor in anchors, target
+
+
+@pytest.mark.parametrize("lesson", LESSONS, ids=[path.stem for path in LESSONS])
+def test_every_exercise_has_card_stub_check_and_solution(lesson: Path) -> None:
+    notebook = read(lesson)
+    chapter = lesson.name[:2]
+    order = []
+    cards = []
+    for cell in notebook.cells:
+        if cell.cell_type == "markdown" and (card := CARD.search(cell.source)):
+            cards.append(card[1])
+            order.append(f"card {card[1]}")
+            for field in ("why it matters", "difficulty", "minutes"):
+                assert field in cell.source.lower(), f"the card of exercise {card[1]} lacks {field!r}"
+        elif cell.cell_type == "code" and (number := CHECK.search(cell.source)):
+            order.append(f"check {number[1]}")
+        elif cell.cell_type == "code" and re.search(r"(?:^|=|:)\s*\.\.\.$", cell.source, re.MULTILINE):
+            order.append("stub")
+    assert cards == [f"{chapter}.{number}" for number in range(1, len(cards) + 1)]
+    assert len(cards) >= 4
+    assert order == [step for number in cards for step in (f"card {number}", "stub", f"check {number}")]
+    assert verdicts(notebook) == dict.fromkeys(cards, "○")
+    assert verdicts(read(lesson.parent / "solutions" / lesson.name)) == dict.fromkeys(cards, "✓")
+    with pytest.raises(ValueError) as error:
+        check("99.9", ...)
+    known = re.findall(rf"\b{chapter}\.\d+", str(error.value))
+    assert known == cards

@@ -1,0 +1,87 @@
+"""Positional encodings against their closed form."""
+
+import math
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch.testing import assert_close
+
+from annotated.positional_encoding import LearnedEncoding, SinusoidalEncoding, sinusoids
+
+even = st.integers(1, 32).map(lambda half: 2 * half)
+
+
+def test_first_positions_by_hand():
+    table = sinusoids(3, 4)  # the frequencies are 1 and 1/√10000 = 1/100
+    assert_close(table[0], torch.tensor([0.0, 1.0, 0.0, 1.0]))
+    assert_close(table[1], torch.tensor([0.841471, 0.540302, 0.0099998, 0.99995]))
+    assert_close(table[2], torch.tensor([0.909297, -0.416147, 0.0199987, 0.9998]))
+
+
+@given(position=st.integers(0, 4999), d_model=even)
+def test_closed_form(position, d_model):
+    row = sinusoids(position + 1, d_model)[position]
+    angles = [position / 10000 ** (2 * i / d_model) for i in range(d_model // 2)]
+    assert_close(row[0::2], torch.tensor([math.sin(angle) for angle in angles]), atol=1e-6, rtol=0)
+    assert_close(row[1::2], torch.tensor([math.cos(angle) for angle in angles]), atol=1e-6, rtol=0)
+
+
+@given(shift=st.integers(-13, 97), d_model=even)
+def test_a_shift_is_one_linear_map_for_every_position(shift, d_model):
+    # sin(a + b) = cos b sin a + sin b cos a and cos(a + b) = −sin b sin a + cos b cos a: each pair turns by an angle b.
+    turns = []
+    for i in range(d_model // 2):
+        angle = shift / 10000 ** (2 * i / d_model)
+        turns.append(torch.tensor([[math.cos(angle), math.sin(angle)], [-math.sin(angle), math.cos(angle)]]))
+    table = sinusoids(211, d_model)
+    positions = torch.arange(13, 113)
+    assert_close(table[positions] @ torch.block_diag(*turns).T, table[positions + shift], atol=1e-5, rtol=0)
+
+
+def test_the_longest_wavelength_stops_short_of_10000_turns():
+    # d_model = 8: the last sine has the wavelength 2π · 10000^(6/8) = 2π · 1000, not 2π · 10000.
+    waves = sinusoids(6284, 8)[:, 6]
+    assert_close(waves[[1571, 3142, 4712, 6283]], torch.tensor([1.0, 0.0, -1.0, 0.0]), atol=1e-3, rtol=0)
+
+
+def test_odd_width_is_an_error():
+    with pytest.raises(ValueError, match=r"d_model=7 is odd, but each sine needs its cosine: use 6 or 8"):
+        SinusoidalEncoding(7, 11)
+
+
+def test_sinusoids_are_added_and_not_saved():
+    encoding = SinusoidalEncoding(6, 11)
+    x = torch.randn(2, 5, 6)
+    assert torch.equal(encoding(x), x + sinusoids(5, 6))
+    assert not encoding.state_dict()
+    assert not list(encoding.parameters())
+
+
+def test_learned_vectors_are_added_and_learned():
+    encoding = LearnedEncoding(3, 7)
+    x = torch.randn(2, 4, 3)
+    assert torch.equal(encoding(x), x + encoding.table[:4])
+    encoding(x, start=1).sum().backward()
+    assert encoding.table.grad.tolist() == [[0.0] * 3] + [[2.0] * 3] * 4 + [[0.0] * 3] * 2
+
+
+def test_learned_vectors_start_with_length_one():
+    torch.manual_seed(0)
+    assert_close(LearnedEncoding(211, 101).table.norm(dim=-1), torch.ones(101), atol=0.2, rtol=0)
+
+
+@pytest.mark.parametrize("kind", [SinusoidalEncoding, LearnedEncoding])
+def test_start_moves_the_positions(kind):
+    encoding = kind(6, 11)
+    x = torch.randn(2, 11, 6)
+    assert torch.equal(encoding(x[:, 4:], start=4), encoding(x)[:, 4:])
+
+
+@pytest.mark.parametrize("kind", [SinusoidalEncoding, LearnedEncoding])
+@pytest.mark.parametrize(("start", "length"), [(0, 12), (9, 3), (11, 1), (20, 2)])
+def test_too_long_input_is_an_error(kind, start, length):
+    message = rf"position {start + length - 1} is asked for, but there are encodings for 11 positions: .*max_length"
+    with pytest.raises(ValueError, match=message):
+        kind(6, 11)(torch.zeros(1, length, 6), start)

@@ -1,0 +1,454 @@
+"""The whole model: Table 3's sizes, parity with PyTorch, tied weights, no leaks, cached decoding."""
+
+import math
+from dataclasses import asdict
+from itertools import combinations
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from parity import assert_near, assert_same_gradients, randomise, torch_parameters
+from torch import nn
+from torch.func import functional_call
+from torch.nn import functional as F
+
+from annotated.encoder import Dropout, LayerNorm
+from annotated.masking import causal_mask, combine, padding_mask
+from annotated.multi_head import MultiHeadAttention, record_attention
+from annotated.transformer import Transformer, TransformerConfig
+
+SIZES = dict(vocab_size=19, d_model=14, d_ff=11, heads=2, layers=3, dropout=0.0, max_length=17)
+SOURCE = torch.tensor([[4, 5, 6, 7, 8], [9, 10, 2, 0, 0]])
+TARGET = torch.tensor([[1, 11, 12, 0], [1, 13, 14, 15]])
+
+norms = pytest.mark.parametrize("norm_first", [False, True], ids=["post-norm", "pre-norm"])
+modes = pytest.mark.parametrize("training", [False, True], ids=["eval", "train"])
+
+
+def make_model(**changes) -> Transformer:
+    return Transformer(TransformerConfig(**(SIZES | changes)))
+
+
+def count_parameters(vocab_size: int, **changes) -> int:
+    with torch.device("meta"):  # shapes without numbers
+        model = Transformer(TransformerConfig(vocab_size, **changes))
+    return sum(parameter.numel() for parameter in model.parameters())
+
+
+# Table 3: a row's sizes, its parameters in the paper and ours for 41,000 tokens, in millions. Rows without a number of
+# their own in the paper are as large as base.
+
+BIG = dict(d_model=1024, d_ff=4096, heads=16)
+TABLE_3 = [
+    ({}, 65, 65.094),
+    (dict(heads=1), 65, 65.094),
+    (dict(heads=4), 65, 65.094),
+    (dict(heads=16), 65, 65.094),
+    (dict(heads=32), 65, 65.094),
+    (dict(d_k=16), 58, 58.016),
+    (dict(d_k=32), 60, 60.375),
+    (dict(layers=2), 36, 35.693),
+    (dict(layers=4), 50, 50.393),
+    (dict(layers=8), 80, 79.794),
+    (dict(d_model=256, d_k=32, d_v=32), 28, 27.841),
+    (dict(d_model=1024, d_k=128, d_v=128), 168, 167.911),
+    (dict(d_ff=1024), 53, 52.498),
+    (dict(d_ff=4096), 90, 90.284),
+    (dict(positions="learned"), 65, 65.356),
+    (BIG, 213, 218.268),
+]
+
+
+@pytest.mark.parametrize(("sizes", "paper", "ours"), TABLE_3, ids=str)
+def test_parameter_column_of_table_3(sizes, paper, ours):
+    assert round(count_parameters(41_000, **sizes) / 1e6, 3) == ours
+    if sizes != BIG:
+        assert abs(ours - paper) < 0.51  # the table's rounding; d_ff = 1024 misses it by 2,000 parameters
+
+
+def test_vocabularies_that_fit_table_3():
+    def fitting(sizes: dict, millions: int) -> range:
+        width = sizes.get("d_model", 512)
+        rest = count_parameters(1, **sizes) - width
+        return range(*(math.ceil((limit * 1e6 - rest) / width) for limit in (millions - 0.5, millions + 0.5)))
+
+    *others, big = (fitting(sizes, paper) for sizes, paper, _ in TABLE_3)
+    assert range(max(row.start for row in others), min(row.stop for row in others)) == range(41_004, 41_209)
+    assert big == range(35_368, 36_345)  # neither the others' 41,000 nor the text's 37,000
+
+
+def test_parameters_by_hand():
+    attention = 4 * 512 * 512
+    feed_forward = 512 * 2048 + 2048 + 2048 * 512 + 512
+    norm = 2 * 512
+    encoder, decoder = attention + feed_forward + 2 * norm, 2 * attention + feed_forward + 3 * norm
+    assert count_parameters(37_000) == 37_000 * 512 + 6 * (encoder + decoder) == 63_045_632
+    assert count_parameters(37_000, tie_embeddings=False) == 3 * 37_000 * 512 + 6 * (encoder + decoder)
+    assert count_parameters(37_000, attention_bias=True) == 63_045_632 + 6 * 3 * 4 * 512
+    assert count_parameters(37_000, norm_first=True) == 63_045_632 + 2 * norm
+    assert count_parameters(37_000, positions="learned", max_length=101) == 63_045_632 + 101 * 512
+
+
+# Configuration
+
+
+def test_presets_are_rows_of_table_3():
+    paper = dict(
+        d_k=None,
+        d_v=None,
+        positions="sinusoidal",
+        max_length=512,
+        norm_first=False,
+        tie_embeddings=True,
+        activation="relu",
+        attention_bias=False,
+        pad_id=0,
+    )
+    base = dict(vocab_size=37_000, d_model=512, d_ff=2048, heads=8, layers=6, dropout=0.1)
+    big = dict(vocab_size=37_000, d_model=1024, d_ff=4096, heads=16, layers=6, dropout=0.3)
+    assert asdict(TransformerConfig(37_000)) == asdict(TransformerConfig.base(37_000)) == base | paper
+    assert asdict(TransformerConfig.big(37_000)) == big | paper
+    assert asdict(TransformerConfig.base(37_000, layers=2)) == base | paper | {"layers": 2}
+    assert asdict(TransformerConfig.big(37_000, dropout=0.1)) == big | paper | {"dropout": 0.1}
+
+
+@pytest.mark.parametrize("preset", [TransformerConfig.small, TransformerConfig.tiny])
+def test_our_presets_differ_in_size_only(preset):
+    ours, base = asdict(preset(37_000, layers=5)), asdict(TransformerConfig.base(37_000))
+    changed = {name for name in base if ours[name] != base[name]}
+    assert {"d_model", "d_ff", "heads", "layers"} <= changed <= {"d_model", "d_ff", "heads", "layers", "dropout"}
+    assert ours["layers"] == 5
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        *(
+            ({name: 0}, f"{name}=0 must be at least 1")
+            for name in ("vocab_size", "d_model", "d_ff", "heads", "layers", "d_k", "d_v", "max_length")
+        ),
+        ({"d_v": -3}, "d_v=-3 must be at least 1"),
+        ({"positions": "rotary"}, "positions='rotary' is unknown: choose from sinusoidal, learned"),
+        ({"activation": "tanh"}, "activation='tanh' is unknown: choose from relu, gelu, silu"),
+        ({"pad_id": 19}, "pad_id=19 must lie in the vocabulary, 0 … 18"),
+        ({"pad_id": -1}, "pad_id=-1 must lie in the vocabulary, 0 … 18"),
+        ({"heads": 3}, "d_model=14 does not divide into 3 heads"),
+        ({"d_model": 15, "heads": 3}, "d_model=15 is odd"),
+        ({"dropout": 1.0}, "dropout p=1.0 must be at least 0 and below 1"),
+    ],
+    ids=str,
+)
+def test_impossible_sizes_are_errors(changes, message):
+    with pytest.raises(ValueError, match=message):
+        make_model(**changes)
+
+
+def test_too_long_input_is_an_error():
+    model = make_model()
+    long, short = torch.ones(1, 18, dtype=torch.long), torch.ones(1, 5, dtype=torch.long)
+    for src, tgt in ((long, short), (short, long)):
+        with pytest.raises(ValueError, match="position 17 is asked for, but there are encodings for 17 positions"):
+            model(src, tgt)
+
+
+# Parity with PyTorch
+
+
+@pytest.mark.filterwarnings("ignore:enable_nested_tensor is True")
+@modes
+@pytest.mark.parametrize("activation", ["relu", "gelu"])
+@pytest.mark.parametrize(
+    ("norm_first", "last_norm"),
+    [(False, False), (False, True), (True, True)],
+    ids=["post-norm", "post-norm, one norm more", "pre-norm"],
+)
+def test_equals_pytorch(norm_first, last_norm, activation, training):
+    options = dict(dropout=0.0, norm_first=norm_first, activation=activation)
+    model = make_model(attention_bias=True, **options)
+    theirs = nn.Transformer(14, 2, 3, 3, 11, batch_first=True, **options).train(training)
+    # PyTorch normalises what leaves each stack, even in post-norm, where the paper does not. Take that out of theirs …
+    if not last_norm:
+        theirs.encoder.norm = theirs.decoder.norm = None
+    # … or put it into ours.
+    elif not norm_first:
+        model.encoder.norm, model.decoder.norm = LayerNorm(14), LayerNorm(14)
+    randomise(model).train(training)
+
+    def embed(embedding: nn.Embedding, ids: torch.Tensor) -> torch.Tensor:
+        return model.positions(embedding(ids) * math.sqrt(14))
+
+    parameters = {}
+    for name, stack in (("encoder", model.encoder), ("decoder", model.decoder)):
+        parameters |= {f"{name}.{key}": parameter for key, parameter in torch_parameters(stack).items()}
+    masks = {
+        "tgt_mask": ~causal_mask(4),
+        "src_key_padding_mask": SOURCE == 0,
+        "tgt_key_padding_mask": TARGET == 0,
+        "memory_key_padding_mask": SOURCE == 0,
+    }
+    inputs = embed(model.src_embedding, SOURCE), embed(model.tgt_embedding, TARGET)
+    expected = F.linear(functional_call(theirs, parameters, inputs, masks), model.output.weight)
+    logits = model(SOURCE, TARGET)
+    assert_near(logits, expected)
+    assert_same_gradients(logits, expected, list(model.parameters()))
+
+
+# Embeddings (§3.4), dropout (§5.4) and the start
+
+
+def test_tied_weight_is_one_storage():
+    model = make_model()
+    nn.init.constant_(model.src_embedding.weight, 7)
+    for weight in (model.tgt_embedding.weight, model.output.weight):
+        assert weight is model.src_embedding.weight
+        assert (weight == 7).all()
+
+
+def test_untied_weights_are_three():
+    model = make_model(tie_embeddings=False)
+    weights = [model.src_embedding.weight, model.tgt_embedding.weight, model.output.weight]
+    assert len({weight.data_ptr() for weight in weights}) == 3
+    for one, other in combinations(weights, 2):
+        assert not torch.equal(one, other)
+
+
+def encoder_input(model: Transformer, src: torch.Tensor) -> torch.Tensor:
+    seen = []
+    with model.encoder.register_forward_pre_hook(lambda module, arguments: seen.append(arguments[0])):
+        model.encode(src)
+    return seen[0]
+
+
+def test_embeddings_are_scaled_before_positions_are_added():
+    # √d_model = 2, and the sines and cosines of position 0 are 0 and 1.
+    model = make_model(d_model=4)
+    with torch.no_grad():
+        model.src_embedding.weight.copy_(torch.arange(19)[:, None].expand(19, 4))
+    assert encoder_input(model, torch.tensor([[5], [11]])).tolist() == [[[10, 11, 10, 11]], [[22, 23, 22, 23]]]
+
+
+def test_dropout_on_the_sum_of_embedding_and_position():
+    model = make_model(dropout=0.5)
+    whole = encoder_input(model.eval(), SOURCE)
+    torch.manual_seed(1)
+    dropped = encoder_input(model.train(), SOURCE)
+    torch.manual_seed(1)
+    assert torch.equal(dropped, Dropout(0.5)(whole))
+
+
+def test_dropout_where_the_paper_has_it_and_nowhere_else():
+    model = make_model(dropout=0.3)
+    places = [module.p for module in model.modules() if isinstance(module, Dropout)]
+    assert places == [0.3] * (
+        1 + 3 * 2 + 3 * 3
+    )  # embeddings; two sub-layers in an encoder layer, three in a decoder layer
+    assert not any(isinstance(module, nn.Dropout) for module in model.modules())
+    with record_attention(model) as recorded:
+        model(SOURCE, TARGET)
+    for name, (weights,) in recorded.items():
+        assert_near(weights.sum(-1), torch.ones_like(weights[..., 0]), msg=f"{name} has dropout")
+
+
+def test_no_biases_in_attention():
+    for bias in (False, True):
+        attentions = [m for m in make_model(attention_bias=bias).modules() if isinstance(m, MultiHeadAttention)]
+        assert len(attentions) == 3 + 3 * 2
+        for linear in (part for attention in attentions for part in attention.children()):
+            assert (linear.bias is not None) == bias
+
+
+def test_weights_start_differently():
+    matrices = [parameter for parameter in make_model(tie_embeddings=False).parameters() if parameter.dim() == 2]
+    assert len(matrices) == 3 + 3 * (4 + 2) + 3 * (8 + 2)
+    for one, other in combinations(matrices, 2):
+        assert one.shape != other.shape or not torch.equal(one, other)
+
+
+def test_embeddings_start_with_length_one():
+    model = make_model(vocab_size=503, d_model=212, d_ff=2, layers=1, tie_embeddings=False)
+    for weight in (model.src_embedding.weight, model.tgt_embedding.weight, model.output.weight):
+        assert abs(weight.mean().item()) < 0.001
+        assert weight.std().item() == pytest.approx(212**-0.5, rel=0.02)
+
+
+def test_matrices_start_as_glorot_and_bengio_say():
+    # Uniform up to √(6 / (fan in + fan out)), each projection for itself.
+    model = make_model(d_model=62, d_ff=31, layers=1)
+    assert (model.encoder.layers[0].feed_forward.W_1.bias == 0).all()
+    for part in (model.encoder.layers[0].self_attention.W_q, model.decoder.layers[0].feed_forward.W_2):
+        limit = (6 / sum(part.weight.shape)) ** 0.5
+        assert 0.97 * limit < part.weight.abs().max().item() <= limit
+
+
+# Logits, states and masks
+
+
+def test_logits_are_states_times_embeddings():
+    model = make_model()
+    states = model.states(SOURCE, TARGET)
+    assert states.shape == (2, 4, 14)
+    assert_near(model(SOURCE, TARGET), states @ model.src_embedding.weight.T)
+
+
+@norms
+def test_training_and_translating_see_the_same_logits(norm_first):
+    model = make_model(norm_first=norm_first).train()
+    trained = model(SOURCE, TARGET)
+    model.eval()
+    mask = padding_mask(SOURCE)
+    assert torch.equal(model.logits(model.decode(TARGET, model.encode(SOURCE), mask)), trained)
+
+
+@pytest.mark.parametrize("pad_id", [0, 18])
+def test_masks_default_to_padding_and_future(pad_id):
+    model = make_model(pad_id=pad_id)
+    src, tgt = SOURCE.where(SOURCE > 0, pad_id), TARGET.where(TARGET > 0, pad_id)
+    src_mask, tgt_mask = src != pad_id, combine(causal_mask(4), padding_mask(tgt, pad_id))
+    default = model(src, tgt)
+    assert torch.equal(default, model(src, tgt, src_mask[:, None, None], tgt_mask))
+    assert not torch.allclose(default, model(src, tgt, torch.tensor(True), tgt_mask))
+    assert not torch.allclose(default, model(src, tgt, None, causal_mask(4)))
+
+
+def test_recorded_attention_of_every_layer():
+    model = make_model()
+    with record_attention(model) as recorded:
+        model(SOURCE, TARGET)
+    assert {name: tuple(weights.shape) for name, (weights,) in recorded.items()} == {
+        f"{stack}.layers.{layer}.{kind}": (2, 2, *lengths)
+        for stack, kind, lengths in (
+            ("encoder", "self_attention", (5, 5)),
+            ("decoder", "self_attention", (4, 4)),
+            ("decoder", "cross_attention", (4, 5)),
+        )
+        for layer in range(3)
+    }
+
+
+# No leak
+
+
+@norms
+@modes
+def test_logits_depend_on_these_tokens_and_no_others(norm_first, training):
+    # Every token stands in one place only, so the rows of the embeddings' gradients say which places a logit can see.
+    src, tgt = SOURCE, torch.tensor([[3, 11, 12, 0], [1, 13, 14, 15]])
+    model = make_model(norm_first=norm_first, tie_embeddings=False, d_k=3, d_v=5).train(training)
+    logits = model(src, tgt)
+    seen_in_source = [{4, 5, 6, 7, 8}, {9, 10, 2}]
+    seen_in_target = [[{3}, {3, 11}, {3, 11, 12}], [{1}, {1, 13}, {1, 13, 14}, {1, 13, 14, 15}]]
+    embeddings = model.src_embedding.weight, model.tgt_embedding.weight
+    for sentence, positions in enumerate(seen_in_target):
+        for position, in_target in enumerate(positions):
+            output = logits[sentence, position, 7]
+            source_gradient, target_gradient = torch.autograd.grad(output, embeddings, retain_graph=True)
+            assert set(source_gradient.any(-1).nonzero().flatten().tolist()) == seen_in_source[sentence]
+            assert set(target_gradient.any(-1).nonzero().flatten().tolist()) == in_target
+
+
+def draw_ids(batch: int, length: int) -> torch.Tensor:
+    return torch.randint(1, 19, (batch, length))
+
+
+leaks = st.fixed_dictionaries(
+    {
+        "norm_first": st.booleans(),
+        "training": st.booleans(),
+        "positions": st.sampled_from(["sinusoidal", "learned"]),
+        "source": st.integers(1, 7),
+        "target": st.integers(1, 7),
+        "seed": st.integers(0, 99),
+    }
+)
+
+
+@torch.no_grad()
+@settings(max_examples=20)
+@given(setting=leaks, data=st.data())
+def test_no_leak(setting, data):
+    torch.manual_seed(setting["seed"])
+    model = make_model(norm_first=setting["norm_first"], positions=setting["positions"], layers=2)
+    model.train(setting["training"])
+    src, tgt = draw_ids(3, setting["source"]), draw_ids(3, setting["target"])
+    src_padding, tgt_padding = data.draw(st.integers(0, 3)), data.draw(st.integers(0, 3))
+    row, position = data.draw(st.integers(0, 2)), data.draw(st.integers(0, setting["target"] - 1))
+    src, tgt = F.pad(src, (0, src_padding)), F.pad(tgt, (0, tgt_padding))
+    logits = model(src, tgt)
+
+    future = tgt.clone()
+    future[:, position + 1 :] = torch.randint(0, 19, future[:, position + 1 :].shape)
+    assert torch.equal(model(src, future)[:, : position + 1], logits[:, : position + 1]), "the future"
+
+    others = torch.arange(3) != row
+    other_src, other_tgt = src.clone(), tgt.clone()
+    other_src[others], other_tgt[others] = (
+        torch.randint(0, 19, src[others].shape),
+        torch.randint(0, 19, tgt[others].shape),
+    )
+    assert torch.equal(model(other_src, other_tgt)[row], logits[row]), "another sentence"
+
+    alone = model(src[row : row + 1, : setting["source"]], tgt[row : row + 1, : setting["target"]])
+    assert_near(alone[0], logits[row, : setting["target"]], msg="padding or another sentence")
+    assert_near(model(F.pad(src, (0, 2)), F.pad(tgt, (0, 3)))[:, : tgt.size(1)], logits, msg="more padding")
+
+
+@norms
+@torch.no_grad()
+def test_padding_is_never_read(norm_first):
+    model = make_model(norm_first=norm_first, tie_embeddings=False).eval()
+    logits = model(SOURCE, TARGET)
+    for embedding in (model.src_embedding, model.tgt_embedding):
+        embedding.weight[0] = 100
+    changed = model(SOURCE, TARGET)
+    assert torch.equal(changed[TARGET != 0], logits[TARGET != 0])
+    assert not torch.allclose(changed[TARGET == 0], logits[TARGET == 0])  # a padded position does ask, for nobody
+
+
+@norms
+def test_sentence_of_padding_stays_finite(norm_first):
+    model = make_model(norm_first=norm_first)
+    logits = model(torch.tensor([[4, 5, 6], [0, 0, 0]]), torch.tensor([[1, 7], [0, 0]]))
+    logits.square().sum().backward()
+    assert logits.isfinite().all()
+    assert all(parameter.grad.isfinite().all() for parameter in model.parameters())
+
+
+# Cached decoding
+
+
+@pytest.mark.parametrize("positions", ["sinusoidal", "learned"])
+@pytest.mark.parametrize("steps", [[1, 1, 1, 1, 1, 1], [4, 2], [1, 3, 2], [6]], ids=str)
+@torch.no_grad()
+def test_cache_changes_nothing(positions, steps):
+    model = make_model(positions=positions, d_k=3, d_v=5).eval()
+    src_mask = padding_mask(SOURCE)
+    memory, tgt = model.encode(SOURCE), draw_ids(6, sum(steps))  # three hypotheses for each sentence
+    cache = model.new_cache(sum(steps))
+    states = [model.decode(new, memory, src_mask, cache=cache) for new in tgt.split(steps, dim=1)]
+    sources = SOURCE.repeat_interleave(3, 0)
+    assert_near(torch.cat(states, 1), model.states(sources, tgt))
+
+
+@torch.no_grad()
+def test_cache_follows_its_hypotheses():
+    model = make_model().eval()
+    src_mask, memory, tgt = padding_mask(SOURCE), model.encode(SOURCE), draw_ids(4, 3)
+    cache = model.new_cache(5)
+    model.decode(tgt, memory, src_mask, cache=cache)
+    rows, kept = (
+        torch.tensor([3, 2, 3]),
+        torch.tensor([1]),
+    )  # the first sentence is done, the second has three hypotheses
+    cache.select(rows, kept)
+    new = draw_ids(3, 2)
+    states = model.decode(new, memory[kept], src_mask[kept], cache=cache)
+    whole = model.states(SOURCE[[1, 1, 1]], torch.cat((tgt[rows], new), 1))
+    assert_near(states, whole[:, 3:])
+
+
+def test_cache_overflow_is_an_error():
+    model = make_model()
+    cache = model.new_cache(3)
+    with pytest.raises(ValueError, match=r"the cache holds 3 positions and 4 are needed"):
+        model.decode(TARGET, model.encode(SOURCE), padding_mask(SOURCE), cache=cache)

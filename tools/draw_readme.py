@@ -1,0 +1,55 @@
+"""Draw the README's figure from a trained run: python tools/draw_readme.py runs/de-en assets/de-en.png"""
+
+import json
+import sys
+from pathlib import Path
+
+import matplotlib
+import torch
+
+from annotated.checkpoint import load_checkpoint
+from annotated.data import pad
+from annotated.decoding import beam_search
+from annotated.multi_head import record_attention
+from annotated.plotting import plot_attention, plot_lines
+from annotated.vocabulary import BOS, EOS, SPECIALS, SubwordTokenizer, load_tokenizer
+
+SENTENCE = "Ein Mann, der einen roten Hut trägt, spielt auf der Straße Gitarre."
+
+
+def main(run: Path, picture: Path) -> None:
+    """Draw the validation curve beside one sentence's cross-attention."""
+    matplotlib.use("Agg")
+    import matplotlib.pyplot as plt
+
+    model, info = load_checkpoint(run)
+    tokenizer = load_tokenizer(run)
+    src = [*tokenizer.encode(SENTENCE, info["src"]), EOS]
+    tgt = [BOS, *beam_search(model, pad([src]))[0].ids]
+    with record_attention(model) as recorded, torch.inference_mode():
+        model(pad([src]), pad([tgt]))
+    weights = recorded[f"decoder.layers.{model.config.layers - 1}.cross_attention"][0][0].mean(dim=0)
+    # The row at which a token is read predicts the next one, so the rows are named by what they write.
+    written = [*tgt[1:], EOS]
+
+    metrics = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+    figure, (left, right) = plt.subplots(1, 2, figsize=(12, 5), layout="constrained", width_ratios=(1, 1.4))
+    plot_lines(
+        [line["minutes"] for line in metrics],
+        {"greedy, last checkpoint": [line["val_bleu"] for line in metrics]},
+        x_label="minutes of training on two CPU cores",
+        y_label="validation BLEU",
+        ax=left,
+    )
+    plot_attention(weights, _labels(tokenizer, written), _labels(tokenizer, src), annotate=False, ax=right)
+    right.set(xlabel="German token, looked at", ylabel="English token, being written")
+    picture.parent.mkdir(exist_ok=True)
+    figure.savefig(picture, dpi=80)
+
+
+def _labels(tokenizer: SubwordTokenizer, ids: list[int]) -> list[str]:
+    return [SPECIALS[i] if i < len(SPECIALS) else tokenizer.decode([i]) for i in ids]
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]), Path(sys.argv[2]))

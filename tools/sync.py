@@ -1,0 +1,133 @@
+"""Copy the module's definitions into the notebooks that show them: `make sync`, or `python tools/sync.py [--check]`.
+
+A code cell asks for it in its metadata, with the full name of one object or a list of names from one file:
+
+    {"annotated": {"source": "annotated.multi_head.MultiHeadAttention"}}
+    {"annotated": {"source": ["annotated.masking.padding_mask", "annotated.masking.causal_mask"]}}
+
+The cell then holds a comment with the file's path and, word for word, the source of what is named.
+"""
+
+import argparse
+import ast
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import nbformat
+
+ROOT = Path(__file__).resolve().parent.parent
+
+
+def notebook_paths(root: Path = ROOT) -> list[Path]:
+    """List the lessons and their solutions, in order.
+
+    Args:
+        root: the folder that holds `notebooks/`.
+    """
+    return sorted(path for path in (root / "notebooks").rglob("*.ipynb") if ".ipynb_checkpoints" not in path.parts)
+
+
+def names_defined(statement: ast.stmt) -> set[str]:
+    """Name what a statement at the top of a file defines: a function, a class or a constant.
+
+    Args:
+        statement: one statement of the parsed file.
+    """
+    match statement:
+        case ast.FunctionDef(name=name) | ast.ClassDef(name=name):
+            return {name}
+        case ast.Assign(targets=targets):
+            return {target.id for target in targets if isinstance(target, ast.Name)}
+        case ast.AnnAssign(target=ast.Name(id=name)):
+            return {name}
+    return set()
+
+
+def definition(source: str, name: str) -> str | None:
+    """Cut one definition out of a file's text, with its decorators; None where the file has no such name.
+
+    Args:
+        source: the text of the Python file.
+        name: a function, class or constant at the top level of the file.
+    """
+    for statement in ast.parse(source).body:
+        if name in names_defined(statement):
+            first = min([statement.lineno, *(node.lineno for node in getattr(statement, "decorator_list", []))])
+            return "\n".join(source.split("\n")[first - 1 : statement.end_lineno])
+    return None
+
+
+def cell_source(names: str | list[str], root: Path = ROOT) -> str:
+    """Write the text of the cell that shows these objects.
+
+    Args:
+        names: the full name of one object, or of several from one file ("annotated.attention.attention").
+        root: the folder that holds the package.
+
+    Raises:
+        ValueError: a name is not known, or the names are not all from one file.
+    """
+    full_names = [names] if isinstance(names, str) else names
+    modules = {full_name.rpartition(".")[0] for full_name in full_names}
+    if len(modules) != 1:
+        raise ValueError(f"one cell shows objects of one file; got {full_names}. Give each file a cell of its own.")
+    relative = Path(modules.pop().replace(".", "/") + ".py")
+    if not (root / relative).is_file():
+        raise ValueError(f"{full_names[0]}: there is no file {relative}. Write package.module.object in the metadata.")
+    text = (root / relative).read_text(encoding="utf-8")
+    found = {full_name: definition(text, full_name.rpartition(".")[2]) for full_name in full_names}
+    missing = [full_name for full_name, source in found.items() if source is None]
+    if missing:
+        raise ValueError(f"{', '.join(missing)}: {relative} defines no such function, class or constant.")
+    return f"# {relative.as_posix()}\n" + "\n\n\n".join(found.values())
+
+
+def stale_cells(notebook: nbformat.NotebookNode, root: Path = ROOT) -> Iterator[tuple[int, nbformat.NotebookNode, str]]:
+    """Find the cells that differ from the module: their number (from 0), the cell, and the text it should have.
+
+    Args:
+        notebook: a notebook as nbformat reads it.
+        root: the folder that holds the package.
+
+    Raises:
+        ValueError: a cell names an object that does not exist.
+    """
+    for number, cell in enumerate(notebook.cells):
+        names = cell.metadata.get("annotated", {}).get("source")
+        if names:
+            expected = cell_source(names, root)
+            if cell.source != expected:
+                yield number, cell, expected
+
+
+def main() -> int:
+    """Refresh every notebook, or with --check only list the cells that differ; 1 if there were any, 2 on bad input."""
+    parser = argparse.ArgumentParser(description="Copy the module's definitions into the notebooks that show them.")
+    parser.add_argument("--check", action="store_true", help="change nothing, list the cells that differ, exit with 1")
+    check = parser.parse_args().check
+    verb = "differs" if check else "refreshed"
+    count = 0
+    for path in notebook_paths():
+        name = path.relative_to(ROOT).as_posix()
+        notebook = nbformat.read(path, as_version=4)
+        try:
+            stale = list(stale_cells(notebook))
+        except ValueError as error:
+            print(f"{name}: {error}", file=sys.stderr)
+            return 2
+        for number, cell, expected in stale:
+            cell.source = expected
+            print(f"{name}, cell {number}: {verb} from {expected.splitlines()[0][2:]}")
+        if stale and not check:
+            nbformat.write(notebook, path)
+        count += len(stale)
+    if not count:
+        print("Every synced cell equals the module.")
+    elif check:
+        print("Run `make sync`, then `make notebooks`.")
+    return int(check and count > 0)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -37,8 +37,8 @@ class Dropout(nn.Module):
             return x
         draws = torch.empty(-(-x.numel() // 4), dtype=torch.int64, device=x.device).random_(-(2**63), None)
         draws = draws.view(torch.int16)[: x.numel()].view(x.shape)
-        kept = draws >= round(self.p * 2**16) - 2**15
-        return x * (kept * (1 / (1 - self.p)))
+        kept = draws >= min(round(self.p * 2**16), 2**16 - 1) - 2**15
+        return x * kept / (1 - self.p)
 
     def extra_repr(self) -> str:
         """Show p where the model is printed."""

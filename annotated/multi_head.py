@@ -19,15 +19,17 @@ class MultiHeadAttention(nn.Module):
         d_model: width of the inputs and of the output.
         heads: number of heads h.
         d_k: width of a head's queries and keys; d_model / heads unless given.
-        d_v: width of a head's values; d_k's default unless given.
+        d_v: width of a head's values; d_model / heads unless given.
         bias: add biases to the four projections; the paper has none.
 
     Raises:
-        ValueError: d_model is not divisible by heads and d_k or d_v is not given.
+        ValueError: a size is below 1, or d_model is not divisible by heads and d_k or d_v is not given.
     """
 
     def __init__(self, d_model: int, heads: int, *, d_k: int | None = None, d_v: int | None = None, bias: bool = False):
         super().__init__()
+        if min(d_model, heads, d_k or 1, d_v or 1) < 1 or 0 in (d_k, d_v):
+            raise ValueError(f"d_model={d_model}, heads={heads}, d_k={d_k} and d_v={d_v} must be at least 1.")
         if (d_k is None or d_v is None) and d_model % heads:
             raise ValueError(f"d_model={d_model} does not divide into {heads} heads: change one, or give d_k and d_v.")
         self.heads = heads
@@ -69,15 +71,14 @@ class MultiHeadAttention(nn.Module):
     ) -> Float[Tensor, "batch query d_model"]:
         """Let the queries attend to keys and values that `project` made."""
         queries = self._split(self.W_q(query))
-        with torch.autocast(
-            query.device.type, enabled=False
-        ):  # scores and softmax stay exact when linear layers do not
+        # Scores and softmax stay exact where the linear layers do not.
+        with torch.autocast(query.device.type, enabled=False):
             precision = torch.promote_types(queries.dtype, torch.float32)
             queries, keys, values = (x.to(precision) for x in (queries, keys, values))
             mixed, weights = attention(queries, keys, values, mask, return_weights=True)
         if self.recorded is not None:
             self.recorded.append(weights.detach())
-        return self.W_o(mixed.transpose(1, 2).flatten(2))
+        return self.W_o(mixed.transpose(1, 2).flatten(2).to(query.dtype))
 
     def _split(self, x: Float[Tensor, "batch length heads_width"]) -> Float[Tensor, "batch heads length width"]:
         return x.unflatten(-1, (self.heads, -1)).transpose(1, 2)

@@ -35,7 +35,7 @@ class TransformerConfig:
         pad_id: id of the padding token.
 
     Raises:
-        ValueError: sizes that do not fit together or an unknown choice; the message says which.
+        ValueError: a size below 1, or an unknown choice. Building the model finds sizes that do not fit together.
     """
 
     vocab_size: int
@@ -185,7 +185,7 @@ class Transformer(nn.Module):
             tgt: target ids; with a cache, only those it has not seen.
             memory: the encoder's output.
             src_mask: the mask the memory was made with. It has no default: padding cannot be told from the memory.
-            tgt_mask: default, the future and the target's padding.
+            tgt_mask: default, the future and the target's padding; with a cache, the future only.
             cache: from `new_cache`, to decode step by step.
         """
         start = cache.length if cache else 0

@@ -33,7 +33,8 @@ run: env  ## execute the notebooks, train briefly on the embedded corpus, transl
 		echo "$$(($$(date +%s) - start)) s"; \
 	done
 	@rm -rf build/captions
-	$(PY) -m annotated train --corpus captions --src de --tgt en --preset tiny --max-minutes 2 --out build/captions
+	$(PY) -m annotated train --corpus captions --src de --tgt en --preset tiny --tokenizer words --batch-tokens 1200 \
+		--warmup 400 --epochs 100 --max-minutes 3 --out build/captions
 	$(PY) -m annotated evaluate build/captions --corpus captions --split test --show 5
 
 test: check  ## run the checks, the tests, and every notebook against its saved outputs
@@ -58,7 +59,7 @@ notebooks: sync  ## execute the notebooks in place, to save new outputs
 	done
 
 train: env  ## train German to English on Multi30k, about an hour on two cores
-	$(PY) -m annotated train --corpus multi30k --src de --tgt en --out runs/de-en
+	$(PY) -m annotated train --corpus multi30k --src de --tgt en --epochs 100 --max-minutes 45 --out runs/de-en
 
 # Without TORCH, requirements.txt as it is. With it, the lines of the newer stack, whatever the Python, and that torch.
 $(READY): requirements.txt pyproject.toml

@@ -12,7 +12,8 @@ import torch
 from annotated.checkpoint import load_checkpoint, load_config
 from annotated.data import CORPORA, Pairs, hold_out, load_corpus, read_pairs
 from annotated.decoding import bleu, chrf, translate
-from annotated.training import TrainingOptions, bf16_is_fast, train
+from annotated.loop import TrainingOptions, train
+from annotated.training import bf16_is_fast
 from annotated.transformer import Transformer, TransformerConfig
 from annotated.vocabulary import SubwordTokenizer, Tokenizer, WordTokenizer, load_tokenizer, write_whole
 

@@ -218,9 +218,9 @@ def test_a_test_set_is_translated_and_scored_with_signatures(run, corpus, tmp_pa
     [
         (
             "train",
-            "--corpus --source --target --val-source --val-target --src --tgt --out --resume --preset --dropout --tokenizer "
-            "--vocab-size --epochs --max-minutes --batch-tokens --accumulate --warmup --rate --smoothing --average --seed "
-            "--precision --device",
+            "--corpus --source --target --val-source --val-target --src --tgt --out --resume --preset --dropout "
+            "--tokenizer --vocab-size --epochs --max-minutes --batch-tokens --accumulate --warmup --rate --smoothing "
+            "--average --seed --precision --device",
         ),
         ("translate", "--beam --alpha --device"),
         ("evaluate", "--corpus --split --source --reference --show --output --beam --alpha --device"),
@@ -233,7 +233,7 @@ def test_help_explains_every_option(command, options, capsys, monkeypatch):
     assert exit.value.code == 0
     # An entry is "  --name VALUE  explanation", the explanation on the next line if the first is too narrow.
     entries = re.findall(r"^  (?:-h, )?(\S+)([^\n]*(?:\n {4,}[^\n]*)*)", capsys.readouterr().out, re.MULTILINE)
-    explained = {name for name, rest in entries if re.search(r"\s{2,}\w+,? \w+", rest)}
+    explained = {name for name, rest in entries if re.search(r"\s{2,}\w+[,;]? \w+", rest)}
     assert explained >= {*options.split(), "--help"}
     assert explained == {name for name, _ in entries}, "an option without an explanation"
 

@@ -3,6 +3,7 @@
 import copy
 import functools
 import itertools
+from collections.abc import Sequence
 
 import pytest
 import sacrebleu
@@ -15,25 +16,26 @@ from annotated.training import make_optimizer, train_step
 from annotated.transformer import Transformer, TransformerConfig
 from annotated.vocabulary import BOS, EOS, PAD, UNK, SubwordTokenizer
 
-SEEDS = range(4)
+SEEDS = range(3)
 
 
 @functools.cache
 def make_model(seed: int, vocab: int = 11, longest: int = 7) -> Transformer:
     """Train a model for a moment on random pairs: its answers depend on the source, and it has doubts.
 
-    A model with random weights would repeat one token for ever, and the searches below would have nothing to disagree on.
+    A model with random weights repeats one token for ever, and searches have nothing to disagree on.
     """
-    torch.manual_seed(seed)
-    sizes = dict(d_model=14, heads=2, d_k=3, d_v=5, d_ff=31, layers=2, max_length=59, dropout=0.5)
-    model = Transformer(TransformerConfig(vocab, **sizes)).eval()
-    src = pad([random_ids(vocab, 1 + i % 6) + [EOS] for i in range(20)])
-    tgt = pad([[BOS, *random_ids(vocab, i % (longest + 1)), EOS] for i in range(20)])
-    optimizer = make_optimizer(model)
-    optimizer.param_groups[0]["lr"] = 0.01
-    for _ in range(60):
-        train_step(model, src, tgt, optimizer)
-    return model
+    with torch.random.fork_rng(devices=[]):  # so that a test draws the same sources whether the model is new or not
+        torch.manual_seed(seed)
+        sizes = dict(d_model=14, heads=2, d_k=3, d_v=5, d_ff=31, layers=2, max_length=59, dropout=0.5)
+        model = Transformer(TransformerConfig(vocab, **sizes)).eval()
+        src = pad([[*random_ids(vocab, 1 + i % 6), EOS] for i in range(20)])
+        tgt = pad([[BOS, *random_ids(vocab, i % (longest + 1)), EOS] for i in range(20)])
+        optimizer = make_optimizer(model)
+        optimizer.param_groups[0]["lr"] = 0.01
+        for _ in range(60):
+            train_step(model, src, tgt, optimizer)
+        return model
 
 
 def biased(model: Transformer, extra: dict[int, float]) -> Transformer:
@@ -50,18 +52,19 @@ def random_ids(vocab: int, count: int) -> list[int]:
 
 
 def make_sources(vocab: int, *lengths: int) -> list[list[int]]:
-    return [random_ids(vocab, n - 1) + [EOS] for n in lengths]
+    return [[*random_ids(vocab, n - 1), EOS] for n in lengths]
 
 
-def token_log_probs(model: Transformer, source: list[int], ids: list[int]) -> torch.Tensor:
-    """Score every next token after each beginning of `ids`, all positions at once."""
+def token_log_probs(model: Transformer, source: list[int], rows: Sequence[Sequence[int]]) -> torch.Tensor:
+    """Score every next token after each beginning of each row (all of one length) by teacher forcing."""
     with torch.no_grad():
-        return model(torch.tensor([source]), torch.tensor([[BOS, *ids]])).log_softmax(-1)[0]
+        src = torch.tensor([source]).expand(len(rows), -1)
+        return model(src, torch.tensor([[BOS, *row] for row in rows])).log_softmax(-1)
 
 
 def log_prob(model: Transformer, source: list[int], ids: list[int]) -> float:
     """Sum the log-probabilities of `ids` given the source by teacher forcing."""
-    return token_log_probs(model, source, ids[:-1])[range(len(ids)), ids].sum().item()
+    return token_log_probs(model, source, [ids[:-1]])[0, range(len(ids)), ids].sum().item()
 
 
 def assert_same(found: list[Hypothesis], expected: list[Hypothesis]) -> None:
@@ -109,7 +112,7 @@ def test_the_score_is_the_log_probability_over_the_penalty(alpha):
 def test_greedy_takes_the_most_probable_token_at_each_step():
     model, sources = make_model(1), make_sources(11, 2, 3, 5)
     for source, (ids, _, _) in zip(sources, search(model, sources, "greedy"), strict=True):
-        best = token_log_probs(model, source, ids)[:, EOS:].argmax(-1) + EOS
+        best = token_log_probs(model, source, [ids])[0, :, EOS:].argmax(-1) + EOS
         assert best.tolist() == [*ids, EOS]
 
 
@@ -167,11 +170,8 @@ def brute_force(model: Transformer, source: list[int], limit: int, alpha: float)
     """Score every sequence that ends within `limit` tokens; return the best."""
     words = range(UNK, model.config.vocab_size)
     beginnings = list(itertools.product(words, repeat=limit - 1))
-    src = torch.tensor([source]).expand(len(beginnings), -1)
-    with torch.no_grad():
-        steps = model(src, torch.tensor([[BOS, *row] for row in beginnings])).log_softmax(-1)
     scored = []
-    for row, step in zip(beginnings, steps, strict=True):
+    for row, step in zip(beginnings, token_log_probs(model, source, beginnings), strict=True):
         for length in range(limit):
             total = sum(step[i, token].item() for i, token in enumerate(row[:length])) + step[length, EOS].item()
             scored.append(Hypothesis(list(row[:length]), total, total / ((5 + length + 1) / 6) ** alpha))
@@ -181,7 +181,7 @@ def brute_force(model: Transformer, source: list[int], limit: int, alpha: float)
 @pytest.mark.parametrize("alpha", [0.0, 0.6])
 def test_beam_4_finds_the_optimum_of_all_sequences(alpha):
     lengths, greedy_misses = set(), 0
-    for seed in range(6):
+    for seed in range(4):
         model, sources = make_model(seed, vocab=8, longest=3), make_sources(8, 2, 3)
         found = search(model, sources, "beam", alpha=alpha, max_extra=2)
         expected = [brute_force(model, source, len(source) + 2, alpha) for source in sources]
@@ -194,12 +194,13 @@ def test_beam_4_finds_the_optimum_of_all_sequences(alpha):
 
 
 def patient_search(model: Transformer, source: list[int], beam: int, alpha: float, limit: int) -> Hypothesis:
-    """Search with a beam, one hypothesis after the other, without a cache, and never stop before the limit."""
+    """Search with a beam, one sentence at a time, without a cache, and never stop before the limit."""
     alive, ended = [([], 0.0)], []
     for length in range(1, limit + 1):
         continuations = []
-        for ids, total in alive:
-            for token, step in enumerate(token_log_probs(model, source, ids)[-1].tolist()):
+        steps = token_log_probs(model, source, [ids for ids, _ in alive])[:, -1].tolist()
+        for (ids, total), row in zip(alive, steps, strict=True):
+            for token, step in enumerate(row):
                 if token not in (PAD, BOS):
                     continuations.append(([*ids, token], total + step))
         continuations.sort(key=lambda pair: -pair[1])
@@ -211,7 +212,7 @@ def patient_search(model: Transformer, source: list[int], beam: int, alpha: floa
 
 
 @pytest.mark.parametrize("alpha", [0.0, 0.6, 2.0])
-@pytest.mark.parametrize("beam", [2, 3, 5])
+@pytest.mark.parametrize("beam", [2, 5])
 @pytest.mark.parametrize("seed", SEEDS)
 def test_stopping_early_loses_nothing(alpha, beam, seed):
     model, sources = make_model(seed), make_sources(11, 2, 5)

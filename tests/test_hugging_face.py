@@ -67,7 +67,7 @@ def make_pair(activation: str = "silu", steps: int = 0) -> tuple[Transformer, to
 
 
 def _train(model: Transformer, steps: int) -> None:
-    src = pad([random_ids(1 + i % 6) + [EOS] for i in range(20)])
+    src = pad([[*random_ids(1 + i % 6), EOS] for i in range(20)])
     tgt = pad([[BOS, *random_ids(i % 8), EOS] for i in range(20)])
     optimizer = make_optimizer(model)
     optimizer.param_groups[0]["lr"] = 0.01
@@ -101,7 +101,7 @@ def _copy_weights(ours: Transformer, theirs: torch.nn.Module) -> None:
 @pytest.mark.parametrize("activation", ACTIVATIONS)
 def test_logits_are_marians(activation):
     ours, theirs = make_pair(activation)
-    src = pad([random_ids(n) + [EOS] for n in (2, 6, 4)])
+    src = pad([[*random_ids(n), EOS] for n in (2, 6, 4)])
     tgt = pad([[BOS, *random_ids(n)] for n in (7, 3, 5)])
     with torch.no_grad():
         expected = theirs(
@@ -125,7 +125,7 @@ def trained():
 @pytest.mark.parametrize("beam", [1, 4])
 def test_translations_are_marians(trained, beam, capfd):
     ours, theirs = trained
-    src = pad([random_ids(n) + [EOS] for n in (1, 2, 3, 4, 5, 6, 7) for _ in range(3)])
+    src = pad([[*random_ids(n), EOS] for n in (1, 2, 3, 4, 5, 6, 7) for _ in range(3)])
     generated = theirs.generate(
         input_ids=src,
         attention_mask=(src != PAD).long(),

@@ -1,0 +1,308 @@
+"""The whole loop with its files: saving, resuming, averaging."""
+
+import json
+import math
+from dataclasses import replace
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from annotated import loop
+from annotated.checkpoint import load_checkpoint
+from annotated.data import Pairs
+from annotated.decoding import translate
+from annotated.loop import TrainingOptions, train
+from annotated.training import noam_rate, update
+from annotated.transformer import Transformer, TransformerConfig
+from annotated.vocabulary import EOS, PAD, SPECIALS, Vocabulary, WordTokenizer, load_tokenizer
+
+VOCAB = 13
+SIZES = dict(d_model=8, heads=2, d_k=3, d_v=5, d_ff=11, layers=2, max_length=17)
+
+
+NUMBERS = {"eins": "one", "zwei": "two", "drei": "three", "vier": "four", "sieben": "seven"}
+OPTIONS = TrainingOptions(epochs=3, batch_tokens=40, accumulate=2, warmup=11, average=2)
+
+
+def make_pairs(count: int) -> Pairs:
+    """Make rows of German numbers and the same in English."""
+    rows = [[list(NUMBERS)[i] for i in torch.randint(len(NUMBERS), (2 + n % 4,)).tolist()] for n in range(count)]
+    return Pairs([" ".join(row) for row in rows], [" ".join(NUMBERS[word] for word in row) for row in rows])
+
+
+@pytest.fixture(scope="module")
+def tokenizer() -> WordTokenizer:
+    return WordTokenizer(Vocabulary([*SPECIALS, *NUMBERS, *NUMBERS.values()]), ("de", "en"))
+
+
+@pytest.fixture(scope="module")
+def pairs() -> Pairs:
+    torch.manual_seed(0)
+    return make_pairs(31)
+
+
+def new_model(**changes) -> Transformer:
+    torch.manual_seed(5)
+    return Transformer(TransformerConfig(14, **(SIZES | dict(dropout=0.1) | changes)))
+
+
+def run(tokenizer, pairs, out, options=OPTIONS, resume=False, **changes):
+    model = new_model(**changes)
+    metrics = train(model, tokenizer, pairs, Pairs(*(side[:5] for side in pairs)), out, options=options, resume=resume)
+    return model, metrics
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory, tokenizer, pairs):
+    """A run of three epochs, nothing in its way: its folder, its model and its metrics."""
+    out = tmp_path_factory.mktemp("finished") / "runs" / "de-en"
+    return out, *run(tokenizer, pairs, out)
+
+
+def without_times(metrics: list[dict]) -> list[dict]:
+    return [{k: v for k, v in line.items() if k not in ("minutes", "tokens_per_second")} for line in metrics]
+
+
+def read_metrics(out) -> list[dict]:
+    return [json.loads(line) for line in (out / "metrics.jsonl").read_text().splitlines()]
+
+
+def files(out) -> set[str]:
+    return {path.relative_to(out).as_posix() for path in out.rglob("*") if path.is_file()}
+
+
+def assert_same_run(out, other) -> None:
+    """Compare all weights of two runs bit for bit, their moments and random state, and their metrics but times."""
+    assert files(out) == files(other)
+    for name in files(out):
+        if name.endswith(".safetensors"):
+            torch.testing.assert_close(load_file(out / name), load_file(other / name), rtol=0, atol=0, msg=name)
+    assert without_times(read_metrics(out)) == without_times(read_metrics(other))
+
+
+def test_a_run_leaves_all_that_is_needed(finished, tokenizer):
+    out, _, metrics = finished
+    steps = [line["step"] for line in metrics]
+    assert files(out) == {
+        "config.json",
+        "metrics.jsonl",
+        "model.safetensors",
+        "state.safetensors",
+        "tokenizer.json",
+        *(f"checkpoints/{step:07}.safetensors" for step in steps[-2:]),
+    }
+    loaded, info = load_checkpoint(out)
+    assert (info["src"], info["tgt"]) == ("de", "en")
+    texts = ["eins zwei", "drei"]
+    assert len(translate(loaded, load_tokenizer(out), texts, info["src"])) == 2
+    assert load_tokenizer(out).vocabulary.words == tokenizer.vocabulary.words
+
+
+def test_metrics_have_a_line_for_each_epoch(finished):
+    out, _, metrics = finished
+    assert read_metrics(out) == metrics
+    assert [line["epoch"] for line in metrics] == [1, 2, 3]
+    steps = [line["step"] for line in metrics]
+    assert steps == [steps[0], 2 * steps[0], 3 * steps[0]]
+    assert [line["rate"] for line in metrics] == [noam_rate(step, SIZES["d_model"], OPTIONS.warmup) for step in steps]
+    assert metrics[-1]["loss"] < metrics[0]["loss"] < math.log(14) + 1
+    assert all(0 <= line["val_bleu"] <= 100 and line["tokens_per_second"] > 0 for line in metrics)
+    assert sorted(line["minutes"] for line in metrics) == [line["minutes"] for line in metrics]
+
+
+def test_the_model_is_the_average_of_the_last_checkpoints(finished):
+    out, model, _ = finished
+    older, newer = (load_file(path) for path in sorted((out / "checkpoints").iterdir()))
+    assert any(not torch.equal(older[name], newer[name]) for name in older)
+    averaged = load_file(out / "model.safetensors")
+    for name, weight in averaged.items():
+        torch.testing.assert_close(weight, (older[name] + newer[name]) / 2)
+    torch.testing.assert_close(dict(model.named_parameters()), averaged, rtol=0, atol=0, check_stride=False)
+
+
+def test_the_same_run_gives_the_same_bits(finished, tokenizer, pairs, tmp_path):
+    run(tokenizer, pairs, tmp_path)
+    assert_same_run(tmp_path, finished[0])
+
+
+def test_every_epoch_sees_every_pair_in_an_order_of_its_own(tokenizer, pairs, tmp_path, monkeypatch):
+    seen = []
+
+    def record(model, batches, *args, **kwargs):
+        seen.append([row for batch in batches for row in batch.src.tolist()])
+        return 0.0
+
+    monkeypatch.setattr(loop, "update", record)
+    _, metrics = run(tokenizer, pairs, tmp_path)
+    first, second, third = (seen[line["step"] - metrics[0]["step"] : line["step"]] for line in metrics)
+    assert first != second != third != first
+    rows = [
+        sorted([token for token in row if token != PAD] for group in epoch for row in group)
+        for epoch in (first, second, third)
+    ]
+    assert rows[0] == rows[1] == rows[2] == sorted([*tokenizer.encode(text, "de"), EOS] for text in pairs.source)
+
+
+def test_a_model_in_eval_mode_is_trained_with_dropout_all_the_same(finished, tokenizer, pairs, tmp_path):
+    options = replace(OPTIONS, epochs=1)
+    metrics = train(new_model().eval(), tokenizer, pairs, pairs, tmp_path, options=options)
+    assert metrics[0]["loss"] == finished[2][0]["loss"]
+
+
+def test_another_seed_gives_another_run(finished, tokenizer, pairs, tmp_path):
+    _, metrics = run(tokenizer, pairs, tmp_path, replace(OPTIONS, seed=1, epochs=1))
+    assert metrics[0]["loss"] != finished[2][0]["loss"]
+
+
+@pytest.mark.parametrize("epochs", [1, 2])
+def test_a_resumed_run_is_the_uninterrupted_one(finished, tokenizer, pairs, tmp_path, epochs):
+    run(tokenizer, pairs, tmp_path, replace(OPTIONS, epochs=epochs))
+    torch.manual_seed(123)
+    model, metrics = run(tokenizer, pairs, tmp_path, resume=True)
+    assert_same_run(tmp_path, finished[0])
+    assert without_times(metrics) == without_times(finished[2])
+    torch.testing.assert_close(list(model.parameters()), list(finished[1].parameters()), rtol=0, atol=0)
+
+
+def test_a_run_killed_within_an_epoch_goes_on_from_the_last_whole_one(
+    finished, tokenizer, pairs, tmp_path, monkeypatch
+):
+    updates = finished[2][0]["step"] + 2
+
+    def update_then_stop(*args, **kwargs):
+        nonlocal updates
+        updates -= 1
+        if updates < 0:
+            raise KeyboardInterrupt
+        return update(*args, **kwargs)
+
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(loop, "update", update_then_stop)
+        run(tokenizer, pairs, tmp_path)
+    run(tokenizer, pairs, tmp_path, resume=True)
+    assert_same_run(tmp_path, finished[0])
+
+
+@pytest.mark.parametrize("name", ["save_tensors", "write_whole", "_save_average", "_save_state"])
+def test_a_run_killed_while_it_saves_goes_on_from_the_last_whole_epoch(
+    finished, tokenizer, pairs, tmp_path, monkeypatch, name
+):
+    run(tokenizer, pairs, tmp_path, replace(OPTIONS, epochs=2))
+
+    def stop(*args, **kwargs):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(loop, name, stop)
+        run(tokenizer, pairs, tmp_path, resume=True)
+    run(tokenizer, pairs, tmp_path, resume=True)
+    assert_same_run(tmp_path, finished[0])
+
+
+def test_a_run_out_of_time_leaves_a_model_and_goes_on_where_it_was(finished, tokenizer, pairs, tmp_path):
+    brief = replace(OPTIONS, max_minutes=1e-9)
+    _, metrics = run(tokenizer, pairs, tmp_path, brief)
+    assert [line["step"] for line in metrics] == [1]
+    assert metrics[0]["epoch"] == pytest.approx(1 / finished[2][0]["step"])
+    loaded, _ = load_checkpoint(tmp_path)
+    assert len(translate(loaded, load_tokenizer(tmp_path), ["eins zwei"], "de")) == 1
+
+    with pytest.raises(ValueError, match=r"the run has done 0 epochs .*--max-minutes"):
+        run(tokenizer, pairs, tmp_path, brief, resume=True)
+    _, metrics = run(tokenizer, pairs, tmp_path, resume=True)
+    assert [line["step"] for line in metrics] == [1, *(line["step"] for line in finished[2])]
+    for name in ("state.safetensors", "model.safetensors"):
+        ours, theirs = load_file(tmp_path / name), load_file(finished[0] / name)
+        torch.testing.assert_close(ours, theirs, rtol=0, atol=0)
+
+
+def test_a_finished_run_stays_as_it_is(finished, tokenizer, pairs):
+    out = finished[0]
+    before = {name: (out / name).read_bytes() for name in files(out)}
+    with pytest.raises(ValueError, match=r"the run has done 3 epochs .*--epochs"):
+        run(tokenizer, pairs, out, resume=True)
+    assert {name: (out / name).read_bytes() for name in files(out)} == before
+
+
+def test_what_a_run_killed_early_left_behind_is_not_averaged_in(finished, tokenizer, pairs, tmp_path):
+    (tmp_path / "checkpoints").mkdir()
+    (tmp_path / "checkpoints" / "0000002.safetensors").write_bytes(b"of another model")
+    run(tokenizer, pairs, tmp_path)
+    assert_same_run(tmp_path, finished[0])
+
+
+def test_nothing_is_pickled(finished, tokenizer, pairs, tmp_path, monkeypatch):
+    def refuse(*args, **kwargs):
+        raise AssertionError("pickled")
+
+    for name in ("save", "load"):
+        monkeypatch.setattr(torch, name, refuse)
+    for name in ("dump", "dumps", "load", "loads"):
+        monkeypatch.setattr(f"pickle.{name}", refuse)
+    run(tokenizer, pairs, tmp_path, replace(OPTIONS, epochs=1))
+    run(tokenizer, pairs, tmp_path, replace(OPTIONS, epochs=2), resume=True)
+    load_checkpoint(tmp_path)
+    assert {path.suffix for path in tmp_path.rglob("*.*")} == {".json", ".jsonl", ".safetensors"}
+
+
+def test_a_run_is_never_overwritten(finished, tokenizer, pairs):
+    with pytest.raises(FileExistsError, match=r"de-en already holds a run.*--resume"):
+        run(tokenizer, pairs, finished[0])
+
+
+def test_there_must_be_a_run_to_resume(tokenizer, pairs, tmp_path):
+    with pytest.raises(FileNotFoundError, match="no run to resume"):
+        run(tokenizer, pairs, tmp_path, resume=True)
+    assert files(tmp_path) == set()
+
+
+def test_a_run_resumes_with_its_own_model_only(finished, tokenizer, pairs):
+    with pytest.raises(ValueError, match="the weights are not this model's"):
+        run(tokenizer, pairs, finished[0], resume=True, d_ff=12)
+
+
+def test_too_long_pairs_are_left_out_and_counted(tokenizer, pairs, tmp_path, capsys):
+    longer = Pairs([*pairs.source, "eins " * 20], [*pairs.target, "one"])
+    val = Pairs(*(side[:5] for side in pairs))
+    options = replace(OPTIONS, epochs=1)
+    train(new_model(), tokenizer, longer, val, tmp_path, options=options)
+    assert "1 of 32 training pairs are longer than 17 tokens and left out" in capsys.readouterr().out
+
+
+def test_a_too_long_pair_for_validation_is_an_error_before_any_work_is_lost(tokenizer, pairs, tmp_path):
+    val = Pairs(["eins", "eins " * 20], ["one", "one"])
+    with pytest.raises(ValueError, match=r"21 tokens long.* 17"):
+        train(new_model(), tokenizer, pairs, val, tmp_path, options=OPTIONS)
+    assert not (tmp_path / "checkpoints").exists()
+
+
+def test_a_run_learns_to_translate(tokenizer, tmp_path):
+    options = TrainingOptions(epochs=5, batch_tokens=64, warmup=40, rate=0.2, average=2)
+    model = new_model(d_model=32, d_k=16, d_v=16, d_ff=64, layers=1, dropout=0.0)
+    metrics = train(model, tokenizer, make_pairs(300), make_pairs(30), tmp_path, options=options)
+    assert metrics[0]["val_bleu"] < 10
+    assert metrics[-1]["val_bleu"] > 30
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("epochs", 0),
+        ("max_minutes", 0.0),
+        ("batch_tokens", -1),
+        ("accumulate", 0),
+        ("warmup", 0),
+        ("rate", -0.5),
+        ("average", 0),
+    ],
+)
+def test_options_that_make_no_sense_are_named(name, value):
+    with pytest.raises(ValueError, match=f"{name}={value} must be above 0"):
+        TrainingOptions(**{name: value})
+
+
+@pytest.mark.parametrize("smoothing", [-0.1, 1.0])
+def test_the_smoothing_option_has_a_range(smoothing):
+    with pytest.raises(ValueError, match=f"smoothing={smoothing} must be"):
+        TrainingOptions(smoothing=smoothing)

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
 DPI = 100
 ANNOTATE_UP_TO = 8
+WHITE_ABOVE = 0.7  # a number on a darker square is white; both colours keep a contrast of at least 4.3
 
 
 def plot_attention(
@@ -71,6 +72,8 @@ def plot_attention(
         yticklabels=list(queries),
         ax=ax,
     )
+    for number, weight in zip(ax.texts, weights.flatten().tolist(), strict=False):
+        number.set_color("white" if weight > WHITE_ABOVE else "black")
     ax.set(xlabel="key (is looked at)", ylabel="query (looks)", title=title or "")
     ax.tick_params(axis="x", rotation=45 if len(keys) > 3 and max(map(len, keys)) > 2 else 0, length=0)
     ax.tick_params(axis="y", rotation=0, length=0)

@@ -82,13 +82,18 @@ def without_return(query, key, value):
 
 
 def mask_from(combine: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
-    """A decoder mask from the tensors real (batch, length) and past (length, length)."""
+    """A decoder mask from the tensors real (batch, length) and near (length, length): the past within the window."""
 
-    def answer(ids, pad_id):
+    def answer(ids, pad_id, window):
         length = ids.size(1)
-        return combine(ids != pad_id, torch.ones(length, length, dtype=torch.bool).tril())
+        return combine(ids != pad_id, torch.ones(length, length, dtype=torch.bool).tril().triu(1 - window))
 
     return answer
+
+
+def local(real: torch.Tensor, near: torch.Tensor) -> torch.Tensor:
+    """The right way to join the two: keys that are real and near."""
+    return real[:, None] & near
 
 
 def query_gradient(backward: Callable[..., torch.Tensor], factor: float = 1.0) -> Callable[..., torch.Tensor]:
@@ -152,17 +157,20 @@ WRONG = [
     ("01.2", lambda query, key, value: attention(query, key, value)[..., :2], r"shape \(3, 7\), got \(3, 2\)"),
     ("01.2", lambda query, key, value: 3 * attention(query, key, value), r"constant factor 3\.00"),
     ("01.2", torch.ones(3), "raised"),
-    ("01.3", mask_from(lambda real, past: ~(real[:, None] & past)), "polarity"),
-    ("01.3", mask_from(lambda real, past: real[:, None] & past.T), "future"),
-    ("01.3", mask_from(lambda real, past: real[:, None] & past.tril(-1)), "diagonal"),
-    ("01.3", mask_from(lambda real, past: past.expand(len(real), -1, -1)), "padding is still visible"),
-    ("01.3", mask_from(lambda real, past: real[:, :, None] & past), "last axis"),
-    ("01.3", mask_from(lambda real, past: real[:, None].expand(-1, len(past), -1)), "triangle"),
-    ("01.3", mask_from(lambda real, past: real[:, None] | past), "&"),
-    ("01.3", lambda ids, pad_id: mask_from(lambda real, past: real[:, None] & past)(ids, 0), "is pad_id"),
-    ("01.3", mask_from(lambda real, past: (real[:, None] & past).float()), r"expected torch\.bool"),
-    ("01.3", mask_from(lambda real, past: real[:, None, None] & past), "expected shape"),
-    ("01.3", mask_from(lambda real, past: torch.ones_like(real[:, None] & past)), r"\d+ of 50 entries"),
+    ("01.3", mask_from(lambda real, near: ~(real[:, None] & near)), "polarity"),
+    ("01.3", mask_from(lambda real, near: real[:, None] & near.T), "look back"),
+    ("01.3", mask_from(lambda real, near: real[:, None] & near.tril(-1)), "diagonal"),
+    ("01.3", mask_from(lambda real, near: near.expand(len(real), -1, -1)), "padding is still visible"),
+    ("01.3", mask_from(lambda real, near: real[:, :, None] & near), "last axis"),
+    ("01.3", mask_from(lambda real, near: real[:, None] & torch.ones_like(near).triu(-2)), "future is still visible"),
+    ("01.3", mask_from(lambda real, near: real[:, None] | near), "&"),
+    ("01.3", lambda ids, pad_id, window: mask_from(local)(ids, 0, window), "is pad_id"),
+    ("01.3", lambda ids, pad_id, window: mask_from(local)(ids, pad_id, 5), "no effect"),
+    ("01.3", lambda ids, pad_id, window: mask_from(local)(ids, pad_id, window + 1), "one too wide"),
+    ("01.3", lambda ids, pad_id, window: mask_from(local)(ids, pad_id, window - 1), "one too narrow"),
+    ("01.3", mask_from(lambda real, near: (real[:, None] & near).float()), r"expected torch\.bool"),
+    ("01.3", mask_from(lambda real, near: real[:, None, None] & near), "expected shape"),
+    ("01.3", mask_from(lambda real, near: torch.ones_like(real[:, None] & near)), r"\d+ of 50 entries"),
     ("01.4", lambda length: (99 * torch.eye(length), torch.eye(length)), "attends to itself"),
     ("01.4", lambda length: (torch.eye(length), torch.eye(length).flip(0)), r"only 0\.\d\d"),
     ("01.4", lambda length: (torch.ones(length, 2), torch.ones(length, 2)), "all weights are equal"),
@@ -208,7 +216,7 @@ def test_every_exercise_has_at_least_two_wrong_answers_here() -> None:
 def test_another_right_answer_passes(capsys: pytest.CaptureFixture[str]) -> None:
     assert verdict(capsys, "01.1", torch.tensor([4.0, 9.0])).startswith("✓")
     assert verdict(capsys, "01.2", attention).startswith("✓")
-    assert verdict(capsys, "01.3", mask_from(lambda real, past: real[:, None] & past)).startswith("✓")
+    assert verdict(capsys, "01.3", mask_from(local)).startswith("✓")
     assert verdict(capsys, "01.6", online(rescale=True)).startswith("✓")
 
 

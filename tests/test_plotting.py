@@ -3,6 +3,7 @@
 import matplotlib.pyplot as plt
 import pytest
 import torch
+from matplotlib.colors import to_rgb
 
 from annotated.plotting import plot_attention, plot_heads, plot_lines
 
@@ -38,6 +39,20 @@ def test_a_larger_weight_is_darker() -> None:
     ax.figure.canvas.draw()
     brightness = ax.collections[0].get_facecolors()[:, :3].sum(axis=1)
     assert brightness[5] < brightness[0] < brightness[1] < brightness[3]
+
+
+def test_every_number_stands_out_from_its_square() -> None:
+    ax = plot_attention(torch.linspace(0, 1, 64).reshape(8, 8), list("abcdefgh"), list("abcdefgh"))
+    ax.figure.canvas.draw()
+    for number, square in zip(ax.texts, ax.collections[0].get_facecolors(), strict=True):
+        darker, lighter = sorted((luminance(number.get_color()), luminance(square)))
+        assert (lighter + 0.05) / (darker + 0.05) > 4.3, number.get_text()  # the contrast ratio of WCAG 2
+
+
+def luminance(colour) -> float:
+    """The relative luminance of a colour, 0 for black and 1 for white (WCAG 2)."""
+    red, green, blue = (c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in to_rgb(colour))
+    return 0.2126 * red + 0.7152 * green + 0.0722 * blue
 
 
 def test_it_draws_where_it_is_told_and_takes_gradients_along() -> None:

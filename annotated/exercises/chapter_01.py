@@ -55,22 +55,28 @@ def attention_from_scratch(answer: Callable[..., Tensor]) -> str | None:
 
 
 def decoder_mask(answer: Callable[..., Tensor]) -> str | None:
-    """The causal and the padding mask of a batch, together."""
-    ids, pad_id = torch.tensor([[1, 5, 6, 7, 2], [1, 8, 2, 9, 9]]), 9
+    """The causal mask of a batch, with its padding hidden, and seen through a window."""
+    ids, pad_id, window = torch.tensor([[1, 5, 6, 7, 2], [1, 8, 2, 9, 9]]), 9, 3
     length = ids.size(1)
     real, past = padding_mask(ids, pad_id)[:, 0], causal_mask(length)
-    expected = combine(real, past)
+    near = past.triu(1 - window)
+    expected = combine(real, near)
     mistakes = {
         "the polarity is reversed: True must mean 'may attend'.": ~expected,
-        "your triangle shows the future and hides the past: keep the lower one.": real & past.T,
-        "no position sees itself: keep the diagonal of the triangle.": real & past.tril(-1),
-        "the padding is still visible: hide the keys whose id is pad_id.": past.expand(2, length, length),
-        "the padding mask works on the queries; hide the keys: the last axis.": real.transpose(1, 2) & past,
-        "the future is still visible: combine the padding mask with a triangle.": real.expand(2, length, length),
-        "either mask alone lets a key through here; both must allow it: use &.": real | past,
-        "the padding of id 0 is hidden; the id to hide is pad_id.": combine(padding_mask(ids)[:, 0], past),
+        "your window shows the future and hides the past: look back, not ahead.": real & near.T,
+        "no position sees itself: keep the diagonal.": real & near.tril(-1),
+        "the padding is still visible: hide the keys whose id is pad_id.": near.expand(2, length, length),
+        "the padding mask works on the queries; hide the keys: the last axis.": real.transpose(1, 2) & near,
+        "the future is still visible: a position sees itself and what is before it.": (
+            real & torch.ones_like(past).triu(1 - window)
+        ),
+        "any one condition alone lets a key through here; all must allow it: use &.": real | near,
+        "the padding of id 0 is hidden; the id to hide is pad_id.": combine(padding_mask(ids)[:, 0], near),
+        "the window has no effect: hide what lies `window` or more positions back.": real & past,
+        "the window is one too wide: the position itself is one of the `window`.": real & past.triu(-window),
+        "the window is one too narrow: it holds `window` positions, itself included.": real & past.triu(2 - window),
     }
-    return compare(answer(ids, pad_id), expected, mistakes)
+    return compare(answer(ids, pad_id, window), expected, mistakes)
 
 
 def mirror(answer: Callable[..., tuple[Tensor, Tensor]]) -> str | None:
@@ -198,7 +204,7 @@ def random_inputs(queries: int, keys: int, d_k: int, d_v: int) -> tuple[Tensor, 
 EXERCISES = {
     "01.1": Exercise("One row by hand", one_row_by_hand),
     "01.2": Exercise("Attention from scratch", attention_from_scratch),
-    "01.3": Exercise("The decoder's mask", decoder_mask),
+    "01.3": Exercise("A decoder's mask with a window", decoder_mask),
     "01.4": Exercise("A mirror made of attention", mirror),
     "01.5": Exercise("The gradient by hand", gradient_of_the_query),
     "01.6": Exercise("Attention without the matrix", streaming_attention),

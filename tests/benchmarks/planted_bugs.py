@@ -59,7 +59,7 @@ BUGS = [
         "return self.norm(x + self.dropout(sublayer(x)))",
         "return x + self.dropout(sublayer(self.norm(x)))",
     ),
-    Bug("dropout not made up for", "encoder.py", "(kept * (1 / (1 - self.p)))", "kept"),
+    Bug("dropout not made up for", "encoder.py", "x * kept / (1 - self.p)", "x * kept"),
     Bug(
         "cross-attention unmasked",
         "decoder.py",

@@ -55,7 +55,8 @@ notebooks: sync  ## execute the notebooks in place, to save new outputs
 	@for notebook in $(NOTEBOOKS); do \
 		echo "Executing $$notebook"; \
 		$(ONE_THREAD) $(EXECUTE) --inplace \
-			--ExecutePreprocessor.record_timing=False --ExecutePreprocessor.store_widget_state=False "$$notebook" || exit 1; \
+			--ExecutePreprocessor.record_timing=False --ExecutePreprocessor.store_widget_state=False \
+			--CoalesceStreamsPreprocessor.enabled=True "$$notebook" || exit 1; \
 	done
 
 train: env  ## train German to English on Multi30k, about an hour on two cores

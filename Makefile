@@ -59,7 +59,7 @@ notebooks: sync  ## execute the notebooks in place, to save new outputs
 			--CoalesceStreamsPreprocessor.enabled=True "$$notebook" || exit 1; \
 	done
 
-train: env  ## train German to English on Multi30k, about an hour on two cores
+train: env  ## train German to English on Multi30k, 45 minutes
 	$(PY) -m annotated train --corpus multi30k --src de --tgt en --epochs 100 --max-minutes 45 --out runs/de-en
 
 # Without TORCH, requirements.txt as it is. With it, the lines of the newer stack, whatever the Python, and that torch.
@@ -86,4 +86,5 @@ else
 endif
 	$(PY) -m pip install --no-deps -e .
 	$(PY) -m pip check
+	@$(PY) -c 'import matplotlib.font_manager'  # builds the list of fonts, or the first figure would report it
 	@echo "$(CURDIR)" > $@

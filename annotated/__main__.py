@@ -45,6 +45,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def run_train(args: argparse.Namespace) -> None:
     """Train a model from scratch, or go on with a run."""
     device = _device(args.device)
+    bf16 = bf16_is_fast(device) if args.precision == "auto" else args.precision == "bf16"
+    options = TrainingOptions(
+        **{field.name: getattr(args, field.name) for field in fields(TrainingOptions) if field.name != "bf16"},
+        bf16=bf16,
+    )
     pairs, val = _training_pairs(args)
     if args.resume:
         tokenizer = load_tokenizer(args.out)
@@ -54,17 +59,13 @@ def run_train(args: argparse.Namespace) -> None:
         tokenizer = WordTokenizer.train(pairs, (args.src, args.tgt))
     changes = {} if args.dropout is None else {"dropout": args.dropout}
     config = PRESETS[args.preset](len(tokenizer), **changes)
-    bf16 = bf16_is_fast(device) if args.precision == "auto" else args.precision == "bf16"
-    options = TrainingOptions(
-        **{field.name: getattr(args, field.name) for field in fields(TrainingOptions) if field.name != "bf16"},
-        bf16=bf16,
-    )
     torch.manual_seed(args.seed)
     model = Transformer(config).to(device)
     print(
         f"{len(pairs.source):,} training and {len(val.source):,} validation pairs, {len(tokenizer):,} tokens in the "
         f"vocabulary, {sum(p.numel() for p in model.parameters()):,} parameters, {device.type}, "
-        f"{'bfloat16 linear layers' if bf16 else 'float32'}, {torch.get_num_threads()} threads"
+        f"{'bfloat16 linear layers' if bf16 else 'float32'}, {torch.get_num_threads()} threads",
+        flush=True,
     )
     settings = {name: value for name, value in vars(args).items() if name not in ("command", "run", "resume", "out")}
     train(

@@ -19,7 +19,7 @@ from annotated.checkpoint import (
     save_checkpoint,
     save_tensors,
 )
-from annotated.data import Batch, Pairs, encode_pairs, make_batches
+from annotated.data import Batch, Pairs, encode_pairs, make_batches, padding_share
 from annotated.decoding import bleu, translate
 from annotated.training import make_optimizer, noam_rate, update
 from annotated.transformer import Transformer
@@ -137,6 +137,8 @@ def train(
     sources, targets, dropped = encode_pairs(pairs, tokenizer, src, tgt, limit, drop_long=True)
     if dropped:
         print(f"{dropped} of {len(pairs.source)} training pairs are longer than {limit} tokens and left out.")
+    batches = make_batches(sources, targets, options.batch_tokens)
+    print(f"{len(batches)} batches an epoch, {padding_share(batches):.1%} of their tokens padding", flush=True)
     tokenizer.save(out)
     began = time.perf_counter() - progress.seconds
 

@@ -71,8 +71,9 @@ def run_translate(run, texts, **options) -> list[str]:
 
 
 def test_training_says_what_it_does_and_how_far_it_is(run):
-    first, *epochs = run.printed.splitlines()
+    first, batches, *epochs = run.printed.splitlines()
     assert re.search(r"57 training and 3 validation pairs, 280 tokens .* parameters, cpu, float32, \d+ thread", first)
+    assert re.fullmatch(r"\d+ batches an epoch, \d\.\d% of their tokens padding", batches)
     assert len(epochs) == 2
     for number, line in enumerate(epochs, start=1):
         assert re.search(

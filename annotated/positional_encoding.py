@@ -25,16 +25,33 @@ def sinusoids(length: int, d_model: int) -> Float[Tensor, "length d_model"]:
     return torch.stack((angle.sin(), angle.cos()), dim=-1).flatten(1).float()
 
 
-def _rows(table: Float[Tensor, "max_length d_model"], start: int, length: int) -> Float[Tensor, "length d_model"]:
-    if start + length > len(table):
-        raise ValueError(
-            f"position {start + length - 1} is asked for, but there are encodings for {len(table)} positions: "
-            "shorten the input or build the model with a larger max_length."
-        )
-    return table[start : start + length]
+class _Encoding(nn.Module):
+    """Add one row of `table`, (max_length, d_model), to the embedding at each position."""
+
+    table: Tensor
+
+    def forward(
+        self, x: Float[Tensor, "batch length d_model"], start: int = 0
+    ) -> Float[Tensor, "batch length d_model"]:
+        """Add the encodings of the positions start, start + 1, …
+
+        Args:
+            x: embeddings.
+            start: position of the first of them.
+
+        Raises:
+            ValueError: the input reaches beyond max_length.
+        """
+        end = start + x.size(1)
+        if end > len(self.table):
+            raise ValueError(
+                f"position {end - 1} is asked for, but there are encodings for {len(self.table)} positions: "
+                "shorten the input or build the model with a larger max_length."
+            )
+        return x + self.table[start:end]
 
 
-class SinusoidalEncoding(nn.Module):
+class SinusoidalEncoding(_Encoding):
     """Add fixed sines and cosines of the position to the embeddings (§3.5).
 
     Args:
@@ -49,18 +66,8 @@ class SinusoidalEncoding(nn.Module):
         super().__init__()
         self.register_buffer("table", sinusoids(max_length, d_model), persistent=False)
 
-    def forward(
-        self, x: Float[Tensor, "batch length d_model"], start: int = 0
-    ) -> Float[Tensor, "batch length d_model"]:
-        """Add the encodings of the positions start, start + 1, …
 
-        Raises:
-            ValueError: the input reaches beyond max_length.
-        """
-        return x + _rows(self.table, start, x.size(1))
-
-
-class LearnedEncoding(nn.Module):
+class LearnedEncoding(_Encoding):
     """Add a learned vector for each position to the embeddings (§3.5; Table 3, row E).
 
     Args:
@@ -71,13 +78,3 @@ class LearnedEncoding(nn.Module):
     def __init__(self, d_model: int, max_length: int):
         super().__init__()
         self.table = nn.Parameter(torch.randn(max_length, d_model) * d_model**-0.5)
-
-    def forward(
-        self, x: Float[Tensor, "batch length d_model"], start: int = 0
-    ) -> Float[Tensor, "batch length d_model"]:
-        """Add the encodings of the positions start, start + 1, …
-
-        Raises:
-            ValueError: the input reaches beyond max_length.
-        """
-        return x + _rows(self.table, start, x.size(1))

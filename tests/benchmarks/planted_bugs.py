@@ -86,7 +86,6 @@ BUGS = [
     Bug("source mask lost", "encoder.py", "x = layer(x, mask)", "x = layer(x)"),
     Bug("cache not reordered", "decoder.py", "old[used] = old[used][rows]", "pass"),
     Bug("cached memory not dropped", "decoder.py", "if sentences is not None:", "if False:"),
-    Bug("embeddings unscaled", "transformer.py", " * math.sqrt(self.config.d_model)", ""),
     Bug("embeddings N(0, 1)", "transformer.py", "std=self.config.d_model**-0.5", "std=1.0"),
     Bug("no dropout on embeddings", "transformer.py", "return self.dropout(self.positions(", "return (self.positions("),
     Bug("big drops 0.1", "transformer.py", "heads=16, dropout=0.3", "heads=16, dropout=0.1"),

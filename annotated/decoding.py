@@ -9,6 +9,8 @@ from jaxtyping import Int
 from torch import Tensor
 
 from annotated.data import pad
+from annotated.decoder import Cache
+from annotated.masking import padding_mask
 from annotated.transformer import Transformer
 from annotated.vocabulary import BOS, EOS, PAD, Tokenizer
 
@@ -224,16 +226,17 @@ def _evaluating(model: Transformer) -> Iterator[None]:
         model.train(training)
 
 
-def _start(model: Transformer, src: Tensor, max_extra: int, use_cache: bool):
+def _start(
+    model: Transformer, src: Tensor, max_extra: int, use_cache: bool
+) -> tuple[Tensor, Tensor, Tensor, Cache | None]:
     """Encode the sources; return their mask, the memory, each one's longest translation, and a cache."""
-    real = src != model.config.pad_id
-    src_mask = real[:, None, None, :]
-    limits = (real.sum(dim=1) + max_extra).clamp(max=model.config.max_length)
+    src_mask = padding_mask(src, model.config.pad_id)
+    limits = (src_mask.sum(dim=-1).flatten() + max_extra).clamp(max=model.config.max_length)
     cache = model.new_cache(int(limits.max())) if use_cache else None
     return src_mask, model.encode(src, src_mask), limits, cache
 
 
-def _next_log_probs(model: Transformer, ids: Tensor, memory: Tensor, src_mask: Tensor, cache) -> Tensor:
+def _next_log_probs(model: Transformer, ids: Tensor, memory: Tensor, src_mask: Tensor, cache: Cache | None) -> Tensor:
     """Log-probabilities of the token after each row; <pad> and <bos> are never next."""
     states = model.decode(ids if cache is None else ids[:, -1:], memory, src_mask, cache=cache)
     log_probs = model.logits(states[:, -1]).float().log_softmax(dim=-1)

@@ -15,8 +15,12 @@ from annotated.checkpoint import (
     save_checkpoint,
     save_tensors,
 )
+from annotated.data import read_lines
+from annotated.decoding import bleu, translate
 from annotated.transformer import Transformer, TransformerConfig
+from annotated.vocabulary import load_tokenizer
 
+DELIVERED = Path(__file__).resolve().parent.parent / "data" / "checkpoints" / "de-en"
 VOCAB = 13
 SIZES = dict(d_model=8, heads=2, d_k=3, d_v=5, d_ff=11, layers=2, max_length=17)
 SRC, TGT = torch.tensor([[5, 7, 11, 2]]), torch.tensor([[1, 4, 6, 9, 12]])
@@ -196,3 +200,19 @@ def test_tensors_are_stored_as_they_are(tmp_path):
     assert all(
         torch.equal(loaded[name], tensor) and loaded[name].dtype == tensor.dtype for name, tensor in tensors.items()
     )
+
+
+def test_the_delivered_model_is_what_its_card_says() -> None:
+    assert sum(path.stat().st_size for path in DELIVERED.iterdir()) < 12_000_000
+    model, info = load_checkpoint(DELIVERED)
+    count = sum(parameter.numel() for parameter in model.parameters())
+    assert f"{count:,}" in (DELIVERED.parent / "README.md").read_text(encoding="utf-8")
+    (translation,) = translate(model, load_tokenizer(DELIVERED), ["Ein Hund läuft durch das Gras."], info["src"])
+    assert translation == "A dog runs through the grass."
+
+
+def test_the_delivered_model_translates_captions_it_has_never_seen(multi30k: Path) -> None:
+    model, info = load_checkpoint(DELIVERED)
+    sources, references = (read_lines(multi30k / f"test_2016_flickr.{side}")[:100] for side in ("de", "en"))
+    score, _ = bleu(translate(model, load_tokenizer(DELIVERED), sources, info["src"], beam=0), references)
+    assert score > 35

@@ -1,0 +1,21 @@
+"""Keep a trained run in half its size: python tools/export_checkpoint.py runs/de-en data/checkpoints/de-en
+
+Weights go from 32 to 16 bits; what goes on with training stays behind. The folder translates like the run's.
+"""
+
+import sys
+from pathlib import Path
+
+from annotated.checkpoint import load_checkpoint, save_checkpoint
+from annotated.vocabulary import load_tokenizer
+
+
+def main(run: Path, folder: Path) -> None:
+    """Write the model in float16, its configuration and its tokenizer."""
+    model, info = load_checkpoint(run)
+    save_checkpoint(folder, model.half(), **info)
+    load_tokenizer(run).save(folder)
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]), Path(sys.argv[2]))

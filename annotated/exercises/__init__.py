@@ -7,20 +7,30 @@ answer, and a table `EXERCISES` of them by number.
 import dis
 from types import EllipsisType, FunctionType
 
-from annotated.exercises import chapter_01
+from annotated.exercises import (
+    chapter_01,
+    chapter_02,
+    chapter_03,
+    chapter_04,
+    chapter_05,
+    chapter_06,
+    chapter_07,
+    chapter_08,
+)
 
-EXERCISES = {**chapter_01.EXERCISES}
+CHAPTERS = (chapter_01, chapter_02, chapter_03, chapter_04, chapter_05, chapter_06, chapter_07, chapter_08)
+EXERCISES = {number: exercise for chapter in CHAPTERS for number, exercise in chapter.EXERCISES.items()}
 
 
 def check(number: str, answer: object) -> None:
     """Print one line on an answer: ○ not attempted yet, ✓ right, or ✗ with a diagnosis.
 
-    An answer is untouched while it is `...`, or a function whose body is `...`. A function that raises is reported,
-    with the type and the message of what it raised.
+    An answer is untouched while it is `...`, a function whose body is `...`, or a class whose methods all are. A
+    function that raises is reported, with the type and the message of what it raised.
 
     Args:
         number: the exercise, chapter and place: "01.3".
-        answer: the value or function that the exercise asks for.
+        answer: the value, function or class that the exercise asks for.
 
     Raises:
         ValueError: there is no such exercise.
@@ -40,13 +50,15 @@ def check(number: str, answer: object) -> None:
 
 
 def is_untouched(answer: object) -> bool:
-    """Tell whether an answer is still its stub: `...`, or a function whose whole body is `...`.
+    """Tell whether an answer is still its stub: `...`, or a function whose whole body is `...`, or a class of these.
 
     A function that only forgot its `return` is an attempt; so the code is compared, not the result.
 
     Args:
-        answer: the value or function that the exercise asks for.
+        answer: the value, function or class that the exercise asks for.
     """
+    if isinstance(answer, type):
+        return all(is_untouched(method) for method in vars(answer).values() if isinstance(method, FunctionType))
     if not isinstance(answer, FunctionType):
         return isinstance(answer, EllipsisType)
     bodies = (answer, lambda: None)

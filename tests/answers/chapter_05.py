@@ -1,0 +1,5 @@
+"""Wrong answers to the exercises of chapter 05, each with a pattern of its diagnosis; and other right answers."""
+
+WRONG: list[tuple[str, object, str]] = []
+
+RIGHT: list[tuple[str, object]] = []

@@ -113,6 +113,37 @@ BUGS = [
     Bug("end found outside the beam", "decoding.py", "ended[:, :beam].nonzero()", "ended.nonzero()"),
     Bug("one token too many", "decoding.py", "(ids.size(1) > limits)", "(ids.size(1) > limits + 1)"),
     Bug("BLEU lower-cased", "decoding.py", "BLEU(lowercase=lowercase)", "BLEU(lowercase=True)"),
+    Bug("scaled by the values' width", "attention.py", "math.sqrt(query.size(-1))", "math.sqrt(value.size(-1))"),
+    Bug("queries projected like keys", "multi_head.py", "self._split(self.W_q(query))", "self._split(self.W_k(query))"),
+    Bug("values made from keys", "multi_head.py", "self._split(self.W_v(value))", "self._split(self.W_v(key))"),
+    Bug("positions counted from 1", "positional_encoding.py", "torch.arange(length, ", "torch.arange(1, length + 1, "),
+    Bug("all sines", "positional_encoding.py", "(angle.sin(), angle.cos())", "(angle.sin(), angle.sin())"),
+    Bug("no activation", "encoder.py", "self.W_2(self.activation(self.W_1(x)))", "self.W_2(self.W_1(x))"),
+    Bug(
+        "unbiased variance, eps outside the root",
+        "encoder.py",
+        "return F.layer_norm(x, self.gain.shape, self.gain, self.bias, self.eps)",
+        "return self.gain * (x - x.mean(-1, keepdim=True)) / (x.std(-1, keepdim=True) + self.eps) + self.bias",
+    ),
+    Bug("layers share weights", "encoder.py", "for _ in range(layers))", "for _ in range(1)) * layers"),
+    Bug("cache does not advance", "decoder.py", "        self.length = end\n", ""),
+    Bug("future seen by the decoder", "decoder.py", "keys, values, tgt_mask)", "keys, values)"),
+    Bug(
+        "target embeddings not tied",
+        "transformer.py",
+        "self.tgt_embedding.weight = self.output.weight = self.src_embedding.weight",
+        "self.output.weight = self.src_embedding.weight",
+    ),
+    Bug(
+        "padding on the left",
+        "data.py",
+        "[*row, *[PAD] * (longest - len(row))]",
+        "[*[PAD] * (longest - len(row)), *row]",
+    ),
+    Bug("batches of unlike lengths", "data.py", "for i in sorted(order, key=by_length):", "for i in order:"),
+    Bug("sources without <eos>", "data.py", "encoded.sources.append([*source, EOS])", "encoded.sources.append(source)"),
+    Bug("merges from the source alone", "vocabulary.py", "chain.from_iterable(pairs), trainer", "pairs[0], trainer"),
+    Bug("one occurrence more needed", "vocabulary.py", "if count >= min_freq", "if count > min_freq"),
 ]
 
 

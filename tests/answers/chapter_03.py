@@ -1,5 +1,172 @@
 """Wrong answers to the exercises of chapter 03, each with a pattern of its diagnosis; and other right answers."""
 
-WRONG: list[tuple[str, object, str]] = []
+import math
+from collections.abc import Callable
 
-RIGHT: list[tuple[str, object]] = []
+import torch
+
+from annotated.positional_encoding import sinusoids
+
+
+def row(position: float, exponents: list[float], turn: float = 1.0) -> list[float]:
+    """Sine and cosine, alternating, of a position with given exponents of 10000."""
+    angles = [turn * position / 10000**exponent for exponent in exponents]
+    return [wave(angle) for angle in angles for wave in (math.sin, math.cos)]
+
+
+EXPONENTS = [0, 1 / 4, 2 / 4, 3 / 4]
+
+
+def table(
+    exponent: Callable[[torch.Tensor, int], torch.Tensor] = lambda i, d: 2 * i / d,
+    first: int = 0,
+    join: Callable[..., torch.Tensor] = lambda sine, cosine: torch.stack((sine, cosine), -1).flatten(1),
+    refuse: bool = True,
+) -> Callable[..., torch.Tensor]:
+    """The sinusoids with a choice of what is usually got wrong."""
+
+    def answer(length, d_model):
+        if refuse and d_model % 2:
+            raise ValueError("odd")
+        i = torch.arange((d_model + 1) // 2, dtype=torch.float64)
+        angle = torch.arange(first, first + length)[:, None] / 10000 ** exponent(i, d_model)
+        return join(angle.sin(), angle.cos()).float()
+
+    return answer
+
+
+def without_return(length, d_model):
+    sinusoids(length, d_model)
+
+
+def blocks(upper: float, lower: float, step: float = 2.0) -> Callable[..., torch.Tensor]:
+    """T(k) of four diagonal blocks, with the signs of its sines and the step of its exponent."""
+
+    def answer(k, d_model):
+        angle = k * 10000 ** (-step * torch.arange(d_model // 2) / d_model)
+        c, s = angle.cos().diag(), angle.sin().diag()
+        return torch.cat([torch.cat([c, upper * s], 1), torch.cat([lower * s, c], 1)])
+
+    return answer
+
+
+def alternating(k: float, d_model: int) -> torch.Tensor:
+    """T(k) for alternating sines and cosines."""
+    blocks = []
+    for i in range(d_model // 2):
+        angle = k / 10000 ** (2 * i / d_model)
+        blocks.append(torch.tensor([[math.cos(angle), math.sin(angle)], [-math.sin(angle), math.cos(angle)]]))
+    return torch.block_diag(*blocks)
+
+
+def hand(encodings: torch.Tensor, i: int, wrap: bool = True) -> torch.Tensor:
+    """The positions by one hand alone, in its first turn."""
+    angle = torch.atan2(encodings[:, 2 * i], encodings[:, 2 * i + 1])
+    return (angle.remainder(2 * math.pi) if wrap else angle) * 10000 ** (i / 32)
+
+
+def refined(last: int, wrap: bool = True, nearest: Callable = torch.round) -> Callable[..., torch.Tensor]:
+    """The clock read from the slowest hand down to hand `last`."""
+
+    def answer(encodings):
+        position = hand(encodings, 31, wrap)
+        for i in range(30, last - 1, -1):
+            wavelength = 2 * math.pi * 10000 ** (i / 32)
+            fine = hand(encodings, i)
+            position = fine + wavelength * nearest((position - fine) / wavelength)
+        return position.round().long()
+
+    return answer
+
+
+def search(encodings):
+    return torch.cdist(encodings, sinusoids(30_001, 64)).argmin(dim=1)
+
+
+def rotation(
+    direction: float = 1.0, first: int = 0, use_start: bool = True, step: float = 2.0, pair: str = "alternate"
+) -> Callable[..., torch.Tensor]:
+    """Turn by position, with a choice of what is usually got wrong."""
+
+    def answer(x, start=0):
+        length, d = x.shape[-2:]
+        position = torch.arange(length) + first + (start if use_start else 0)
+        angle = direction * position[:, None] * 10000 ** (-step * torch.arange(d // 2) / d)
+        one, other = (x[..., 0::2], x[..., 1::2]) if pair != "halves" else x.chunk(2, -1)
+        both = angle.cos() * one + angle.sin() * other, angle.cos() * other - angle.sin() * one
+        return torch.stack(both, -1).flatten(-2) if pair == "alternate" else torch.cat(both, -1)
+
+    return answer
+
+
+WRONG = [
+    ("03.1", row(3, EXPONENTS, math.pi / 180), "radians"),
+    ("03.1", row(3, [exponent / 2 for exponent in EXPONENTS]), "i/d_model"),
+    ("03.1", row(3, EXPONENTS)[0::2] + row(3, EXPONENTS)[1::2], "alternate"),
+    ("03.1", [wave for i in range(4) for wave in reversed(row(3, EXPONENTS)[2 * i : 2 * i + 2])], "cosine first"),
+    ("03.1", row(3, [0, 1 / 3, 2 / 3, 1]), "not d_model − 2"),
+    ("03.1", row(2, EXPONENTS), "position 2"),
+    ("03.1", row(4, EXPONENTS), "position 4"),
+    ("03.1", [row(3, [c / 8])[c % 2] for c in range(8)], "share one"),
+    ("03.1", row(3, EXPONENTS[:2]), "expected shape"),
+    ("03.1", [0.141, -0.990, 0.296, 0.955, 0.030, 1.0, 0.3, 1.0], r"index \(6,\)"),
+    ("03.2", table(lambda i, d: i / d), "you used i/d_model"),
+    ("03.2", table(lambda i, d: 4 * i / d), "doubled twice"),
+    ("03.2", table(lambda i, d: 2 * i / max(d - 2, 1)), "not d_model − 2"),
+    ("03.2", table(first=1), "starts at 1"),
+    ("03.2", table(join=lambda sine, cosine: torch.cat((sine, cosine), 1)), "must alternate"),
+    ("03.2", table(join=lambda sine, cosine: torch.stack((cosine, sine), -1).flatten(1)), "before its sine"),
+    ("03.2", table(lambda i, d: -2 * i / d), "turn faster"),
+    ("03.2", table(refuse=False, join=lambda s, c: torch.stack((s, c), -1).flatten(1)), "odd"),
+    ("03.2", lambda length, d_model: sinusoids(length, d_model).T.contiguous(), "transposed"),
+    ("03.2", lambda length, d_model: sinusoids(length, d_model).double(), "expected torch.float32"),
+    ("03.2", lambda length, d_model: sinusoids(7, d_model), r"not for length 1 .*expected shape"),
+    ("03.2", without_return, "return"),
+    ("03.3", blocks(-1, 1), "moves k places back"),
+    ("03.3", blocks(1, 1), "needs a minus"),
+    ("03.3", blocks(1, -1, step=1.0), "you used i/d_model"),
+    ("03.3", alternating, "sines come first"),
+    ("03.3", lambda k, d_model: alternating(-k, d_model), "moves back"),
+    ("03.3", lambda k, d_model: blocks(1, -1)(abs(k), d_model), r"k = -2.*moves k places back"),
+    ("03.3", lambda k, d_model: torch.eye(d_model), "k = 3, d_model = 6: at index"),
+    ("03.4", lambda encodings: hand(encodings, 31), "slowest hand alone"),
+    ("03.4", lambda encodings: hand(encodings, 0), "fastest hand alone"),
+    ("03.4", refined(0, wrap=False), "past half a turn"),
+    ("03.4", lambda encodings: hand(encodings, 31, wrap=False), "slowest hand alone"),
+    ("03.4", refined(8), "last word"),
+    ("03.4", refined(0, nearest=torch.floor), "full turns"),
+    ("03.4", search, "read the hands instead"),
+    ("03.4", lambda encodings: hand(encodings, 31)[:, None], "expected shape"),
+    ("03.4", lambda encodings: hand(encodings, 31).tolist(), "got list"),
+    ("03.5", lambda k, d: (alternating(-k, d).T, torch.eye(d)), r"weight there is 0\.\d\d"),
+    ("03.5", lambda k, d: (99 * alternating(k, d).T, torch.eye(d)), "k places ahead"),
+    ("03.5", lambda k, d: (99 * alternating(-k, d), torch.eye(d)), "k places ahead"),
+    ("03.5", lambda k, d: (99 * torch.eye(d), torch.eye(d)), "attends to itself"),
+    ("03.5", lambda k, d: (99 * alternating(-1, d).T, torch.eye(d)), r"k = 3.*position 3 attends to 2, not to 0"),
+    ("03.5", lambda k, d: 99 * alternating(-k, d).T, "two tensors"),
+    ("03.5", lambda k, d: (sinusoids(20, d), sinusoids(20, d)), "shape"),
+    ("03.6", rotation(direction=-1.0), "wrong way"),
+    ("03.6", rotation(pair="halves"), r"column i \+ d/2; the pairs"),
+    ("03.6", rotation(pair="halves", direction=-1.0), r"column i \+ d/2, and turned"),
+    ("03.6", rotation(pair="side by side"), "let them alternate"),
+    ("03.6", rotation(first=1), "turned by T"),
+    ("03.6", rotation(step=1.0), "you used i/d"),
+    ("03.6", rotation(step=0.0), "equally fast"),
+    ("03.6", rotation(use_start=False), "with start = 7.*no effect"),
+    ("03.6", lambda x, start=0: x + sinusoids(x.size(-2), x.size(-1)), "adds the encoding"),
+    ("03.6", lambda x, start=0: x * sinusoids(x.size(-2), x.size(-1)), "number by number"),
+    ("03.6", lambda x, start=0: rotation()(x.transpose(1, 2), start).transpose(1, 2), "another axis"),
+    ("03.6", lambda x, start=0: x, "unchanged"),
+]
+
+RIGHT = [
+    ("03.1", torch.tensor(row(3, EXPONENTS))),
+    ("03.1", [0.141, -0.990, 0.296, 0.955, 0.030, 1.000, 0.003, 1.000]),
+    ("03.2", sinusoids),
+    ("03.2", table()),
+    ("03.3", blocks(1, -1)),
+    ("03.4", refined(0)),
+    ("03.5", lambda k, d: (60 * torch.eye(d), alternating(k, d).T)),
+    ("03.5", lambda k, d: (alternating(-k, d).T.double(), 100 * torch.eye(d).double())),
+    ("03.6", rotation()),
+]

@@ -1,5 +1,255 @@
 """Wrong answers to the exercises of chapter 06, each with a pattern of its diagnosis; and other right answers."""
 
-WRONG: list[tuple[str, object, str]] = []
+from collections.abc import Callable
 
-RIGHT: list[tuple[str, object]] = []
+import torch
+
+from annotated.masking import causal_mask
+
+
+def converter(
+    added: Callable = lambda mask: mask > -1000,
+    drop: Callable = torch.logical_not,
+    zero_one: Callable = lambda mask: mask != 0,
+) -> Callable[..., torch.Tensor]:
+    """A converter to our masks with a choice of what is usually got wrong."""
+
+    def answer(mask, meaning):
+        return {"keep": lambda mask: mask, "drop": drop, "zero_one": zero_one, "added": added}[meaning](mask)
+
+    return answer
+
+
+def packing(
+    mask_from: Callable[..., torch.Tensor],
+    positions_from: Callable[..., torch.Tensor] = lambda mask: (mask.sum(-1) - 1).clamp(min=0)[:, 0],
+) -> Callable[..., tuple[torch.Tensor, torch.Tensor]]:
+    """Packing from the tensors query and key (the numbers of the segments) and past; positions from the right mask."""
+
+    def answer(segments):
+        query, key = segments[:, None, :, None], segments[:, None, None, :]
+        past = causal_mask(segments.size(1))
+        return mask_from(query, key, past), positions_from((query == key) & past & (key != 0))
+
+    return answer
+
+
+def right_packing(query, key, past):
+    return (query == key) & past & (key != 0)
+
+
+def positions_by_counting(segments):
+    """The mask as a triangle of equal numbers, and the positions by looking for where each segment begins."""
+    mask, _ = packing(right_packing)(segments)
+    place = torch.arange(segments.size(1)).expand_as(segments)
+    begins = torch.ones_like(segments, dtype=torch.bool)
+    begins[:, 1:] = segments[:, 1:] != segments[:, :-1]
+    start = (place * begins).cummax(dim=1).values
+    return mask, (place - start) * (segments > 0)
+
+
+def prefixed(mask_from: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
+    """A prefix mask from real (keys), past, and the positions of query and key beside the prefix lengths."""
+
+    def answer(ids, pad_id, prefix):
+        position = torch.arange(ids.size(1))
+        real = (ids != pad_id)[:, None, None, :]
+        return mask_from(real, causal_mask(ids.size(1)), position[:, None], position, prefix[:, None, None, None])
+
+    return answer
+
+
+def leaks(
+    attempts: int = 60,
+    replace: Callable[..., torch.Tensor] = lambda old, new: new,
+    tolerance: float = 1e-5,
+    finish: Callable[[torch.Tensor], torch.Tensor] = lambda reads: reads,
+    inputs: int | None = None,
+    moved: Callable[..., torch.Tensor] | None = None,
+) -> Callable[..., torch.Tensor]:
+    """A leak test with a choice of what makes it blind."""
+
+    def answer(model, length, width):
+        generator = torch.Generator().manual_seed(7)
+        reads = torch.zeros(length, length, dtype=torch.bool)
+        for _ in range(attempts):
+            x = torch.randn(length, width, generator=generator)
+            before = model(x)
+            for j in range(inputs or length):
+                changed = x.clone()
+                changed[j] = replace(x[j], torch.randn(width, generator=generator))
+                after = model(changed)
+                if moved is None:
+                    reads[:, j] |= (after - before).abs().amax(-1) > tolerance
+                else:
+                    reads[:, j] |= moved(before, after)
+        return finish(reads)
+
+    return answer
+
+
+def change_all_before(model, length, width):
+    """Change everything from j on: what moves then depends on one of them, not on j."""
+    x, other = torch.randn(2, length, width, generator=torch.Generator().manual_seed(7))
+    before = model(x)
+    columns = [(model(torch.cat([x[:j], other[j:]])) - before).abs().amax(-1) > 1e-5 for j in range(length)]
+    return torch.stack(columns, dim=1)
+
+
+def jacobian(model, length, width):
+    """The leak test by derivatives, on many inputs."""
+    reads = torch.zeros(length, length, dtype=torch.bool)
+    for seed in range(40):
+        x = torch.randn(length, width, generator=torch.Generator().manual_seed(seed))
+        reads |= torch.autograd.functional.jacobian(model, x).abs().amax(dim=(1, 3)) > 1e-6
+    return reads
+
+
+def without_return(model, *sizes):
+    leaks()(model, *sizes) if sizes else inspector()(model)
+
+
+def inspector(
+    *skip: str, tolerance: float = 1e-5, rows: str = "real", longer: bool = True, shift: bool = False
+) -> Callable[..., set[str]]:
+    """An inspector that skips faults, looks at too much, or disturbs too little."""
+
+    def answer(model):
+        generator = torch.Generator().manual_seed(7)
+        lengths = torch.tensor([6, 3, 9])
+        real = torch.arange(9) < lengths[:, None]
+        faults = set()
+        for _ in range(4):
+            x, other = torch.randn(2, 3, 9, 6, generator=generator)
+            if shift:
+                other = x + 1
+            before = model(x, real)
+
+            def moves(x, real, before=before):
+                return (model(x, real)[:, :9] - before).abs().amax(-1) > tolerance
+
+            for b, n in enumerate(lengths):
+                last = n if rows == "real" else 9
+                for j in range(1, last):
+                    changed = x.clone()
+                    changed[b, j] = other[b, j]
+                    if moves(changed, real)[b, : min(j, int(n))].any():
+                        faults.add("future")
+                changed = x.clone()
+                changed[b] = torch.where(real[b, :, None], other[b], x[b])
+                if (moves(changed, real) & real)[torch.arange(3) != b].any():
+                    faults.add("neighbours")
+            looked_at = real if rows != "all" else torch.ones_like(real)
+            junk = torch.where(real[..., None], x, other)
+            wide = torch.cat([x, other[:, :2]], dim=1), torch.cat([real, torch.zeros(3, 2, dtype=torch.bool)], dim=1)
+            if (moves(junk, real) & looked_at).any() or (longer and (moves(*wide) & looked_at).any()):
+                faults.add("padding")
+            empty = real.clone()
+            empty[0] = False
+            if not model(x, empty).isfinite().all():
+                faults.add("empty")
+        return faults - set(skip)
+
+    return answer
+
+
+def alone_or_not(model):
+    """Compare a sentence alone with the same in a batch: the padded length changes too."""
+    faults = inspector("neighbours")(model)
+    x = torch.randn(2, 8, 6, generator=torch.Generator().manual_seed(7))
+    real = torch.arange(8) < torch.tensor([[5], [8]])
+    if (model(x[:1, :5], real[:1, :5]) - model(x, real)[:1, :5]).abs().max() > 1e-5:
+        faults.add("neighbours")
+    return faults
+
+
+WRONG = [
+    ("06.1", [29, 16, 23], "padded queries count"),
+    ("06.1", [50, 20, 40], "padding is still visible"),
+    ("06.1", [35, 28, 28], "hides the future as well"),
+    ("06.1", [35, 19, 35], "queries are target positions"),
+    ("06.1", [18, 19, 20], "encoder has no causal mask"),
+    ("06.1", [35, 19, 17], "no say there"),
+    ("06.1", [10, 10, 8], "add those of the second"),
+    ("06.1", [35, 20, 28], r"expected 19\.000, got 20\.000"),
+    ("06.1", [35, 19], "expected shape"),
+    ("06.2", converter(drop=lambda mask: mask), r'"drop": the polarity'),
+    ("06.2", converter(zero_one=lambda mask: mask == 0), r'"zero_one": the polarity'),
+    ("06.2", converter(zero_one=lambda mask: mask), r"expected torch\.bool, got torch\.float32"),
+    ("06.2", converter(added=lambda mask: mask.bool()), r'"added": `\.bool\(\)` turns'),
+    ("06.2", converter(added=lambda mask: mask == 0), "0.5 or 1.5 does not hide"),
+    ("06.2", converter(added=lambda mask: mask >= 0), "small negative number"),
+    ("06.2", converter(added=lambda mask: mask > -torch.inf), "not only −∞"),
+    ("06.2", converter(added=lambda mask: mask >= -1000), "−1,000 itself"),
+    ("06.2", converter(added=lambda mask: mask < -1000), r'"added": \d+ of 30 entries'),
+    ("06.2", lambda mask, meaning: mask, r'"drop": the polarity'),
+    ("06.3", packing(lambda query, key, past: ~right_packing(query, key, past)), "mask: the polarity"),
+    ("06.3", packing(lambda query, key, past: (query == key) & past), "segment 0 is no sentence"),
+    ("06.3", packing(lambda query, key, past: (query == key) & (key != 0)), "encoder's mask"),
+    ("06.3", packing(lambda query, key, past: past & (key != 0)), "sentences before are visible"),
+    ("06.3", packing(lambda query, key, past: past & (key != 0) & (key <= query)), "with ==, not with ≤"),
+    ("06.3", packing(lambda query, key, past: right_packing(query, key, past.tril(-1))), "keep the diagonal"),
+    ("06.3", packing(lambda query, key, past: right_packing(query, key, past.T)), "keys are the last axis"),
+    ("06.3", packing(lambda query, key, past: (query == key) | past), "use &"),
+    ("06.3", packing(lambda query, key, past: right_packing(query, key, past)[:, 0]), "right but for its shape"),
+    ("06.3", packing(right_packing, lambda mask: mask.sum(-1)[:, 0]), "count from 1"),
+    ("06.3", packing(right_packing, lambda mask: (mask.sum(-1) - 1)[:, 0]), "position −1"),
+    ("06.3", packing(right_packing, lambda mask: torch.arange(8).expand(3, 8)), "do not start anew"),
+    ("06.3", lambda segments: packing(right_packing)(segments)[0], "return two tensors"),
+    ("06.4", prefixed(lambda real, past, i, j, n: ~(real & (past | (j < n)))), "polarity"),
+    ("06.4", prefixed(lambda real, past, i, j, n: real & past), "prefix has no effect"),
+    ("06.4", prefixed(lambda real, past, i, j, n: past | (j < n)), "padding is still visible"),
+    ("06.4", prefixed(lambda real, past, i, j, n: real & past & (j < n)), r"use \|"),
+    ("06.4", prefixed(lambda real, past, i, j, n: real & (j < n)), "only the prefix"),
+    ("06.4", prefixed(lambda real, past, i, j, n: real & (past | (j <= n))), "one token too long"),
+    ("06.4", prefixed(lambda real, past, i, j, n: real & (past | (i < n))), "not the query"),
+    (
+        "06.4",
+        prefixed(lambda real, past, i, j, n: real & (((i < n) & (j < n)) | (past & (i >= n) & (j >= n)))),
+        "do not see each other",
+    ),
+    ("06.4", prefixed(lambda real, past, i, j, n: real & (past | (j < n[0]))), "each row has its own"),
+    ("06.4", prefixed(lambda real, past, i, j, n: real.transpose(-2, -1) & (past | (j < n))), "last axis"),
+    ("06.4", prefixed(lambda real, past, i, j, n: (real & (past | (j < n)))[:, 0]), "right but for its shape"),
+    ("06.5", leaks(finish=lambda reads: reads.T), "other way round"),
+    ("06.5", leaks(finish=lambda reads: ~reads), "polarity"),
+    ("06.5", leaks(finish=lambda reads: reads.tril()), "wired at random: .* missed"),
+    ("06.5", leaks(inputs=4), r"Change one input at a time"),
+    ("06.5", leaks(attempts=1), "gates, open for one input in six: .*many inputs"),
+    ("06.5", leaks(tolerance=0.1), "faint leak: .*too wide"),
+    ("06.5", leaks(replace=lambda old, new: old + 1), "normalises its inputs: .*at random"),
+    ("06.5", leaks(replace=lambda old, new: 2 * old), "normalises its inputs: .*at random"),
+    ("06.5", leaks(replace=lambda old, new: old + torch.eye(6)[0]), "one feature only: .*all features"),
+    ("06.5", leaks(replace=lambda old, new: old + 0.001 * new, tolerance=1e-6), "model that rounds: .*small change"),
+    ("06.5", jacobian, "model that rounds: .*derivative"),
+    ("06.5", change_all_before, "invented"),
+    ("06.5", leaks(finish=lambda reads: reads.float()), r"expected torch\.bool"),
+    ("06.5", lambda model, length, width: causal_mask(length), "wired at random"),
+    ("06.5", without_return, "returned None"),
+    ("06.6", lambda model: set(), "off by one: missed future"),
+    ("06.6", lambda model: {"future", "padding", "neighbours", "empty"}, "sound model: reported"),
+    ("06.6", inspector("neighbours"), "neighbours begin with: missed neighbours"),
+    ("06.6", inspector("empty"), "filled with −∞: missed empty"),
+    ("06.6", inspector(longer=False), "divides by the padded length: missed padding"),
+    ("06.6", inspector(rows="all"), "sound model: reported padding without cause"),
+    ("06.6", inspector(rows="padding too"), "padding visible: reported future without cause"),
+    ("06.6", inspector(tolerance=0.1), "missed future"),
+    ("06.6", inspector(shift=True), "inputs normalised: missed future.*at random"),
+    ("06.6", alone_or_not, "Keep the padded length|not the future"),
+    ("06.6", lambda model: inspector("future", "padding", "neighbours")(model) | {"leak"}, "unknown fault 'leak'"),
+    ("06.6", lambda model: ["future"], "return a set"),
+    ("06.6", without_return, "returned None"),
+]
+
+RIGHT = [
+    ("06.1", torch.tensor([35.0, 19.0, 28.0])),
+    ("06.1", (35, 19, 28)),
+    ("06.2", converter()),
+    ("06.3", packing(right_packing)),
+    ("06.3", positions_by_counting),
+    ("06.4", prefixed(lambda real, past, i, j, n: real & (past | (j < n)))),
+    ("06.5", leaks()),
+    ("06.5", leaks(attempts=200, tolerance=1e-6)),
+    ("06.6", inspector()),
+    ("06.6", inspector(tolerance=1e-6)),
+]

@@ -91,8 +91,12 @@ def test_a_class_is_untouched_until_one_of_its_methods_is_written() -> None:
         def forward(self, x):
             self.x = x
 
+    class Derived(torch.nn.Linear):
+        """Nothing of its own: an answer."""
+
     assert is_untouched(Stub)
     assert not is_untouched(Begun)
+    assert not is_untouched(Derived)
 
 
 def test_a_function_that_returns_a_constant_or_nothing_is_an_attempt(capsys: pytest.CaptureFixture[str]) -> None:

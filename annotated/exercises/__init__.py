@@ -58,7 +58,8 @@ def is_untouched(answer: object) -> bool:
         answer: the value, function or class that the exercise asks for.
     """
     if isinstance(answer, type):
-        return all(is_untouched(method) for method in vars(answer).values() if isinstance(method, FunctionType))
+        methods = [member for member in vars(answer).values() if isinstance(member, FunctionType)]
+        return bool(methods) and all(is_untouched(method) for method in methods)
     if not isinstance(answer, FunctionType):
         return isinstance(answer, EllipsisType)
     bodies = (answer, lambda: None)

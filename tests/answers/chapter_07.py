@@ -1,5 +1,210 @@
 """Wrong answers to the exercises of chapter 07, each with a pattern of its diagnosis; and other right answers."""
 
-WRONG: list[tuple[str, object, str]] = []
+from collections.abc import Callable
 
-RIGHT: list[tuple[str, object]] = []
+import torch
+import torch.nn.functional as F
+
+from annotated.exercises.chapter_07 import adam_variant, faulty_train_once, learn_merges
+from annotated.training import label_smoothed_loss
+
+
+def smoothed(
+    target_of: Callable[..., torch.Tensor], finish: Callable[..., torch.Tensor] | None = None
+) -> Callable[..., torch.Tensor]:
+    """A loss with its target made of the sharp one, the tokens that are not padding, ε and V."""
+
+    def answer(logits, target, smoothing, pad_id):
+        vocab = logits.size(-1)
+        sharp, real = F.one_hot(target, vocab).float(), (torch.arange(vocab) != pad_id).float()
+        losses = -(target_of(sharp, real, smoothing, vocab) * logits.log_softmax(-1)).sum(-1)
+        counts = target != pad_id
+        return finish(losses, counts) if finish else losses[counts].mean()
+
+    return answer
+
+
+def right_target(sharp: torch.Tensor, real: torch.Tensor, smoothing: float, vocab: int) -> torch.Tensor:
+    """1 − ε for the right token, and ε spread over all but padding."""
+    return (1 - smoothing) * sharp + smoothing * real / (vocab - 1)
+
+
+def naive_softmax(logits, target, smoothing, pad_id):
+    log_p = (logits.exp() / logits.exp().sum(-1, keepdim=True)).log()
+    q = torch.full_like(log_p, smoothing / (logits.size(-1) - 1))
+    q[..., pad_id] = 0
+    q = q + (1 - smoothing) * F.one_hot(target, logits.size(-1))
+    return -(q * log_p).sum(-1)[target != pad_id].mean()
+
+
+def loss_without_return(logits, target, smoothing, pad_id):
+    naive_softmax(logits, target, smoothing, pad_id)
+
+
+def library_loss(logits, target, smoothing, pad_id):
+    return F.cross_entropy(logits.flatten(0, 1), target.flatten(), ignore_index=pad_id, label_smoothing=smoothing)
+
+
+def merges_with(**switches: bool) -> Callable[..., list[tuple[str, str]]]:
+    """Byte-pair merges with one of the usual mistakes."""
+    return lambda counts, merges: learn_merges(counts, merges, **switches)
+
+
+def batches_of(order: Callable[[list[int]], list[int]], fits: Callable[[list[int], int], bool], last: bool = True):
+    """Batches filled in some order while `fits` says so; without the last one if it is to be lost."""
+
+    def answer(lengths, budget):
+        batches, batch = [], []
+        for i in order(lengths):
+            if batch and not fits([lengths[j] for j in [*batch, i]], budget):
+                batches.append(batch)
+                batch = []
+            batch.append(i)
+        return [*batches, batch] if last else batches
+
+    return answer
+
+
+def sorted_numbers(lengths: list[int]) -> list[int]:
+    """The sentence numbers from short to long."""
+    return sorted(range(len(lengths)), key=lambda i: lengths[i])
+
+
+def places_fit(lengths: list[int], budget: int) -> bool:
+    """The right test: rows × longest row."""
+    return len(lengths) * max(lengths) <= budget
+
+
+right_batches = batches_of(sorted_numbers, places_fit)
+
+
+def adam_with(**switches) -> Callable[..., torch.Tensor]:
+    """Adam with one of the usual mistakes."""
+    return lambda weight, gradients, rates, betas, eps: adam_variant(
+        weight, gradients, rates, **({"betas": betas, "eps": eps} | switches)
+    )
+
+
+def adam_in_place(weight, gradients, rates, betas, eps):
+    weight.copy_(adam_with()(weight, gradients, rates, betas, eps))
+    return weight
+
+
+def adam_of_the_library(weight, gradients, rates, betas, eps):
+    parameter = torch.nn.Parameter(weight.clone())
+    optimizer = torch.optim.Adam([parameter], betas=betas, eps=eps)
+    for gradient, rate in zip(gradients, rates, strict=True):
+        optimizer.param_groups[0]["lr"] = rate
+        parameter.grad = gradient
+        optimizer.step()
+    return parameter.detach()
+
+
+def loop_with(*faults: str) -> Callable[..., float]:
+    """A training loop with these faults."""
+    return lambda *arguments: faulty_train_once(*arguments, *faults)
+
+
+def loop_returning(finish: Callable[[float], object]) -> Callable[..., object]:
+    """A right loop that returns something else than the loss."""
+    return lambda *arguments: finish(faulty_train_once(*arguments))
+
+
+WRONG = [
+    ("07.1", [0.001, 0.025, 0.1, 0.05], "factor in front"),
+    ("07.1", [0.001 / 64, 0.025 / 64, 0.1 / 64, 0.05 / 64], "divided by d_model"),
+    ("07.1", [0.125, 0.025, 0.0125, 0.05], "larger of the two"),
+    ("07.1", [0.000125, 0.003125, 0.0125, 0.003125], "half the peak"),
+    ("07.1", [0.000125, 0.003125, 0.0125, 0.05], "straight line"),
+    ("07.1", [0.125, 0.025, 0.0125, 0.00625], "falling part alone"),
+    ("07.1", [0, 0.003, 0.012375, 0.00625], "one step early"),
+    ("07.1", [0.00125, 0.025, 0.0125, 0.00625], "1/1000"),
+    ("07.1", [0.000125, 0.003125], r"shape \(4,\)"),
+    ("07.2", smoothed(lambda sharp, real, e, v: sharp), "without smoothing"),
+    ("07.2", library_loss, "padding token still gets its share"),
+    ("07.2", smoothed(lambda sharp, real, e, v: (1 - e) * sharp + e / (v - 1)), "V − 1 tokens, but padding"),
+    ("07.2", smoothed(lambda sharp, real, e, v: (1 - e) * sharp + e * real / v), "less than 1"),
+    (
+        "07.2",
+        smoothed(lambda sharp, real, e, v: (1 - e) * sharp + e * real * (1 - sharp) / (v - 2)),
+        "wrong tokens only",
+    ),
+    ("07.2", smoothed(lambda sharp, real, e, v: sharp + e * real / (v - 1)), "whole 1"),
+    ("07.2", smoothed(lambda sharp, real, e, v: right_target(sharp, real, 1 - e, v)), "swapped"),
+    ("07.2", smoothed(right_target, lambda losses, counts: losses.mean()), "still count"),
+    ("07.2", smoothed(right_target, lambda losses, counts: losses[counts].sum() / counts.numel()), "all positions"),
+    ("07.2", smoothed(right_target, lambda losses, counts: losses[counts].sum()), "this is the sum"),
+    (
+        "07.2",
+        smoothed(right_target, lambda losses, counts: ((losses * counts).sum(1) / counts.sum(1)).mean()),
+        "every token counts the same",
+    ),
+    ("07.2", smoothed(right_target, lambda losses, counts: -losses[counts].mean()), "sign"),
+    ("07.2", lambda logits, target, e, pad_id: label_smoothed_loss(logits, target, e, 0), "is pad_id"),
+    ("07.2", naive_softmax, "NaN or infinity"),
+    ("07.2", loss_without_return, "return"),
+    ("07.3", merges_with(weighted=False), "as often as its word occurs"),
+    ("07.3", merges_with(across=True), "across the end of a word"),
+    ("07.3", merges_with(recount=False), "counted anew"),
+    ("07.3", merges_with(last=True), "first alphabetically"),
+    ("07.3", merges_with(overlap=True), "merged only once"),
+    ("07.3", lambda counts, merges: learn_merges(counts, merges)[:-1], r"expected \d merges, got \d"),
+    ("07.3", lambda counts, merges: ["".join(pair) for pair in learn_merges(counts, merges)], "a pair of two strings"),
+    ("07.3", lambda counts, merges: dict(learn_merges(counts, merges)), "expected a list of pairs, got dict"),
+    ("07.3", lambda counts, merges: learn_merges(counts, merges)[::-1], r"merge 1 should be \('a', 'u'\)"),
+    ("07.3", lambda counts, merges: learn_merges(counts, max(merges, 5))[:5] + [("", "")] * (merges < 5), "no pair"),
+    ("07.4", batches_of(lambda lengths: list(range(len(lengths))), places_fit), "% of the places are padding"),
+    ("07.4", batches_of(sorted_numbers, places_fit, last=False), "is the last batch lost"),
+    ("07.4", batches_of(sorted_numbers, lambda lengths, budget: sum(lengths) <= budget), "without the padding"),
+    ("07.4", batches_of(sorted_numbers, lambda lengths, budget: len(lengths) <= 10), "the budget is 120"),
+    ("07.4", batches_of(sorted_numbers, lambda lengths, budget: len(lengths) * max(lengths) < budget), "where \\d+ do"),
+    ("07.4", lambda lengths, budget: [[i] for i in range(len(lengths))], "fill each up"),
+    (
+        "07.4",
+        lambda lengths, budget: [[lengths[i] for i in batch] for batch in right_batches(lengths, budget)],
+        "in no batch",
+    ),
+    ("07.4", lambda lengths, budget: [*right_batches(lengths, budget), [0]], "more than one batch"),
+    ("07.4", lambda lengths, budget: [[], *right_batches(lengths, budget)], "empty"),
+    ("07.4", lambda lengths, budget: sorted_numbers(lengths), "a list of sentence numbers"),
+    ("07.5", adam_with(correct=(False, False)), "m and v is missing"),
+    ("07.5", adam_with(correct=(False, True)), "m is not corrected"),
+    ("07.5", adam_with(correct=(True, False)), "v is not corrected"),
+    ("07.5", adam_with(eps_inside=True), "outside the root"),
+    ("07.5", adam_with(root=False), "not by v̂"),
+    ("07.5", adam_with(square=False), "squared gradients"),
+    (
+        "07.5",
+        lambda weight, gradients, rates, betas, eps: adam_with(betas=betas[::-1])(weight, gradients, rates, betas, eps),
+        "swapped",
+    ),
+    ("07.5", adam_with(betas=(0.9, 0.98)), "betas are fixed"),
+    ("07.5", adam_with(eps=1e-9), "ε is fixed"),
+    ("07.5", adam_with(t_from=2), "t counts from 1"),
+    ("07.5", adam_with(fixed_rate=True), "first rate throughout"),
+    ("07.5", lambda weight, *rest: 2 * weight - adam_with()(weight, *rest), "sign"),
+    ("07.5", adam_in_place, "changed the weight"),
+    ("07.6", loop_with("rate"), "steps count from 1"),
+    ("07.6", loop_with("late"), "after the update"),
+    ("07.6", loop_with("zero"), "zero_grad"),
+    ("07.6", loop_with("shift"), "not shifted"),
+    ("07.6", loop_with("padding"), "padding counts"),
+    ("07.6", loop_with("softmax"), "softmax is applied twice"),
+    ("07.6", loop_with("eval"), "training mode"),
+    ("07.6", loop_with("smoothing"), "not smoothed"),
+    ("07.6", loop_with("eval", "shift", "softmax", "padding", "zero", "late"), "more than one fault"),
+    ("07.6", loop_returning(lambda loss: None), "return the loss"),
+    ("07.6", loop_returning(torch.tensor), r"loss\.item\(\)"),
+    ("07.6", loop_returning(lambda loss: 2 * loss), "losses returned are not"),
+]
+
+RIGHT = [
+    ("07.1", torch.tensor([1, 25, 100, 50]) / 8000),
+    ("07.2", label_smoothed_loss),
+    ("07.2", smoothed(right_target)),
+    ("07.3", merges_with()),
+    ("07.3", lambda counts, merges: [list(pair) for pair in learn_merges(counts, merges)]),
+    ("07.4", right_batches),
+    ("07.5", adam_of_the_library),
+    ("07.6", loop_with()),
+]

@@ -86,54 +86,47 @@ def merge_heads(answer: Callable[..., Tensor]) -> str | None:
 
 
 def multi_head_from_scratch(answer: Callable[..., Tensor]) -> str | None:
-    """§3.2.2 with unequal sizes, without a mask, with padding, and with a mask for each head."""
+    """§3.2.2 with stacked matrices and unequal sizes; without a mask, with padding, and with a mask for each head."""
     batch, n, m, heads, d_model, d_k, d_v = 2, 3, 5, 4, 13, 7, 6
     x_q, x_kv, W_q, W_k, W_v, W_o = matrices(
         (batch, n, d_model),
         (batch, m, d_model),
-        (d_model, heads * d_k),
-        (d_model, heads * d_k),
-        (d_model, heads * d_v),
-        (heads * d_v, d_model),
+        (heads, d_model, d_k),
+        (heads, d_model, d_k),
+        (heads, d_model, d_v),
+        (heads, d_v, d_model),
     )
+    W_q, W_k, W_v, W_o = (W / math.sqrt(W.size(1)) for W in (W_q, W_k, W_v, W_o))
 
-    def split(x: Tensor) -> Tensor:
-        return x.unflatten(-1, (heads, -1)).transpose(1, 2)
+    def mixed(mask: Tensor | None = None, factor: float = 1.0, W_q: Tensor = W_q, W_k: Tensor = W_k) -> Tensor:
+        return attention(factor * x_q[:, None] @ W_q, x_kv[:, None] @ W_k, x_kv[:, None] @ W_v, mask)
 
-    def across(x: Tensor) -> Tensor:
-        return x.reshape(batch, heads, x.size(1), -1)
+    def right(mask: Tensor | None = None, factor: float = 1.0) -> Tensor:
+        return (mixed(mask, factor) @ W_o).sum(1)
 
-    def interleaved(x: Tensor) -> Tensor:
-        return x.unflatten(-1, (-1, heads)).movedim(-1, 1)
-
-    def right(mask: Tensor | None = None, split: Callable = split, factor: float = 1.0) -> Tensor:
-        mixed = attention(split(factor * x_q @ W_q), split(x_kv @ W_k), split(x_kv @ W_v), mask)
-        return mixed.transpose(1, 2).flatten(2)
-
-    one_head = attention(x_q @ W_q, x_kv @ W_k, x_kv @ W_v)
-    mixed = attention(split(x_q @ W_q), split(x_kv @ W_k), split(x_kv @ W_v))
+    joined = W_o.flatten(0, 1)
     mistakes = {
-        "this is the concatenation; multiply it by W_o.": right(),
-        "the split cuts across positions: unflatten the last axis, then transpose.": right(split=across) @ W_o,
+        "these are the heads' outputs, not yet multiplied by W_o.": mixed(),
+        "this is the concatenation; multiply it by W_o.": mixed().transpose(1, 2).flatten(2),
+        "the parts of the heads are not yet added up (section 5).": mixed() @ W_o,
+        "the outputs of the heads are averaged; W_o adds them up.": (mixed() @ W_o).mean(1),
+        "the heads are added up before W_o; each needs its own part of W_o first.": (mixed().sum(1)[:, None] @ W_o).sum(
+            1
+        ),
         "the merge cuts across positions: transpose head and position back before you join them.": (
-            mixed.reshape(batch, n, -1) @ W_o
+            mixed().reshape(batch, n, -1) @ joined
         ),
-        "split and merge both cut across positions: unflatten the last axis, then transpose; and back.": (
-            attention(across(x_q @ W_q), across(x_kv @ W_k), across(x_kv @ W_v)).reshape(batch, n, -1) @ W_o
+        "the heads meet the parts of W_o in reverse order.": (mixed() @ W_o.flip(0)).sum(1),
+        "queries and keys have changed places: x_q @ W_q asks.": (mixed(W_q=W_k, W_k=W_q) @ W_o).sum(1),
+        "this is head 1 alone: add the others.": mixed()[:, 0] @ W_o[0],
+        "all heads ask with the matrix of head 1.": (mixed(W_q=W_q[:1].expand_as(W_q)) @ W_o).sum(1),
+        "the scores are divided by √d_model; it is √d_k, the width of one head.": right(
+            factor=math.sqrt(d_k / d_model)
         ),
-        "the heads take every h-th column; head 1 has the first d_k columns.": right(split=interleaved) @ W_o,
-        "this is one head of full width: split into heads before attention.": one_head @ W_o,
-        "the scores are divided by √d_model; it is √d_k, the width of one head.": (
-            right(factor=math.sqrt(d_k / d_model)) @ W_o
-        ),
-        "the scores are divided by √(h·d_k); it is √d_k, the width of one head.": right(factor=heads**-0.5) @ W_o,
-        "the scores are not scaled: `attention` does it, with the width of one head.": (
-            right(factor=math.sqrt(d_k)) @ W_o
-        ),
-        "the scores are scaled twice: `attention` divides by √d_k already.": right(factor=d_k**-0.5) @ W_o,
-        "the outputs of the heads are averaged; W_o adds them up.": right() @ W_o / heads,
+        "the scores are not scaled: `attention` does it, with the width of one head.": right(factor=math.sqrt(d_k)),
+        "the scores are scaled twice: `attention` divides by √d_k already.": right(factor=d_k**-0.5),
     }
-    diagnosis = compare(answer(x_q, x_kv, W_q, W_k, W_v, W_o, heads, None), right() @ W_o, mistakes)
+    diagnosis = compare(answer(x_q, x_kv, W_q, W_k, W_v, W_o, None), right(), mistakes)
     if diagnosis:
         return diagnosis
     ids = torch.tensor([[5, 6, 7, 0, 0], [5, 6, 7, 8, 9]])
@@ -141,10 +134,10 @@ def multi_head_from_scratch(answer: Callable[..., Tensor]) -> str | None:
     per_head[..., 0] = True
     for name, mask in (("a padding mask (batch, 1, 1, m)", padding_mask(ids)), ("a mask for each head", per_head)):
         masked = {
-            f"right without a mask, but {name} has no effect.": right() @ W_o,
-            f"right without a mask, but {name} works the wrong way round: True = may attend.": right(~mask) @ W_o,
+            f"right without a mask, but {name} has no effect.": right(),
+            f"right without a mask, but {name} works the wrong way round: True = may attend.": right(~mask),
         }
-        diagnosis = compare(answer(x_q, x_kv, W_q, W_k, W_v, W_o, heads, mask), right(mask) @ W_o, masked)
+        diagnosis = compare(answer(x_q, x_kv, W_q, W_k, W_v, W_o, mask), right(mask), masked)
         if diagnosis:
             return diagnosis if diagnosis in masked else f"right without a mask, but with {name}: {diagnosis}"
     return None

@@ -15,16 +15,6 @@ def split(x: torch.Tensor, heads: int) -> torch.Tensor:
     return x.unflatten(-1, (heads, -1)).transpose(1, 2)
 
 
-def split_across(x: torch.Tensor, heads: int) -> torch.Tensor:
-    """A reshape alone."""
-    return x.reshape(x.size(0), heads, x.size(1), -1)
-
-
-def split_interleaved(x: torch.Tensor, heads: int) -> torch.Tensor:
-    """Every h-th column."""
-    return x.unflatten(-1, (-1, heads)).movedim(-1, 1)
-
-
 def merge(mixed: torch.Tensor) -> torch.Tensor:
     """The right way back."""
     return mixed.transpose(1, 2).flatten(2)
@@ -36,20 +26,31 @@ def merge_across(mixed: torch.Tensor) -> torch.Tensor:
 
 
 def multi_head(
-    split: Callable[..., torch.Tensor] = split,
-    merge: Callable[..., torch.Tensor] = merge,
+    finish: Callable[..., torch.Tensor] = lambda mixed, W_o: (mixed @ W_o).sum(1),
     use: Callable[..., torch.Tensor | None] = lambda mask: mask,
-    factor: Callable[..., float] = lambda d_model, d_k, heads: 1.0,
-    finish: Callable[..., torch.Tensor] = torch.matmul,
+    factor: Callable[..., float] = lambda d_model, d_k: 1.0,
+    ask: Callable[..., torch.Tensor] = lambda W_q: W_q,
 ) -> Callable[..., torch.Tensor]:
-    """Multi-head attention with a choice of what is usually got wrong."""
+    """Multi-head attention with stacked matrices and a choice of what is usually got wrong."""
 
-    def answer(x_q, x_kv, W_q, W_k, W_v, W_o, heads, mask):
-        queries = factor(x_q.size(-1), W_q.size(1) // heads, heads) * x_q @ W_q
-        mixed = attention(split(queries, heads), split(x_kv @ W_k, heads), split(x_kv @ W_v, heads), use(mask))
-        return finish(merge(mixed), W_o)
+    def answer(x_q, x_kv, W_q, W_k, W_v, W_o, mask):
+        queries = factor(x_q.size(-1), W_q.size(-1)) * x_q[:, None] @ ask(W_q)
+        return finish(attention(queries, x_kv[:, None] @ W_k, x_kv[:, None] @ W_v, use(mask)), W_o)
 
     return answer
+
+
+def multi_head_by_loop(x_q, x_kv, W_q, W_k, W_v, W_o, mask):
+    """One head after the other, then concatenated."""
+    masks = [None] * len(W_q) if mask is None else mask.expand(len(x_q), len(W_q), -1, -1).unbind(1)
+    heads = [attention(x_q @ q, x_kv @ k, x_kv @ v, one) for q, k, v, one in zip(W_q, W_k, W_v, masks, strict=True)]
+    return torch.cat(heads, dim=-1) @ W_o.flatten(0, 1)
+
+
+def multi_head_by_einsum(x_q, x_kv, W_q, W_k, W_v, W_o, mask):
+    """Every product by einsum."""
+    queries, keys, values = (torch.einsum("bnd,hdk->bhnk", x, W) for x, W in ((x_q, W_q), (x_kv, W_k), (x_kv, W_v)))
+    return torch.einsum("bhnv,hvd->bnd", attention(queries, keys, values, mask), W_o)
 
 
 def by_svd(finish: Callable[..., tuple[torch.Tensor, torch.Tensor]]) -> Callable[..., tuple]:
@@ -172,25 +173,28 @@ WRONG = [
     ("02.3", lambda heads: heads.transpose(1, 2).view(2, 5, 12), "raised RuntimeError: view"),
     ("02.3", lambda heads: torch.cat(list(heads.transpose(0, 1)), dim=1), "along the positions"),
     ("02.3", lambda heads: heads.transpose(2, 3).reshape(2, 5, 12), "wrong order"),
-    ("02.4", multi_head(finish=lambda joined, W_o: joined), r"multiply it by W_o"),
-    ("02.4", multi_head(split=split_across), "the split cuts across"),
-    ("02.4", multi_head(merge=merge_across), "the merge cuts across"),
-    ("02.4", multi_head(split=split_across, merge=merge_across), "both cut across"),
-    ("02.4", multi_head(split=split_interleaved), "every h-th column"),
-    ("02.4", multi_head(factor=lambda d_model, d_k, heads: math.sqrt(d_k / d_model)), "√d_model"),
-    ("02.4", multi_head(factor=lambda d_model, d_k, heads: heads**-0.5), "√\\(h·d_k\\)"),
-    ("02.4", multi_head(factor=lambda d_model, d_k, heads: d_k**-0.5), "scaled twice"),
-    ("02.4", multi_head(factor=lambda d_model, d_k, heads: d_k**0.5), "not scaled"),
-    ("02.4", multi_head(finish=lambda joined, W_o: joined @ W_o / 4), "averaged"),
+    ("02.4", multi_head(lambda mixed, W_o: mixed), "not yet multiplied"),
+    ("02.4", multi_head(lambda mixed, W_o: merge(mixed)), "multiply it by W_o"),
+    ("02.4", multi_head(lambda mixed, W_o: mixed @ W_o), "not yet added up"),
+    ("02.4", multi_head(lambda mixed, W_o: (mixed @ W_o).mean(1)), "averaged"),
+    ("02.4", multi_head(lambda mixed, W_o: (mixed.sum(1)[:, None] @ W_o).sum(1)), "added up before W_o"),
+    ("02.4", multi_head(lambda mixed, W_o: merge_across(mixed) @ W_o.flatten(0, 1)), "the merge cuts across"),
+    ("02.4", multi_head(lambda mixed, W_o: (mixed @ W_o.flip(0)).sum(1)), "reverse order"),
+    ("02.4", multi_head(lambda mixed, W_o: mixed[:, 0] @ W_o[0]), "head 1 alone"),
+    ("02.4", multi_head(ask=lambda W_q: W_q[:1].expand_as(W_q)), "matrix of head 1"),
+    ("02.4", multi_head(factor=lambda d_model, d_k: math.sqrt(d_k / d_model)), "√d_model"),
+    ("02.4", multi_head(factor=lambda d_model, d_k: d_k**-0.5), "scaled twice"),
+    ("02.4", multi_head(factor=lambda d_model, d_k: d_k**0.5), "not scaled"),
     ("02.4", multi_head(use=lambda mask: None), "has no effect"),
     ("02.4", multi_head(use=lambda mask: mask if mask is None else ~mask), "wrong way round"),
     ("02.4", multi_head(use=lambda mask: mask if mask is None else mask[:, :1]), "with a mask for each head"),
-    ("02.4", multi_head(finish=lambda joined, W_o: joined @ W_o.T), "raised RuntimeError"),
+    ("02.4", multi_head(lambda mixed, W_o: (mixed @ W_o.mT).sum(1)), "raised RuntimeError"),
     (
         "02.4",
-        lambda x_q, x_kv, W_q, W_k, W_v, W_o, heads, mask: attention(x_q @ W_q, x_kv @ W_k, x_kv @ W_v) @ W_o,
-        "one head of full width",
+        lambda x_q, x_kv, W_q, W_k, W_v, W_o, mask: (attention(x_q @ W_q, x_kv @ W_k, x_kv @ W_v, mask) @ W_o).sum(1),
+        "raised RuntimeError",
     ),
+    ("02.4", lambda x_q, x_kv, W_q, W_k, *rest: multi_head()(x_q, x_kv, W_k, W_q, *rest), "changed places"),
     ("02.5", by_svd(lambda U, s, V, d_k: (U * s, V)), "too small by the factor √d_k"),
     ("02.5", by_svd(lambda U, s, V, d_k: (d_k * U * s, V)), "too large by the factor √d_k"),
     ("02.5", by_svd(lambda U, s, V, d_k: (d_k**0.5 * V * s, U)), "have changed places"),
@@ -221,6 +225,8 @@ RIGHT = [
     ("02.2", lambda d_model, heads, d_k, d_v: sum(heads * d_model * width for width in (d_k, d_k, d_v, d_v))),
     ("02.3", lambda heads: torch.cat(list(heads.unbind(1)), dim=-1)),
     ("02.4", multi_head()),
+    ("02.4", multi_head_by_loop),
+    ("02.4", multi_head_by_einsum),
     ("02.5", by_svd(lambda U, s, V, d_k: (d_k**0.5 * U * s, V))),
     ("02.6", cut(lambda head: head)),
     ("02.7", grouped(repeated)),

@@ -1,49 +1,95 @@
-"""What beam, length penalty and averaging do to the BLEU of a trained run.
+"""What beam, length penalty and averaging do to a trained run, with what chance can do.
 
     python tests/benchmarks/decoding.py runs/de-en data/results/decoding.json
 
-All is measured on the validation sentences of Multi30k: nothing is chosen on the test set. Ten minutes on one core.
+All is compared on the validation sentences of Multi30k. The test set chooses nothing; it is scored once, with
+the defaults. Intervals and p-values are from sacrebleu's paired bootstrap. Ten minutes on one core.
 """
 
 import json
 import sys
 from pathlib import Path
 
+import torch
+from sacrebleu.metrics import BLEU
+from sacrebleu.significance import PairedTest
+
 from annotated.checkpoint import load_checkpoint, load_tensors, load_weights
-from annotated.data import load_corpus
-from annotated.decoding import bleu, translate
-from annotated.vocabulary import load_tokenizer, write_whole
+from annotated.data import Pairs, encode_pairs, load_corpus, make_batches
+from annotated.decoding import bleu, chrf, translate
+from annotated.training import label_smoothed_loss
+from annotated.transformer import Transformer
+from annotated.vocabulary import Tokenizer, load_tokenizer, write_whole
 
 BEAMS = (1, 2, 4, 8, 16)
 ALPHAS = (0.0, 0.6, 1.0)
+RESAMPLES = 1000
+TEST = "test_2016_flickr"
 
 
 def main(run: Path, results: Path) -> None:
-    """Print one row per setting and write all of them, with BLEU's signature, to `results`."""
+    """Print one row per setting and write all of them, with the metrics' signatures, to `results`."""
     model, info = load_checkpoint(run)
     tokenizer = load_tokenizer(run)
-    val = load_corpus("multi30k", "val", info["src"], info["tgt"])
-    words = sum(len(reference.split()) for reference in val.target)
+    val, test = (load_corpus("multi30k", split, info["src"], info["tgt"]) for split in ("val", TEST))
 
-    def measure(**options: float) -> dict[str, float]:
-        translations = translate(model, tokenizer, val.source, info["src"], **options)
-        score, _ = bleu(translations, val.target)
-        ratio = sum(len(translation.split()) for translation in translations) / words
-        return {"val_bleu": round(score, 2), "length_ratio": round(ratio, 3)}
-
-    searches = []
+    searches, translations = [], []
     for beam in BEAMS:
         for alpha in ALPHAS:
-            searches.append({"beam": beam, "alpha": alpha, **measure(beam=beam, alpha=alpha)})
-            print(searches[-1], flush=True)
-    averages = [{"weights": "average", **measure()}]
-    print(averages[-1], flush=True)
-    for checkpoint in sorted((run / "checkpoints").glob("*.safetensors")):
-        load_weights(model, load_tensors(checkpoint)[0])
-        averages.append({"weights": f"step {int(checkpoint.stem)}", **measure()})
-        print(averages[-1], flush=True)
-    content = {"signature": bleu(val.target, val.target)[1], "searches": searches, "averages": averages}
+            translations.append(translate(model, tokenizer, val.source, info["src"], beam=beam, alpha=alpha))
+            searches.append({"beam": beam, "alpha": alpha, "length_ratio": length_ratio(translations[-1], val)})
+    compare(searches, translations, val)
+
+    hypotheses = translate(model, tokenizer, test.source, info["src"])
+    (scored,) = compare([{"split": TEST, "beam": 4, "alpha": 0.6}], [hypotheses], test)
+    chrf_score, chrf_signature = chrf(hypotheses, test.target)
+    scored = {"bleu" if key == "val_bleu" else key: value for key, value in scored.items() if key != "p_value"}
+    scored |= {"chrf": round(chrf_score, 2), "chrf_signature": chrf_signature}
+
+    averages, translations = [], []
+    for path in (run / "model.safetensors", *sorted((run / "checkpoints").glob("*.safetensors"))):
+        load_weights(model, load_tensors(path)[0])
+        translations.append(translate(model, tokenizer, val.source, info["src"]))
+        averages.append(
+            {
+                "weights": "average" if path.parent == run else f"step {int(path.stem)}",
+                "val_loss": round(loss(model, tokenizer, val, info), 4),
+                "length_ratio": length_ratio(translations[-1], val),
+            }
+        )
+    compare(averages, translations, val)
+
+    signature = bleu(val.target, val.target)[1]
+    content = {"signature": signature, "searches": searches, "averages": averages, "test": scored}
     write_whole(results, json.dumps(content, indent=1).encode() + b"\n")
+
+
+def compare(rows: list[dict], translations: list[list[str]], pairs: Pairs) -> list[dict]:
+    """Give each row its BLEU, half its 95 % interval, and p for "no different from the first row"; print them."""
+    named = [(str(index), lines) for index, lines in enumerate(translations)]
+    test = PairedTest(named, {"BLEU": BLEU()}, [pairs.target], test_type="bs", n_samples=RESAMPLES)
+    for row, result in zip(rows, test()[1]["BLEU"], strict=True):
+        p_value = None if result.p_value is None else round(result.p_value, 4)
+        row |= {"val_bleu": round(result.score, 2), "ci": round(result.ci, 2), "p_value": p_value}
+        print(row, flush=True)
+    return rows
+
+
+def length_ratio(translations: list[str], pairs: Pairs) -> float:
+    """Words written for each word of the references."""
+    words = [sum(len(line.split()) for line in lines) for lines in (translations, pairs.target)]
+    return round(words[0] / words[1], 3)
+
+
+@torch.inference_mode()
+def loss(model: Transformer, tokenizer: Tokenizer, pairs: Pairs, info: dict) -> float:
+    """The cross-entropy of the references, in nats per token."""
+    sources, targets, _ = encode_pairs(pairs, tokenizer, info["src"], info["tgt"], model.config.max_length)
+    total = count = 0
+    for src, tgt in make_batches(sources, targets, 4096):
+        total += label_smoothed_loss(model(src, tgt[:, :-1]), tgt[:, 1:], 0.0, reduction="sum").item()
+        count += int((tgt[:, 1:] != model.config.pad_id).sum())
+    return total / count
 
 
 if __name__ == "__main__":

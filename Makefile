@@ -56,8 +56,9 @@ notebooks: sync  ## execute the notebooks in place, to save new outputs
 		echo "Executing $$notebook"; \
 		$(ONE_THREAD) $(EXECUTE) --inplace \
 			--ExecutePreprocessor.record_timing=False --ExecutePreprocessor.store_widget_state=False \
-			--CoalesceStreamsPreprocessor.enabled=True "$$notebook" || exit 1; \
+			"$$notebook" || exit 1; \
 	done
+	@$(PY) -m nbconvert --to notebook --inplace --log-level WARN --CoalesceStreamsPreprocessor.enabled=True $(NOTEBOOKS)
 
 train: env  ## train German to English on Multi30k, 45 minutes
 	$(PY) -m annotated train --corpus multi30k --src de --tgt en --epochs 100 --max-minutes 45 --out runs/de-en

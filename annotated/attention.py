@@ -32,7 +32,10 @@ def attention(
     if mask is None:
         weights = scores.softmax(dim=-1)
     elif mask.dtype != torch.bool:
-        raise TypeError(f"mask must be boolean, True = may attend; got {mask.dtype}. Convert it with mask.bool().")
+        raise TypeError(
+            f"mask must be boolean, True = may attend; got {mask.dtype}. "
+            "Convert a mask of 1 and 0 with mask.bool(), one of 0 and -inf with mask == 0."
+        )
     else:
         # The lowest finite score instead of -inf: a fully masked row stays finite, and the second fill makes it zero.
         weights = scores.masked_fill(~mask, torch.finfo(scores.dtype).min).softmax(dim=-1).masked_fill(~mask, 0.0)

@@ -160,7 +160,7 @@ def prefix_mask(answer: Callable[..., Tensor]) -> str | None:
 
 
 def leak_test(answer: Callable[..., Tensor]) -> str | None:
-    """A dependence matrix, put to models whose wiring is known and in which much hides from a careless test."""
+    """A dependence matrix, tried on models whose wiring is known and in which much hides from a careless test."""
     for name, hint, model, expected in wired_models():
         length = expected.size(0)
         found = answer(model, length, 6)

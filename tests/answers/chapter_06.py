@@ -251,5 +251,5 @@ RIGHT = [
     ("06.5", leaks()),
     ("06.5", leaks(attempts=200, tolerance=1e-6)),
     ("06.6", inspector()),
-    ("06.6", inspector(tolerance=1e-6)),
+    ("06.6", inspector(tolerance=1e-4)),
 ]

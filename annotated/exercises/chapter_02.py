@@ -68,7 +68,7 @@ def merge_heads(answer: Callable[..., Tensor]) -> str | None:
     """(batch, h, length, d_v) to (batch, length, h·d_v), on numbered entries."""
     heads = torch.arange(2 * 3 * 5 * 4.0).view(2, 3, 5, 4)
     mistakes = {
-        "a reshape alone deals the numbers out in memory order, across positions: transpose first.": (
+        "a reshape alone deals the numbers out in index order, across positions: transpose first.": (
             heads.reshape(2, 5, 12)
         ),
         "the heads are interleaved: all of head 1 must come first, then all of head 2.": (

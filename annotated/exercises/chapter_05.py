@@ -169,11 +169,11 @@ def greedily(
 
 
 def decoder_layer_from_scratch(answer: type[nn.Module]) -> str | None:
-    """The decoder layer with the parameters of ours, against ours."""
+    """The decoder layer in pre-norm with the parameters of ours, against ours."""
     with torch.random.fork_rng():
         torch.manual_seed(0)
         d_model, heads, d_ff = 12, 3, 7
-        ours = DecoderLayer(d_model, heads, d_ff, dropout=0.0)
+        ours = DecoderLayer(d_model, heads, d_ff, dropout=0.0, norm_first=True)
         for parameter in ours.parameters():
             nn.init.normal_(parameter, std=0.3)
         x, memory = torch.randn(2, 5, d_model), torch.randn(2, 6, d_model)
@@ -217,30 +217,38 @@ def decoder_layer_from_scratch(answer: type[nn.Module]) -> str | None:
     def to_itself(x: Tensor) -> Tensor:
         return ours.cross_attention(x, x, x)
 
-    def run(*sublayers: Callable[[Tensor], Tensor], norms: list = norms, kind: str = "post") -> Tensor:
+    def run(*sublayers: Callable[[Tensor], Tensor], norms: list = norms, kind: str = "pre") -> Tensor:
         y = x
         for norm, sublayer in zip(norms, sublayers, strict=True):
             match kind:
-                case "post":
-                    y = norm(y + sublayer(y))
                 case "pre":
                     y = y + sublayer(norm(y))
+                case "post":
+                    y = norm(y + sublayer(y))
                 case "inside":
                     y = y + norm(sublayer(y))
+                case "normalised residual":
+                    y = norm(y)
+                    y = y + sublayer(y)
                 case "no residual":
-                    y = norm(sublayer(y))
+                    y = sublayer(norm(y))
                 case "no norm":
                     y = y + sublayer(y)
                 case "from the input":
-                    y = norm(x + sublayer(y))
+                    y = x + sublayer(norm(y))
         return y
 
     right = to_target, to_memory, ours.feed_forward
     with torch.no_grad():
         mistakes = {
-            "this is pre-norm; the paper normalises after the sum: norm(x + sublayer(x)).": run(*right, kind="pre"),
-            "the norm stands inside the sum; the paper normalises the sum: norm(x + sublayer(x)).": (
+            "this is post-norm; here the norm comes first, on what the sub-layer reads: x + sublayer(norm(x)).": (
+                run(*right, kind="post")
+            ),
+            "the norm belongs on what the sub-layer reads, not on what it returns: x + sublayer(norm(x)).": (
                 run(*right, kind="inside")
+            ),
+            "the residual adds the normalised x; add x as it was: x + sublayer(norm(x)).": (
+                run(*right, kind="normalised residual")
             ),
             "the residual connections are missing: add x to what each sub-layer makes of it.": (
                 run(*right, kind="no residual")
@@ -264,7 +272,13 @@ def decoder_layer_from_scratch(answer: type[nn.Module]) -> str | None:
             "the order is masked self-attention, then the memory; yours is the other way round.": (
                 run(to_memory, to_target, ours.feed_forward)
             ),
-            "the norms are used in another order: norms[0] after the first sub-layer.": run(*right, norms=norms[::-1]),
+            "the norms are used in another order: norms[0] before the first sub-layer.": run(*right, norms=norms[::-1]),
+            "the memory must not be normalised: keys and values come from it as it is.": (
+                run(
+                    to_target, lambda y: ours.cross_attention(y, norms[1](memory), norms[1](memory), src_mask), right[2]
+                )
+            ),
+            "there is one LayerNorm too many: nothing is normalised after the last sum.": norms[2](run(*right)),
             "the feed-forward network is missing.": run(*right[:2], norms=norms[:2]),
             "the feed-forward network comes last.": run(ours.feed_forward, to_target, to_memory),
         }

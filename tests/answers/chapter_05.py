@@ -115,27 +115,45 @@ def pre_norm(self, x, memory, tgt_mask, src_mask):
     return x + self.feed_forward(self.norms[2](x))
 
 
+def normalised_residual(self, x, memory, tgt_mask, src_mask):
+    x = self.norms[0](x)
+    x = x + self.self_attention(x, x, x, tgt_mask)
+    x = self.norms[1](x)
+    x = x + self.cross_attention(x, memory, memory, src_mask)
+    x = self.norms[2](x)
+    return x + self.feed_forward(x)
+
+
 def no_residual(self, x, memory, tgt_mask, src_mask):
-    x = self.norms[0](self.self_attention(x, x, x, tgt_mask))
-    x = self.norms[1](self.cross_attention(x, memory, memory, src_mask))
-    return self.norms[2](self.feed_forward(x))
+    y = self.norms[0](x)
+    x = self.self_attention(y, y, y, tgt_mask)
+    x = self.cross_attention(self.norms[1](x), memory, memory, src_mask)
+    return self.feed_forward(self.norms[2](x))
 
 
 def memory_forgotten(self, x, memory, tgt_mask, src_mask):
-    x = self.norms[0](x + self.self_attention(x, x, x, tgt_mask))
-    x = self.norms[1](x + self.cross_attention(x, x, x))
-    return self.norms[2](x + self.feed_forward(x))
+    y = self.norms[0](x)
+    x = x + self.self_attention(y, y, y, tgt_mask)
+    y = self.norms[1](x)
+    x = x + self.cross_attention(y, y, y)
+    return x + self.feed_forward(self.norms[2](x))
 
 
 def memory_first(self, x, memory, tgt_mask, src_mask):
-    x = self.norms[0](x + self.cross_attention(x, memory, memory, src_mask))
-    x = self.norms[1](x + self.self_attention(x, x, x, tgt_mask))
-    return self.norms[2](x + self.feed_forward(x))
+    x = x + self.cross_attention(self.norms[0](x), memory, memory, src_mask)
+    y = self.norms[1](x)
+    x = x + self.self_attention(y, y, y, tgt_mask)
+    return x + self.feed_forward(self.norms[2](x))
+
+
+def memory_normalised(self, x, memory, tgt_mask, src_mask):
+    return pre_norm(self, x, self.norms[1](memory), tgt_mask, src_mask)
 
 
 def memory_asks(self, x, memory, tgt_mask, src_mask):
-    x = self.norms[0](x + self.self_attention(x, x, x, tgt_mask))
-    return self.norms[2](self.norms[1](self.cross_attention(memory, x, x)))
+    y = self.norms[0](x)
+    x = x + self.self_attention(y, y, y, tgt_mask)
+    return self.feed_forward(self.norms[2](self.cross_attention(memory, x, x)))
 
 
 class WithoutNorms(nn.Module):
@@ -302,17 +320,20 @@ WRONG = [
     ("05.3", greedy(finish=lambda ids: None), "end in a return"),
     ("05.3", greedy(finish=torch.tensor), "not a tensor"),
     ("05.3", greedy(finish=lambda ids: ids[:0:-1]), r"expected \[.*\], got \["),
-    ("05.4", layer(pre_norm), "pre-norm"),
+    ("05.4", layer(post_norm), "post-norm"),
+    ("05.4", layer(normalised_residual), "add x as it was"),
+    ("05.4", layer(memory_normalised), "memory must not be normalised"),
+    ("05.4", layer(lambda self, *args: self.norms[2](pre_norm(self, *args))), "one LayerNorm too many"),
     ("05.4", layer(no_residual), "residual connections are missing"),
     ("05.4", layer(memory_forgotten), "from the memory"),
     ("05.4", layer(memory_first), "other way round"),
     ("05.4", layer(memory_asks), r"expected shape \(2, 5, 12\), got \(2, 6, 12\)"),
-    ("05.4", layer(lambda self, x, memory, tgt_mask, src_mask: post_norm(self, x, memory, None, src_mask)), "future"),
-    ("05.4", layer(lambda self, x, memory, tgt_mask, src_mask: post_norm(self, x, memory, tgt_mask, None)), "padding"),
-    ("05.4", layer(post_norm, lambda d_model: [LayerNorm(d_model) for _ in range(3)]), "ModuleList"),
-    ("05.4", layer(post_norm, lambda d_model: nn.ModuleList([LayerNorm(d_model)] * 3)), "one module three times"),
-    ("05.4", layer(post_norm, lambda d_model: nn.ModuleList(LayerNorm(d_model) for _ in range(2))), "got 2"),
-    ("05.4", layer(post_norm, attentions=1), "the same module"),
+    ("05.4", layer(lambda self, x, memory, tgt_mask, src_mask: pre_norm(self, x, memory, None, src_mask)), "future"),
+    ("05.4", layer(lambda self, x, memory, tgt_mask, src_mask: pre_norm(self, x, memory, tgt_mask, None)), "padding"),
+    ("05.4", layer(pre_norm, lambda d_model: [LayerNorm(d_model) for _ in range(3)]), "ModuleList"),
+    ("05.4", layer(pre_norm, lambda d_model: nn.ModuleList([LayerNorm(d_model)] * 3)), "one module three times"),
+    ("05.4", layer(pre_norm, lambda d_model: nn.ModuleList(LayerNorm(d_model) for _ in range(2))), "got 2"),
+    ("05.4", layer(pre_norm, attentions=1), "the same module"),
     ("05.4", WithoutNorms, "missing: norms"),
     ("05.4", WithoutSuper, "raised AttributeError"),
     ("05.5", NewOnly, "only the new positions"),
@@ -349,7 +370,7 @@ RIGHT = [
     ("05.1", torch.tensor([0.24, 0.5])),
     ("05.2", forced(lambda reads, predicts: [reads, predicts])),
     ("05.3", greedy()),
-    ("05.4", layer(post_norm)),
+    ("05.4", layer(pre_norm)),
     ("05.5", CacheOfLists),
     ("05.6", chunks(last_rows)),
     ("05.7", tied()),

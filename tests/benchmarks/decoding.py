@@ -68,9 +68,9 @@ def compare(rows: list[dict], translations: list[list[str]], pairs: Pairs) -> li
     """Give each row its BLEU, half its 95 % interval, and p for "no different from the first row"; print them."""
     named = [(str(index), lines) for index, lines in enumerate(translations)]
     test = PairedTest(named, {"BLEU": BLEU()}, [pairs.target], test_type="bs", n_samples=RESAMPLES)
-    for row, result in zip(rows, test()[1]["BLEU"], strict=True):
-        p_value = None if result.p_value is None else round(result.p_value, 4)
-        row |= {"val_bleu": round(result.score, 2), "ci": round(result.ci, 2), "p_value": p_value}
+    for row, result, lines in zip(rows, test()[1]["BLEU"], translations, strict=True):
+        p_value = None if lines == translations[0] else round(result.p_value, 4)
+        row |= {"val_bleu": round(result.score, 2), "ci": round(float(result.ci), 2), "p_value": p_value}
         print(row, flush=True)
     return rows
 

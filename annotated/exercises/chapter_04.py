@@ -13,10 +13,10 @@ PARTS = ("W_q", "W_k", "W_v", "W_o", "W_1", "W_2", "norm_1", "norm_2")
 
 
 def sublayer_by_hand(answer: Any) -> str | None:
-    """LayerNorm(x + Sublayer(x)): the sum is (3, 9, 11, 17), with mean 10 and variance 25."""
-    x, written = torch.tensor([1.0, 4.0, 6.0, 9.0]), torch.tensor([2.0, 5.0, 5.0, 8.0])
-    gain, bias = torch.tensor([1.0, 5.0, 5.0, 2.0]), torch.tensor([0.0, 1.0, 0.0, 0.0])
-    centred = x + written - 10
+    """LayerNorm(x + Sublayer(x)): the sum is (4, 12, 6, 6), with mean 7 and variance 9."""
+    x, written = torch.tensor([1.0, 5.0, 4.0, 6.0]), torch.tensor([3.0, 7.0, 2.0, 0.0])
+    gain, bias = torch.tensor([1.0, 3.0, 6.0, 9.0]), torch.tensor([0.0, -1.0, 4.0, 1.0])
+    centred = x + written - 7
 
     def finish(row: Tensor) -> Tensor:
         deviations = row - row.mean()
@@ -24,17 +24,17 @@ def sublayer_by_hand(answer: Any) -> str | None:
 
     return compare(
         torch.as_tensor(answer, dtype=torch.float32),
-        gain * centred / 5 + bias,
+        gain * centred / 3 + bias,
         {
             "this is the sum x + Sublayer(x). Now normalise it.": x + written,
-            "you divided by the variance, 25; divide by its root, 5.": gain * centred / 25 + bias,
+            "you divided by the variance, 9; divide by its root, 3.": gain * centred / 9 + bias,
             "you divided by d − 1 = 3 for the variance; LayerNorm divides by d = 4.": (
-                gain * centred / math.sqrt(100 / 3) + bias
+                gain * centred / math.sqrt(36 / 3) + bias
             ),
-            "this is right before gain and bias: multiply by the gain, then add the bias.": centred / 5,
-            "first times the gain, then plus the bias; you added the bias first.": gain * (centred / 5 + bias),
-            "the gain is right; now add the bias.": gain * centred / 5,
-            "you never divided by the standard deviation, 5.": gain * centred + bias,
+            "this is right before gain and bias: multiply by the gain, then add the bias.": centred / 3,
+            "first times the gain, then plus the bias; you added the bias first.": gain * (centred / 3 + bias),
+            "the gain is right; now add the bias.": gain * centred / 3,
+            "you never divided by the standard deviation, 3.": gain * centred + bias,
             "the residual is missing: add x to what the sub-layer puts out, then normalise.": finish(written),
             "this normalises x alone: add what the sub-layer puts out first.": finish(x),
             "you normalised before the sum; the paper's layer adds first and normalises the sum.": x + finish(written),

@@ -161,7 +161,7 @@ def read_clock(answer: Callable[..., Tensor]) -> str | None:
 
 def look_back(answer: Callable[..., tuple[Tensor, Tensor]]) -> str | None:
     """Matrices with which a head attends k places back, at any length."""
-    for k, d_model, length in ((1, 64, 20), (3, 64, 600), (7, 128, 300)):
+    for k, d_model, length in ((1, 64, 20), (3, 64, 600), (7, 128, 300), (40, 512, 1000)):
         case = f"k = {k}, d_model = {d_model}, length {length}"
         pair = answer(k, d_model)
         if not isinstance(pair, tuple) or len(pair) != 2 or not all(isinstance(one, Tensor) for one in pair):

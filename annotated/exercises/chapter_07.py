@@ -284,7 +284,7 @@ TRAINING_FAULTS = {
     "padding": "padding counts in the loss: the mean goes over the positions whose answer is not <pad>.",
     "softmax": "cross-entropy takes logits; you gave it probabilities, so softmax is applied twice.",
     "eval": "the model is not in training mode: dropout is off.",
-    "smoothing": "the loss is not smoothed: ε = 0.1, over what can occur.",
+    "smoothing": "the loss is not smoothed: ε = 0.1, over all tokens but padding.",
 }
 
 
@@ -341,7 +341,7 @@ def repaired_loop(answer: Callable[..., float]) -> str | None:
 
     expected, losses = three_updates(correct)
     weights, given = three_updates(answer)
-    # Adam's first steps have the size of the rate whatever the gradient, so rounding may turn a step around where the
+    # Adam's first step has the size of the rate whatever the gradient, so rounding may turn it around where the
     # gradient is nearly 0; hence a share of the weights, and not each one.
     if not _mostly_equal(weights, expected):
         for fault, diagnosis in TRAINING_FAULTS.items():

@@ -173,6 +173,7 @@ class Decoder(nn.Module):
             x, memory, tgt_mask, src_mask: as in `DecoderLayer`.
             cache: a `Cache` with as many layers, or None to compute every position anew.
         """
-        for layer, layer_cache in zip(self.layers, cache or [None] * len(self.layers), strict=True):
+        caches = [None] * len(self.layers) if cache is None else cache
+        for layer, layer_cache in zip(self.layers, caches, strict=True):
             x = layer(x, memory, tgt_mask, src_mask, layer_cache)
         return self.norm(x)

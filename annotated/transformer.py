@@ -188,10 +188,10 @@ class Transformer(nn.Module):
             tgt_mask: default, the future and the target's padding; with a cache, the future only.
             cache: from `new_cache`, to decode step by step.
         """
-        start = cache.length if cache else 0
+        start = 0 if cache is None else cache.length
         if tgt_mask is None:
             future = causal_mask(start + tgt.size(1), device=tgt.device)[start:]
-            tgt_mask = future if cache else combine(future, padding_mask(tgt, self.config.pad_id))
+            tgt_mask = combine(future, padding_mask(tgt, self.config.pad_id)) if cache is None else future
         return self.decoder(self._embed(self.tgt_embedding, tgt, start), memory, tgt_mask, src_mask, cache)
 
     def logits(self, states: Float[Tensor, "*batch d_model"]) -> Float[Tensor, "*batch vocab"]:

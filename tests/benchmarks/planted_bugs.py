@@ -79,7 +79,7 @@ BUGS = [
         "attend(queries, keys, values)",
     ),
     Bug("embeddings not scaled", "transformer.py", "embedding(ids) * math.sqrt(self.config.d_model)", "embedding(ids)"),
-    Bug("cached step at position 0", "transformer.py", "start = cache.length if cache else 0", "start = 0"),
+    Bug("cached step at position 0", "transformer.py", "start = 0 if cache is None else cache.length", "start = 0"),
     Bug("first two rates equal", "training.py", "step * warmup**-1.5", "max(step - 1, 1) * warmup**-1.5"),
     Bug("padding given mass", "training.py", "possible -= 1", "possible -= 0"),
     Bug("dropout while decoding", "decoding.py", "model.eval()", "model.train()"),

@@ -15,7 +15,7 @@ NextLogProbs = Callable[[list[int]], Tensor]
 
 
 def beam_step_by_hand(answer: Any) -> str | None:
-    """Beginnings "a" (0.5) and "the" (0.4), beam 2; the best two unfinished ones are "the cat" and "a cat"."""
+    """Beginnings "a" (0.5) and "the" (0.4), beam 2: "a <eos>" is second, and finished; "a cat", the third, goes on."""
     if not isinstance(answer, list | tuple) or len(answer) != 2 or not all(isinstance(one, str) for one in answer):
         return 'give a list of two beginnings, such as ["a bird", "the bird"].'
     found = [" ".join(one.lower().split()) for one in answer]
@@ -24,7 +24,7 @@ def beam_step_by_hand(answer: Any) -> str | None:
     if sorted(found) == ["a cat", "the cat"]:
         return "these two are right; the more probable one comes first."
     known = {
-        ("the cat", "the bird"): "the bird has 0.4 · 0.3 = 0.12; a cat has 0.5 · 0.4 = 0.2.",
+        ("the cat", "the bird"): "the bird has 0.4 · 0.3 = 0.12; a cat has 0.5 · 0.36 = 0.18.",
         ("a cat", "a dog"): "you extended the best beginning only: the continuations of all compete.",
         ("the cat", "a <eos>"): "a finished sentence is set aside; the search goes on with the best unfinished ones.",
     }
@@ -61,28 +61,38 @@ def count_ngrams(tokens: Sequence[str], n: int) -> Counter[tuple[str, ...]]:
 
 def bleu_of(
     translations: list[list[str]],
-    references: list[list[str]],
+    references: list[list[list[str]]],
     *,
-    clip: str = "counts",
+    clip: str = "largest",
+    length: Callable[[int, list[int]], int] = lambda c, lengths: min(lengths, key=lambda r: (abs(r - c), r)),
     brevity: Callable[[int, int], float] = lambda c, r: math.exp(min(0.0, 1 - r / c)),
     mean: str = "geometric",
     largest: int = 4,
 ) -> float:
-    """BLEU of a corpus, with a choice of what is usually got wrong."""
+    """BLEU of a corpus with several references, with a choice of what is usually got wrong."""
     precisions = []
     for n in range(1, largest + 1):
         matched = total = 0
-        for ours, theirs in zip(translations, references, strict=True):
-            found, wanted = count_ngrams(ours, n), count_ngrams(theirs, n)
-            if clip == "counts":
-                matched += (found & wanted).total()
-            elif clip == "sets":
+        for ours, several in zip(translations, references, strict=True):
+            found, wanted = count_ngrams(ours, n), Counter[tuple[str, ...]]()
+            for theirs in several:
+                counts = count_ngrams(theirs, n)
+                wanted = wanted + counts if clip == "sum" else wanted | counts
+            if clip == "sets":
                 matched += len(found.keys() & wanted.keys())
-            else:
+            elif clip == "none":
                 matched += sum(count for gram, count in found.items() if gram in wanted)
+            elif clip == "one":
+                matched += max((found & count_ngrams(theirs, n)).total() for theirs in several)
+            else:
+                matched += (found & wanted).total()
             total += found.total()
         precisions.append(matched / total if total else 0.0)
-    c, r = (sum(map(len, texts)) for texts in (translations, references))
+    c = sum(map(len, translations))
+    r = sum(
+        length(len(ours), [len(theirs) for theirs in several])
+        for ours, several in zip(translations, references, strict=True)
+    )
     if mean == "geometric":
         return 100 * brevity(c, r) * math.prod(precisions) ** (1 / largest)
     return 100 * brevity(c, r) * sum(precisions) / largest
@@ -95,27 +105,54 @@ CORPUS = (
         ["a", "girl", "sings", "a", "song"],
     ],
     [
-        ["the", "dog", "sees", "the", "red", "ball", "on", "the", "old", "wooden", "floor", "of", "the", "hall"],
-        ["two", "men", "play", "chess", "on", "a", "bench", "in", "the", "park"],
-        ["a", "girl", "sings", "a", "little", "song", "for", "her", "friends"],
+        [
+            ["the", "dog", "sees", "the", "red", "ball", "on", "the", "old", "wooden", "floor", "of", "the", "hall"],
+            ["on", "the", "red", "floor", "we", "see", "a", "dog", "by", "a", "hall", "and", "it", "has", "a", "ball"],
+        ],
+        [
+            ["two", "men", "play", "chess", "on", "a", "bench", "in", "the", "park"],
+            ["two", "men", "sit", "on", "a", "bench", "and", "play", "chess"],
+        ],
+        [
+            ["a", "girl", "sings", "a", "little", "song", "for", "her", "many", "friends"],
+            ["the", "little", "girl", "sings", "a", "song"],
+            ["a", "girl", "sings", "songs"],
+        ],
     ],
 )
 
 
 def bleu_from_scratch(answer: Callable[..., float]) -> str | None:
-    """Corpus BLEU of token lists: clipped, pooled, geometric, with the brevity penalty."""
+    """Corpus BLEU with several references: clipped by the largest count, pooled, geometric, closest length."""
 
-    def each(translations: list[list[str]], references: list[list[str]]) -> float:
+    def each(translations: list[list[str]], references: list[list[list[str]]]) -> float:
         scores = [bleu_of([t], [r]) for t, r in zip(translations, references, strict=True)]
         return sum(scores) / len(scores)
 
     mistakes: dict[str, Callable[..., float]] = {
         "off by a factor 100: give BLEU as 0 … 100.": lambda t, r: bleu_of(t, r) / 100,
         "this is the mean of the sentences' BLEUs: add up the counts of all sentences first.": each,
-        "a repeated n-gram counts too often: at most as often as its reference has it.": (
+        "only the first reference counts: use all of them.": lambda t, r: bleu_of(t, [one[:1] for one in r]),
+        "the counts of the references are added up: take the largest of them.": lambda t, r: bleu_of(t, r, clip="sum"),
+        "each sentence is matched with one reference only: take the largest count n-gram by n-gram.": (
+            lambda t, r: bleu_of(t, r, clip="one")
+        ),
+        "r takes the shortest reference: take the one whose length is closest to the translation's.": (
+            lambda t, r: bleu_of(t, r, length=lambda c, lengths: min(lengths))
+        ),
+        "r takes the longest reference: take the one whose length is closest to the translation's.": (
+            lambda t, r: bleu_of(t, r, length=lambda c, lengths: max(lengths))
+        ),
+        "r takes the first reference: take the one whose length is closest to the translation's.": (
+            lambda t, r: bleu_of(t, r, length=lambda c, lengths: lengths[0])
+        ),
+        "of two references equally close in length, r takes the shorter.": (
+            lambda t, r: bleu_of(t, r, length=lambda c, lengths: min(lengths, key=lambda r: (abs(r - c), -r)))
+        ),
+        "a repeated n-gram counts too often: at most as often as a reference has it.": (
             lambda t, r: bleu_of(t, r, clip="none")
         ),
-        "each n-gram counts once only; count it up to as often as its reference has it.": (
+        "each n-gram counts once only; count it up to as often as a reference has it.": (
             lambda t, r: bleu_of(t, r, clip="sets")
         ),
         "the brevity penalty is missing.": lambda t, r: bleu_of(t, r, brevity=lambda c, r: 1.0),
@@ -128,8 +165,12 @@ def bleu_from_scratch(answer: Callable[..., float]) -> str | None:
         ),
         "the n-grams go up to 4.": lambda t, r: bleu_of(t, r, largest=3),
     }
-    long = ([[*CORPUS[1][0], "and", "so", "on"]], [CORPUS[1][0]])
-    without = ([["a", "man", "runs", "on", "grass"]], [["a", "man", "walks", "on", "grass"]])
+    reference = CORPUS[1][0][0]
+    long = ([[*reference, "and", "so", "on"]], [[reference]])
+    without = (
+        [["a", "man", "runs", "on", "grass"]],
+        [[["a", "man", "walks", "on", "grass"], ["a", "man", "on", "grass"]]],
+    )
     for (translations, references), remark in (
         (CORPUS, ""),
         (long, "a translation that is longer than its reference: "),

@@ -18,6 +18,11 @@ def mean_of_sentences(translations, references):
     return sum(bleu_of([t], [r]) for t, r in zip(translations, references, strict=True)) / len(translations)
 
 
+def longer_of_two(translations, references):
+    """Of two references equally close in length, the longer."""
+    return bleu_of(translations, references, length=lambda c, lengths: min(lengths, key=lambda r: (abs(r - c), -r)))
+
+
 def nucleus_by_loop(logits, temperature, p):
     """The nucleus, token by token."""
     rows = []
@@ -105,6 +110,13 @@ WRONG = [
     ("08.2", "0.58", "raised (ValueError|TypeError)"),
     ("08.3", scored(lambda t, r: bleu_of(t, r) / 100), "factor 100"),
     ("08.3", mean_of_sentences, "mean of the sentences"),
+    ("08.3", scored(lambda t, r: bleu_of(t, [one[:1] for one in r])), "only the first reference"),
+    ("08.3", scored(lambda t, r: bleu_of(t, r, clip="sum")), "are added up"),
+    ("08.3", scored(lambda t, r: bleu_of(t, r, clip="one")), "one reference only"),
+    ("08.3", scored(lambda t, r: bleu_of(t, r, length=lambda c, lengths: min(lengths))), "takes the shortest"),
+    ("08.3", scored(lambda t, r: bleu_of(t, r, length=lambda c, lengths: max(lengths))), "takes the longest"),
+    ("08.3", scored(lambda t, r: bleu_of(t, r, length=lambda c, lengths: lengths[0])), "takes the first"),
+    ("08.3", longer_of_two, "equally close"),
     ("08.3", scored(lambda t, r: bleu_of(t, r, clip="none")), "counts too often"),
     ("08.3", scored(lambda t, r: bleu_of(t, r, clip="sets")), "once only"),
     ("08.3", scored(lambda t, r: bleu_of(t, r, brevity=lambda c, r: 1.0)), "penalty is missing"),

@@ -6,10 +6,9 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.overrides import TorchFunctionMode
 
 from annotated.attention import attention
-from annotated.exercises.diagnosis import Exercise, compare
+from annotated.exercises.diagnosis import Exercise, LargestTensor, compare
 from annotated.masking import causal_mask, combine, padding_mask
 
 
@@ -177,22 +176,6 @@ def streaming_attention(answer: Callable[..., Tensor]) -> str | None:
         )
     large = 300 * query
     return compare(answer(large, key, value, chunk), attention(large, key, value), {})
-
-
-class LargestTensor(TorchFunctionMode):
-    """Within this context, note how many numbers the largest tensor holds that any torch function returns."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.largest = 0
-
-    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        """Call the function and look at what it returns."""
-        result = func(*args, **(kwargs or {}))
-        for one in result if isinstance(result, tuple | list) else (result,):
-            if isinstance(one, Tensor):
-                self.largest = max(self.largest, one.numel())
-        return result
 
 
 def random_inputs(queries: int, keys: int, d_k: int, d_v: int) -> tuple[Tensor, Tensor, Tensor]:

@@ -8,8 +8,7 @@ import torch
 from torch import Tensor
 
 from annotated.attention import attention
-from annotated.exercises.chapter_01 import LargestTensor
-from annotated.exercises.diagnosis import Exercise, compare
+from annotated.exercises.diagnosis import Exercise, LargestTensor, compare
 from annotated.positional_encoding import sinusoids
 
 

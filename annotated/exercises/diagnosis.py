@@ -1,10 +1,11 @@
-"""What the exercises of all chapters share: compare an answer with the right one and with known mistakes."""
+"""What exercises share: compare an answer with the right one and with known mistakes; see how large its tensors get."""
 
 from collections.abc import Callable, Mapping
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
+from torch.overrides import TorchFunctionMode
 
 
 class Exercise(NamedTuple):
@@ -61,3 +62,19 @@ def is_close(answer: Tensor, expected: Tensor, tolerance: float) -> bool:
         and answer.dtype == expected.dtype
         and torch.allclose(answer, expected, rtol=tolerance, atol=tolerance)
     )
+
+
+class LargestTensor(TorchFunctionMode):
+    """Within this context, note how many numbers the largest tensor holds that any torch function returns."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.largest = 0
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        """Call the function and look at what it returns."""
+        result = func(*args, **(kwargs or {}))
+        for one in result if isinstance(result, tuple | list) else (result,):
+            if isinstance(one, Tensor):
+                self.largest = max(self.largest, one.numel())
+        return result

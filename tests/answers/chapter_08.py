@@ -167,6 +167,7 @@ WRONG = [
 RIGHT = [
     ("08.1", ("The cat", "a  cat")),
     ("08.2", 0.58),
+    ("08.2", 0.59),
     ("08.3", scored(bleu_of)),
     ("08.4", nucleus_by_loop),
     ("08.5", searched()),

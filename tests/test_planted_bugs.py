@@ -1,4 +1,4 @@
-"""The regression tests of the notebooks bite: three classic bugs turn the first lesson red, and nothing else does."""
+"""The regression tests of the notebooks bite: classic bugs turn the first lesson red, and nothing else does."""
 
 from pathlib import Path
 

@@ -42,10 +42,9 @@ def main(run: Path, results: Path) -> None:
     compare(searches, translations, val)
 
     hypotheses = translate(model, tokenizer, test.source, info["src"])
-    (scored,) = compare([{"split": TEST, "beam": 4, "alpha": 0.6}], [hypotheses], test)
     chrf_score, chrf_signature = chrf(hypotheses, test.target)
-    scored = {"bleu" if key == "val_bleu" else key: value for key, value in scored.items() if key != "p_value"}
-    scored |= {"chrf": round(chrf_score, 2), "chrf_signature": chrf_signature}
+    scored = {"split": TEST, "beam": 4, "alpha": 0.6, "chrf": round(chrf_score, 2), "chrf_signature": chrf_signature}
+    compare([scored], [hypotheses], test)
 
     averages, translations = [], []
     for path in (run / "model.safetensors", *sorted((run / "checkpoints").glob("*.safetensors"))):
@@ -65,7 +64,7 @@ def main(run: Path, results: Path) -> None:
     write_whole(results, json.dumps(content, indent=1).encode() + b"\n")
 
 
-def compare(rows: list[dict], translations: list[list[str]], pairs: Pairs) -> list[dict]:
+def compare(rows: list[dict], translations: list[list[str]], pairs: Pairs) -> None:
     """Give each row its BLEU, half its 95 % interval, and p for "no different from the first row"; print them."""
     named = [(str(index), lines) for index, lines in enumerate(translations)]
     bootstrap, randomisation = (
@@ -74,9 +73,8 @@ def compare(rows: list[dict], translations: list[list[str]], pairs: Pairs) -> li
     )
     for row, interval, test, lines in zip(rows, bootstrap, randomisation, translations, strict=True):
         p_value = None if lines == translations[0] else round(float(test.p_value), 4)
-        row |= {"val_bleu": round(interval.score, 2), "ci": round(float(interval.ci), 2), "p_value": p_value}
+        row |= {"bleu": round(interval.score, 2), "ci": round(float(interval.ci), 2), "p_value": p_value}
         print(row, flush=True)
-    return rows
 
 
 def length_ratio(translations: list[str], pairs: Pairs) -> float:

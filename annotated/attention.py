@@ -29,8 +29,9 @@ def attention(
         TypeError: the mask is not boolean.
     """
     scores = query @ key.transpose(-2, -1) / math.sqrt(query.size(-1))
+    precision = torch.promote_types(scores.dtype, torch.float32)  # 16-bit scores get an exact softmax
     if mask is None:
-        weights = scores.softmax(dim=-1)
+        weights = scores.softmax(dim=-1, dtype=precision)
     elif mask.dtype != torch.bool:
         raise TypeError(
             f"mask must be boolean, True = may attend; got {mask.dtype}. "
@@ -38,6 +39,8 @@ def attention(
         )
     else:
         # The lowest finite score instead of -inf: a fully masked row stays finite, and the second fill makes it zero.
-        weights = scores.masked_fill(~mask, torch.finfo(scores.dtype).min).softmax(dim=-1).masked_fill(~mask, 0.0)
+        lowest = torch.finfo(scores.dtype).min
+        weights = scores.masked_fill(~mask, lowest).softmax(dim=-1, dtype=precision).masked_fill(~mask, 0.0)
+    weights = weights.to(scores.dtype)
     output = weights @ value
     return (output, weights) if return_weights else output

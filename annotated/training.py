@@ -12,7 +12,8 @@ from torch import Tensor
 from annotated.data import Batch
 from annotated.transformer import Transformer
 
-LOSS_CHUNK = 256  # positions projected onto the vocabulary at a time; their logits then stay in the cache
+LOSS_CHUNK = 2048  # positions projected onto the vocabulary at a time
+CACHED_ROWS = 256  # rows of logits worked on at a time, so that they stay in the processor's cache
 
 
 def noam_rate(step: int, d_model: int, warmup: int) -> float:
@@ -91,7 +92,7 @@ def train_step(
         tgt: target ids with <bos> and <eos>, padded. All but the last are read, all but the first are predicted.
         optimizer: over the model's parameters, with its rate set.
         smoothing: ε of the label smoothing.
-        bf16: compute the linear layers in bfloat16; weights, attention and loss stay in float32.
+        bf16: compute products in bfloat16; weights, softmax and loss stay in float32.
     """
     return update(model, [Batch(src, tgt)], optimizer, smoothing, bf16=bf16)
 
@@ -112,12 +113,13 @@ def update(
     pad_id = model.config.pad_id
     tokens = max(1, sum(int((tgt[:, 1:] != pad_id).sum()) for _, tgt in batches))
     optimizer.zero_grad()
-    loss = sum(_add_gradients(model, batch, smoothing, tokens, bf16) for batch in batches)
+    with autocast(batches[0].src.device, bf16):
+        loss = sum(_add_gradients(model, batch, smoothing, tokens) for batch in batches)
     optimizer.step()
-    return loss
+    return float(loss)
 
 
-def _add_gradients(model: Transformer, batch: Batch, smoothing: float, tokens: int, bf16: bool) -> float:
+def _add_gradients(model: Transformer, batch: Batch, smoothing: float, tokens: int) -> Tensor:
     """Add the gradients of this batch's share of the mean loss over `tokens`; return that share.
 
     The projection onto the vocabulary is the largest product of all. Only positions that count go through it, a chunk
@@ -126,23 +128,45 @@ def _add_gradients(model: Transformer, batch: Batch, smoothing: float, tokens: i
     src, tgt = batch
     target = tgt[:, 1:]
     counts = target != model.config.pad_id
-    loss = 0.0
-    with autocast(src.device, bf16):
-        states = model.states(src, tgt[:, :-1])[counts]
-        leaf = states.detach().requires_grad_()
-        for chunk, answers in zip(leaf.split(LOSS_CHUNK), target[counts].split(LOSS_CHUNK), strict=True):
-            share = (
-                label_smoothed_loss(model.logits(chunk), answers, smoothing, model.config.pad_id, reduction="sum")
-                / tokens
-            )
-            share.backward()
-            loss += share.item()
+    states = model.states(src, tgt[:, :-1])[counts]
+    leaf = states.detach().requires_grad_()
+    loss = torch.zeros((), device=src.device)
+    for chunk, answers in zip(leaf.split(LOSS_CHUNK), target[counts].split(LOSS_CHUNK), strict=True):
+        logits = model.logits(chunk)
+        gradient = logits.detach()
+        loss += _logits_to_gradient(gradient, answers, smoothing, model.config.pad_id, tokens)
+        logits.backward(gradient)
     states.backward(leaf.grad)
     return loss
 
 
+def _logits_to_gradient(
+    logits: Float[Tensor, "position vocab"], target: Int[Tensor, "position"], smoothing: float, pad_id: int, tokens: int
+) -> Float[Tensor, ""]:
+    """Overwrite logits z by the gradient of `label_smoothed_loss`, summed and divided by `tokens`; return that loss.
+
+    The loss is log Σ exp z − Σ q z, as q sums to 1, and its gradient by z is softmax(z) − q.
+    """
+    rows = CACHED_ROWS if logits.device.type == "cpu" else len(logits)
+    z = logits.new_empty(rows, logits.size(-1), dtype=torch.promote_types(logits.dtype, torch.float32))
+    uniform = smoothing / (logits.size(-1) - 1)
+    loss = z.new_zeros(())
+    for part, answers in zip(logits.split(rows), target[:, None].split(rows), strict=True):
+        z = z[: len(part)].copy_(part)
+        expected = (1 - smoothing) * z.gather(-1, answers) + uniform * (z.sum(-1, True) - z[:, pad_id, None])
+        highest = z.amax(dim=-1, keepdim=True)
+        exps = z.sub_(highest).exp_()
+        total = exps.sum(dim=-1, keepdim=True)
+        loss += (highest + total.log() - expected).sum() / tokens
+        gradient = exps.div_(total * tokens).sub_(uniform / tokens)
+        gradient[:, pad_id] += uniform / tokens
+        gradient.scatter_add_(-1, answers, gradient.new_full((1, 1), (smoothing - 1) / tokens).expand_as(answers))
+        part.copy_(gradient)
+    return loss
+
+
 def autocast(device: torch.device, bf16: bool) -> AbstractContextManager:
-    """Compute linear layers in bfloat16 inside this context, or change nothing."""
+    """Compute products in bfloat16 inside this context, or change nothing."""
     return torch.autocast(device.type, dtype=torch.bfloat16) if bf16 else nullcontext()
 
 

@@ -5,7 +5,7 @@ import sys
 from collections.abc import Sequence
 from dataclasses import fields
 from pathlib import Path
-from typing import NoReturn
+from typing import Any, NoReturn
 
 import torch
 
@@ -44,8 +44,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def run_train(args: argparse.Namespace) -> None:
     """Train a model from scratch, or go on with a run."""
-    device = _device(args.device)
-    bf16 = bf16_is_fast(device) if args.precision == "auto" else args.precision == "bf16"
+    device, bf16 = _device(args.device), _bf16(args)
     options = TrainingOptions(
         **{field.name: getattr(args, field.name) for field in fields(TrainingOptions) if field.name != "bf16"},
         bf16=bf16,
@@ -64,7 +63,7 @@ def run_train(args: argparse.Namespace) -> None:
     print(
         f"{len(pairs.source):,} training and {len(val.source):,} validation pairs, {len(tokenizer):,} tokens in the "
         f"vocabulary, {sum(p.numel() for p in model.parameters()):,} parameters, {device.type}, "
-        f"{'bfloat16 linear layers' if bf16 else 'float32'}, {torch.get_num_threads()} threads",
+        f"{'bfloat16' if bf16 else 'float32'}, {torch.get_num_threads()} threads",
         flush=True,
     )
     settings = {name: value for name, value in vars(args).items() if name not in ("command", "run", "resume", "out")}
@@ -86,7 +85,7 @@ def run_translate(args: argparse.Namespace) -> None:
     """Translate the arguments, or the lines of standard input."""
     model, tokenizer, info = _load(args)
     texts = args.texts or [line.strip() for line in sys.stdin]
-    for translation in translate(model, tokenizer, texts, info["src"], beam=args.beam, alpha=args.alpha):
+    for translation in translate(model, tokenizer, texts, info["src"], **_search(args)):
         print(translation)
 
 
@@ -99,7 +98,7 @@ def run_evaluate(args: argparse.Namespace) -> None:
         pairs = read_pairs(args.source, args.reference)
     else:
         raise ValueError("evaluate needs either --corpus, or --source and --reference.")
-    translations = translate(model, tokenizer, pairs.source, info["src"], beam=args.beam, alpha=args.alpha)
+    translations = translate(model, tokenizer, pairs.source, info["src"], **_search(args))
     if args.output:
         write_whole(Path(args.output), "".join(f"{line}\n" for line in translations).encode())
     for source, reference, translation in list(zip(*pairs, translations, strict=True))[: args.show]:
@@ -144,7 +143,6 @@ def _parser(train_defaults: dict | None = None) -> argparse.ArgumentParser:
     command.add_argument("--smoothing", type=float, default=0.1, help="label smoothing")
     command.add_argument("--average", type=int, default=5, help="last checkpoints, one an epoch, to average")
     command.add_argument("--seed", type=int, default=0, help="of weights, batches and dropout")
-    command.add_argument("--precision", choices=("auto", "fp32", "bf16"), default="auto", help="of the linear layers")
     _add_device(command)
     command.set_defaults(run=run_train, **(train_defaults or {}))
 
@@ -177,6 +175,17 @@ def _add_device(command: argparse.ArgumentParser) -> None:
     command.add_argument(
         "--device", default="auto", help="auto, cpu, cuda, cuda:1 …; auto takes a GPU where there is one"
     )
+    command.add_argument(
+        "--precision", choices=("auto", "fp32", "bf16"), default="auto", help="auto takes bf16 where it is fast"
+    )
+
+
+def _search(args: argparse.Namespace) -> dict[str, Any]:
+    return {"beam": args.beam, "alpha": args.alpha, "bf16": _bf16(args)}
+
+
+def _bf16(args: argparse.Namespace) -> bool:
+    return bf16_is_fast(_device(args.device)) if args.precision == "auto" else args.precision == "bf16"
 
 
 def _device(name: str) -> torch.device:

@@ -1,40 +1,43 @@
 """The decoder and its cache of keys and values (§3.1, §3.2.3)."""
 
+import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from annotated.encoder import FeedForward, LayerNorm, Residual
+from annotated.masking import causal_mask
 from annotated.multi_head import MultiHeadAttention
 
 
 class LayerCache:
-    """What one decoder layer need not compute again: keys and values of the memory and of the positions so far.
+    """What one decoder layer need not compute again: keys and values of the memory and of the tokens so far.
 
-    A row is a hypothesis. The memory is kept once per sentence, and its hypotheses (consecutive rows, equally many for
-    each sentence) share it. The room for positions is set aside at the start, so that a step writes and never copies.
+    The room for tokens is set aside at the start, so that a step writes and never copies.
 
     Args:
-        capacity: the largest number of target positions.
+        capacity: the largest number of target tokens for one sentence, those of all its hypotheses together.
     """
 
     def __init__(self, capacity: int):
         self.capacity = capacity
         self.length = 0
-        self.keys: Float[Tensor, "row heads capacity d_k"] | None = None
-        self.values: Float[Tensor, "row heads capacity d_v"] | None = None
+        self.keys: Float[Tensor, "sentence heads capacity d_k"] | None = None
+        self.values: Float[Tensor, "sentence heads capacity d_v"] | None = None
         self.memory: tuple[Tensor, Tensor] | None = None
 
     def append(
-        self, keys: Float[Tensor, "row heads new d_k"], values: Float[Tensor, "row heads new d_v"]
-    ) -> tuple[Float[Tensor, "row heads total d_k"], Float[Tensor, "row heads total d_v"]]:
-        """Store the keys and values of new positions; return those of all positions so far.
+        self, keys: Float[Tensor, "sentence heads new d_k"], values: Float[Tensor, "sentence heads new d_v"]
+    ) -> tuple[Float[Tensor, "sentence heads total d_k"], Float[Tensor, "sentence heads total d_v"]]:
+        """Store the keys and values of new tokens; return those of all tokens so far.
 
         Raises:
             ValueError: there is no room for them.
         """
         end = self.length + keys.size(2)
         if end > self.capacity:
-            raise ValueError(f"the cache holds {self.capacity} positions and {end} are needed: give it more capacity.")
+            raise ValueError(
+                f"the cache holds {self.capacity} tokens of a sentence and {end} are needed: give it more capacity."
+            )
         if self.keys is None:
             self.keys = keys.new_empty(*keys.shape[:2], self.capacity, keys.size(3))
             self.values = values.new_empty(*values.shape[:2], self.capacity, values.size(3))
@@ -45,33 +48,54 @@ class LayerCache:
 
 
 class Cache(list[LayerCache]):
-    """One `LayerCache` for each decoder layer.
+    """One `LayerCache` for each decoder layer, and whose past each stored token belongs to.
+
+    A row is a hypothesis. A sentence's hypotheses (consecutive rows, equally many for each sentence) share what is
+    stored for it: a table of booleans says which tokens each has written. So they branch, change places and are dropped
+    without a key or a value being moved.
 
     Args:
         layers: number of decoder layers.
-        capacity: the largest number of target positions.
+        capacity: the largest number of target tokens for one sentence, those of all its hypotheses together.
     """
 
     def __init__(self, layers: int, capacity: int):
         super().__init__(LayerCache(capacity) for _ in range(layers))
+        self.length = 0  # positions decoded so far
+        self.written: Bool[Tensor, "row token"] | None = None
 
-    @property
-    def length(self) -> int:
-        """Number of target positions decoded so far."""
-        return self[0].length
+    def extend(
+        self, x: Float[Tensor, "row new d_model"], sentences: int
+    ) -> tuple[Float[Tensor, "sentence queries d_model"], Bool[Tensor, "sentence 1 queries total"]]:
+        """Make room for the new tokens of all rows: let those of a sentence stand side by side.
+
+        Args:
+            x: the new tokens' embeddings.
+            sentences: to how many sentences the rows belong.
+
+        Returns:
+            x with a row for each sentence, and the mask by which each token sees its own hypothesis's past and itself.
+        """
+        rows, new = x.shape[:2]
+        hypotheses = rows // sentences
+        if self.written is None:
+            self.written = torch.empty(rows, 0, dtype=torch.bool, device=x.device)
+        own = torch.kron(torch.eye(hypotheses, device=x.device), causal_mask(new, device=x.device)).bool()
+        mask = torch.cat((self.written.repeat_interleave(new, dim=0), own.repeat(sentences, 1)), dim=1)
+        self.written = mask[new - 1 :: new]  # a row's last token sees all that the row has written
+        self.length += new
+        return x.reshape(sentences, hypotheses * new, -1), mask.view(sentences, 1, hypotheses * new, -1)
 
     def select(self, rows: Int[Tensor, "kept"], sentences: Int[Tensor, "sentences"] | None = None) -> None:
         """Keep these hypotheses, in this order, and these sentences (all unless given)."""
-        for layer in self:
-            used = slice(None), slice(None), slice(layer.length)
-            for name in ("keys", "values"):
-                old = getattr(layer, name)
-                if len(rows) == len(old):
-                    old[used] = old[used][rows]
-                else:
-                    setattr(layer, name, old[rows])
-            if sentences is not None:
+        self.written = self.written[rows]
+        if sentences is not None:
+            for layer in self:
                 layer.memory = tuple(x[sentences] for x in layer.memory)
+                for name in ("keys", "values"):
+                    stored = getattr(layer, name)
+                    stored[: len(sentences), :, : layer.length] = stored[sentences, :, : layer.length]
+                    setattr(layer, name, stored[: len(sentences)])
 
 
 class DecoderLayer(nn.Module):
@@ -106,18 +130,18 @@ class DecoderLayer(nn.Module):
 
     def forward(
         self,
-        x: Float[Tensor, "row target d_model"],
+        x: Float[Tensor, "batch target d_model"],
         memory: Float[Tensor, "batch source d_model"],
         tgt_mask: Bool[Tensor, "..."] | None = None,
         src_mask: Bool[Tensor, "..."] | None = None,
         cache: LayerCache | None = None,
-    ) -> Float[Tensor, "row target d_model"]:
+    ) -> Float[Tensor, "batch target d_model"]:
         """Look at the target so far, then at the source, then transform each position by itself.
 
         Args:
             x: the target so far; with a cache, only its new positions.
-            memory: the encoder's output. Several rows of x may share a sentence of it, consecutive and equally many.
-            tgt_mask: broadcastable to (row, heads, target, target), with a cache to (row, heads, new, target so far).
+            memory: the encoder's output.
+            tgt_mask: broadcastable to (batch, heads, target, target), with a cache to (batch, heads, new, all so far).
             src_mask: broadcastable to (batch, heads, 1, source).
             cache: keys and values from earlier calls; this call adds its own.
         """
@@ -133,11 +157,9 @@ class DecoderLayer(nn.Module):
                 keys, values = self.cross_attention.project(memory, memory)
             else:
                 if cache.memory is None:
-                    cache.memory = tuple(x.contiguous() for x in self.cross_attention.project(memory, memory))
+                    cache.memory = self.cross_attention.project(memory, memory)
                 keys, values = cache.memory
-            # Queries do not see each other here, so the hypotheses of a sentence can stand in one row of queries.
-            queries = x.reshape(len(keys), -1, x.size(-1))
-            return self.cross_attention.attend(queries, keys, values, src_mask).view(x.shape)
+            return self.cross_attention.attend(x, keys, values, src_mask)
 
         x = self.residuals[0](x, attend_to_target)
         x = self.residuals[1](x, attend_to_memory)
@@ -170,10 +192,20 @@ class Decoder(nn.Module):
         """Turn target embeddings and the memory into states from which the next tokens are predicted.
 
         Args:
-            x, memory, tgt_mask, src_mask: as in `DecoderLayer`.
+            x: as in `DecoderLayer`. With a cache, several rows may share a sentence, consecutive and equally many.
+            memory, src_mask: as in `DecoderLayer`.
+            tgt_mask: as in `DecoderLayer`; with a cache it is the cache's business, and stays None.
             cache: a `Cache` with as many layers, or None to compute every position anew.
+
+        Raises:
+            ValueError: a mask is given with a cache.
         """
-        caches = [None] * len(self.layers) if cache is None else cache
+        shape, caches = x.shape, [None] * len(self.layers)
+        if cache is not None:
+            if tgt_mask is not None:
+                raise ValueError("with a cache give no tgt_mask: the cache knows each hypothesis's past.")
+            caches = cache
+            x, tgt_mask = cache.extend(x, len(memory))
         for layer, layer_cache in zip(self.layers, caches, strict=True):
             x = layer(x, memory, tgt_mask, src_mask, layer_cache)
-        return self.norm(x)
+        return self.norm(x).view(shape)

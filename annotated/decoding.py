@@ -1,18 +1,23 @@
 """Decoding: greedy and beam search, translation of texts, BLEU (§6.1)."""
 
+import copy
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import NamedTuple
 
 import torch
-from jaxtyping import Int
+from jaxtyping import Float, Int
 from torch import Tensor
+from torch.nn import functional as F
 
 from annotated.data import pad
 from annotated.decoder import Cache
 from annotated.masking import padding_mask
 from annotated.transformer import Transformer
 from annotated.vocabulary import BOS, EOS, PAD, Tokenizer
+
+CACHED_ROWS = 64  # rows of logits worked on at a time, so that they stay in the processor's cache
+GROUP = 100  # neighbours of which only the largest is looked at first
 
 
 class Hypothesis(NamedTuple):
@@ -46,14 +51,14 @@ def greedy_decode(
         use_cache: keep keys and values from step to step; the result is the same without.
     """
     with _evaluating(model):
-        src_mask, memory, limits, cache = _start(model, src, max_extra, use_cache)
+        src_mask, memory, limits, cache = _start(model, src, 1, max_extra, use_cache)
         ids = torch.full((len(src), 1), BOS, device=src.device)
         log_probs = torch.zeros(len(src), device=src.device)
         sentences = torch.arange(len(src), device=src.device)
         finished: dict[int, Hypothesis] = {}
         while len(ids):
-            step_log_probs, tokens = _next_log_probs(model, ids, memory, src_mask, cache).max(dim=-1)
-            log_probs = log_probs + step_log_probs
+            best = _best_continuations(model, ids[:, None], log_probs[:, None], memory, src_mask, cache, 1)
+            log_probs, tokens = (found[:, 0] for found in best)
             ids = torch.cat((ids, tokens[:, None]), dim=1)
             done = (tokens == EOS) | (ids.size(1) > limits)
             for i in done.nonzero().flatten().tolist():
@@ -101,21 +106,17 @@ def beam_search(
     if alpha < 0:
         raise ValueError(f"alpha={alpha} must not be negative: it would favour short translations.")
     with _evaluating(model):
-        src_mask, memory, limits, cache = _start(model, src, max_extra, use_cache)
-        ids = torch.full((len(src), beam, 1), BOS, device=src.device)
-        # One beginning to start from: the other rows are impossible until the first step fills them.
-        log_probs = torch.full((len(src), beam), -torch.inf, device=src.device)
-        log_probs[:, 0] = 0.0
+        src_mask, memory, limits, cache = _start(model, src, beam, max_extra, use_cache)
+        ids = torch.full((len(src), 1, 1), BOS, device=src.device)  # one beginning; the first step makes it `beam`
+        log_probs = torch.zeros(len(src), 1, device=src.device)
         sentences = torch.arange(len(src), device=src.device)
         best: dict[int, Hypothesis] = {}
         while len(ids):
-            step_log_probs = _next_log_probs(model, ids.flatten(0, 1), memory, src_mask, cache).view(-1, beam, vocab)
-            totals = (log_probs[:, :, None] + step_log_probs).flatten(1)
-            # Each beam has one <eos>, so twice the beam always leaves enough unfinished ones.
-            totals, choices = totals.topk(2 * beam, dim=-1)
+            # Each beginning has one <eos>, so twice the beam always leaves enough unfinished ones.
+            totals, choices = _best_continuations(model, ids, log_probs, memory, src_mask, cache, 2 * beam)
             parents, tokens = choices // vocab, choices % vocab
             ended = tokens == EOS
-            length = ids.size(2)
+            beginnings, length = ids.shape[1:]
 
             for i, j in ended[:, :beam].nonzero().tolist():
                 score = totals[i, j].item() / length_penalty(length, alpha)
@@ -139,7 +140,7 @@ def beam_search(
                     kept.append(i)
             some_left = len(kept) < len(ids)
             kept = torch.tensor(kept, dtype=torch.long, device=src.device)
-            rows = (torch.arange(len(ids), device=src.device)[:, None] * beam + parents)[kept].flatten()
+            rows = (torch.arange(len(ids), device=src.device)[:, None] * beginnings + parents)[kept].flatten()
             if cache is not None:
                 cache.select(rows, kept if some_left else None)
             if some_left:
@@ -157,6 +158,7 @@ def translate(
     beam: int = 4,
     alpha: float = 0.6,
     batch_size: int = 128,
+    bf16: bool = False,
 ) -> list[str]:
     """Translate texts, in batches of similar length; an empty text stays empty.
 
@@ -168,10 +170,13 @@ def translate(
         beam: hypotheses kept per sentence; 0 decodes greedily.
         alpha: exponent of the length penalty.
         batch_size: sentences per batch.
+        bf16: compute in bfloat16, with a copy of the model.
 
     Raises:
         ValueError: a text is longer than the model allows; says which.
     """
+    if bf16:
+        model = copy.deepcopy(model).bfloat16()
     device = next(model.parameters()).device
     rows = [[*ids, EOS] for ids in tokenizer.encode_batch(list(texts), language)]
     limit = model.config.max_length
@@ -227,18 +232,53 @@ def _evaluating(model: Transformer) -> Iterator[None]:
 
 
 def _start(
-    model: Transformer, src: Tensor, max_extra: int, use_cache: bool
+    model: Transformer, src: Tensor, beam: int, max_extra: int, use_cache: bool
 ) -> tuple[Tensor, Tensor, Tensor, Cache | None]:
     """Encode the sources; return their mask, the memory, each one's longest translation, and a cache."""
     src_mask = padding_mask(src, model.config.pad_id)
     limits = (src_mask.sum(dim=-1).flatten() + max_extra).clamp(max=model.config.max_length)
-    cache = model.new_cache(int(limits.max())) if use_cache else None
+    cache = model.new_cache(beam * int(limits.max())) if use_cache else None
     return src_mask, model.encode(src, src_mask), limits, cache
 
 
-def _next_log_probs(model: Transformer, ids: Tensor, memory: Tensor, src_mask: Tensor, cache: Cache | None) -> Tensor:
-    """Log-probabilities of the token after each row; <pad> and <bos> are never next."""
-    states = model.decode(ids if cache is None else ids[:, -1:], memory, src_mask, cache=cache)
-    log_probs = model.logits(states[:, -1]).float().log_softmax(dim=-1)
-    log_probs[:, [PAD, BOS]] = -torch.inf
-    return log_probs
+def _best_continuations(
+    model: Transformer,
+    ids: Int[Tensor, "sentence beginning length"],
+    log_probs: Float[Tensor, "sentence beginning"],
+    memory: Tensor,
+    src_mask: Tensor,
+    cache: Cache | None,
+    count: int,
+) -> tuple[Float[Tensor, "sentence count"], Int[Tensor, "sentence count"]]:
+    """Find each sentence's most probable beginnings one token longer; <pad> and <bos> are never next.
+
+    Returns:
+        Their log-probabilities, the best first, and as whole numbers beginning · vocab_size + token.
+    """
+    sentences, beginnings, _ = ids.shape
+    rows = ids.flatten(0, 1)
+    if cache is None:
+        memory, src_mask = (x.repeat_interleave(beginnings, dim=0) for x in (memory, src_mask))
+        states = model.decode(rows, memory, src_mask)[:, -1]
+    else:
+        states = model.decode(rows[:, -1:], memory, src_mask, cache=cache)[:, -1]
+    logits = model.logits(states).view(sentences, beginnings, -1)
+    found = []
+    at_once = max(1, CACHED_ROWS // beginnings) if logits.device.type == "cpu" else sentences
+    for part, before in zip(logits.split(at_once), log_probs.split(at_once), strict=True):
+        totals = part.float().log_softmax(dim=-1)
+        totals[..., [PAD, BOS]] = -torch.inf
+        totals += before[..., None]
+        found.append(_topk(totals.flatten(1), count))
+    return tuple(torch.cat(x) for x in zip(*found, strict=True))
+
+
+def _topk(x: Float[Tensor, "row column"], count: int) -> tuple[Float[Tensor, "row count"], Int[Tensor, "row count"]]:
+    """Do what `topk` does, faster for long rows: the largest numbers lie in the groups with the largest maxima."""
+    if x.size(1) <= count * GROUP:
+        return tuple(x.topk(count, dim=-1))
+    groups = F.pad(x, (0, -x.size(1) % GROUP), value=-torch.inf).unflatten(1, (-1, GROUP))
+    best = groups.amax(dim=-1).topk(count, dim=-1).indices
+    candidates = groups.gather(1, best[..., None].expand(-1, -1, GROUP)).flatten(1)
+    values, places = candidates.topk(count, dim=-1)
+    return values, best.gather(1, places // GROUP) * GROUP + places % GROUP

@@ -40,7 +40,7 @@ class TrainingOptions:
         smoothing: ε_ls (§5.4).
         average: how many of the last checkpoints, one an epoch, make the final model (§6.1).
         seed: of the weights, the batches and the dropout.
-        bf16: compute linear layers in bfloat16.
+        bf16: compute products in bfloat16.
 
     Raises:
         ValueError: a number that makes no sense; the message says which.
@@ -147,7 +147,7 @@ def train(
         groups = [batches[i : i + options.accumulate] for i in range(0, len(batches), options.accumulate)]
         loss, speed = _train_epoch(model, optimizer, groups, progress, options, began)
         save_tensors(out / "checkpoints" / f"{progress.step:07}.safetensors", dict(model.named_parameters()))
-        val_bleu, _ = bleu(translate(model, tokenizer, val.source, src, beam=0), val.target)
+        val_bleu, _ = bleu(translate(model, tokenizer, val.source, src, beam=0, bf16=options.bf16), val.target)
         progress.seconds = time.perf_counter() - began
         line = {
             "step": progress.step,

@@ -185,13 +185,12 @@ class Transformer(nn.Module):
             tgt: target ids; with a cache, only those it has not seen.
             memory: the encoder's output.
             src_mask: the mask the memory was made with. It has no default: padding cannot be told from the memory.
-            tgt_mask: default, the future and the target's padding; with a cache, the future only.
+            tgt_mask: default, the future and the target's padding. With a cache, the future; do not give it then.
             cache: from `new_cache`, to decode step by step.
         """
         start = 0 if cache is None else cache.length
-        if tgt_mask is None:
-            future = causal_mask(start + tgt.size(1), device=tgt.device)[start:]
-            tgt_mask = combine(future, padding_mask(tgt, self.config.pad_id)) if cache is None else future
+        if tgt_mask is None and cache is None:
+            tgt_mask = combine(causal_mask(tgt.size(1), device=tgt.device), padding_mask(tgt, self.config.pad_id))
         return self.decoder(self._embed(self.tgt_embedding, tgt, start), memory, tgt_mask, src_mask, cache)
 
     def logits(self, states: Float[Tensor, "*batch d_model"]) -> Float[Tensor, "*batch vocab"]:
@@ -199,7 +198,7 @@ class Transformer(nn.Module):
         return self.output(states)
 
     def new_cache(self, capacity: int) -> Cache:
-        """Make an empty cache for `decode` with room for `capacity` target positions."""
+        """Make an empty cache for `decode`, with room for `capacity` target tokens of each sentence."""
         return Cache(self.config.layers, capacity)
 
     def _embed(

@@ -10,11 +10,13 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+import torch
 
 from annotated import __main__ as command_line
 from annotated.__main__ import main
 from annotated.checkpoint import load_checkpoint
 from annotated.decoding import bleu, chrf, translate
+from annotated.training import bf16_is_fast
 from annotated.vocabulary import WordTokenizer, load_tokenizer
 
 ANIMALS = {"Hund": "dog", "Vogel": "bird", "Bär": "bear", "Käfer": "beetle", "Wolf": "wolf"}
@@ -64,7 +66,8 @@ def run(corpus, tmp_path_factory) -> SimpleNamespace:
 
 def run_translate(run, texts, **options) -> list[str]:
     model, _ = load_checkpoint(run.out)
-    return translate(model, load_tokenizer(run.out), texts, "de", **options)
+    bf16 = bf16_is_fast(torch.device("cpu"))  # as the command line decides
+    return translate(model, load_tokenizer(run.out), texts, "de", bf16=bf16, **options)
 
 
 # Training
@@ -156,10 +159,10 @@ def test_sentences_on_the_command_line_are_translated(run, capsys):
 def test_beam_and_alpha_are_passed_on(run, capsys, monkeypatch):
     heard = {}
     monkeypatch.setattr(command_line, "translate", lambda *args, **options: heard.update(options) or ["…"])
-    assert main(["translate", run.out, "Ein Bär", "--beam", "7", "--alpha", "0.25"]) == 0
-    assert heard == {"beam": 7, "alpha": 0.25}
-    assert main(["translate", run.out, "Ein Bär"]) == 0
-    assert heard == {"beam": 4, "alpha": 0.6}
+    assert main(["translate", run.out, "Ein Bär", "--beam", "7", "--alpha", "0.25", "--precision", "fp32"]) == 0
+    assert heard == {"beam": 7, "alpha": 0.25, "bf16": False}
+    assert main(["translate", run.out, "Ein Bär", "--precision", "bf16"]) == 0
+    assert heard == {"beam": 4, "alpha": 0.6, "bf16": True}
 
 
 def test_lines_of_standard_input_are_translated_one_by_one(run, capsys, monkeypatch):

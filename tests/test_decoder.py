@@ -77,10 +77,6 @@ def decode_at_once(decoder: Decoder, x: torch.Tensor, memory: torch.Tensor, src_
     return decoder(x, memory, causal_mask(x.size(1)), src_mask)
 
 
-def step_mask(cache: Cache, new: int) -> torch.Tensor:
-    return causal_mask(cache.length + new)[cache.length :]
-
-
 @torch.no_grad()
 @settings(max_examples=20)
 @given(
@@ -90,8 +86,8 @@ def test_cache_changes_nothing(steps, hypotheses, norm_first):
     decoder = make_decoder(norm_first)
     memory, src_mask = torch.randn(2, SOURCE, D_MODEL), OUR_MASKS["src_mask"]
     x = torch.randn(2 * hypotheses, sum(steps), D_MODEL)
-    cache = Cache(3, sum(steps))
-    states = [decoder(new, memory, step_mask(cache, new.size(1)), src_mask, cache) for new in x.split(steps, dim=1)]
+    cache = Cache(3, hypotheses * sum(steps))
+    states = [decoder(new, memory, None, src_mask, cache) for new in x.split(steps, dim=1)]
     assert cache.length == sum(steps)
     assert_near(torch.cat(states, dim=1), decode_at_once(decoder, x, memory, src_mask))
 
@@ -101,14 +97,14 @@ def test_cached_hypotheses_are_reordered_and_dropped():
     # Two sentences with three hypotheses each: rows 0, 1, 2 and 3, 4, 5.
     decoder = make_decoder()
     memory, src_mask = torch.randn(2, SOURCE, D_MODEL), OUR_MASKS["src_mask"]
-    cache = Cache(3, 11)
+    cache = Cache(3, 3 + 6 + 4 + 6 + 6 + 2)
     x = torch.empty(6, 0, D_MODEL)
 
     def step() -> None:
         nonlocal x
         new = torch.randn(len(x), 1, D_MODEL)
         x = torch.cat((x, new), dim=1)
-        states = decoder(new, memory, step_mask(cache, 1), src_mask, cache)
+        states = decoder(new, memory, None, src_mask, cache)
         assert_near(states, decode_at_once(decoder, x, memory, src_mask)[:, -1:])
 
     step()
@@ -133,31 +129,50 @@ def test_cached_sentences_change_places():
     memory, src_mask = torch.randn(2, SOURCE, D_MODEL), OUR_MASKS["src_mask"]
     x = torch.randn(2, 3, D_MODEL)
     cache = Cache(3, 3)
-    decoder(x[:, :2], memory, causal_mask(2), src_mask, cache)
+    decoder(x[:, :2], memory, None, src_mask, cache)
     swap = torch.tensor([1, 0])
     cache.select(swap, swap)
-    states = decoder(x[swap, 2:], memory[swap], step_mask(cache, 1), src_mask[swap], cache)
+    states = decoder(x[swap, 2:], memory[swap], None, src_mask[swap], cache)
     assert_near(states, decode_at_once(decoder, x, memory, src_mask)[swap, 2:])
 
 
 @torch.no_grad()
-def test_memory_is_projected_once_per_sentence():
+def test_hypotheses_share_the_room_of_their_sentence():
     decoder = make_decoder()
     cache = Cache(3, 11)
-    decoder(torch.randn(6, 2, D_MODEL), torch.randn(2, SOURCE, D_MODEL), causal_mask(2), None, cache)
+    decoder(torch.randn(6, 2, D_MODEL), torch.randn(2, SOURCE, D_MODEL), None, None, cache)
     for layer in cache:
         keys, values = layer.memory
         assert keys.shape == (2, 2, SOURCE, 3)
         assert values.shape == (2, 2, SOURCE, 5)
-        assert layer.keys.shape == (6, 2, 11, 3)
-        assert layer.values.shape == (6, 2, 11, 5)
+        assert layer.keys.shape == (2, 2, 11, 3)
+        assert layer.values.shape == (2, 2, 11, 5)
+
+
+@torch.no_grad()
+def test_reordering_hypotheses_moves_no_key():
+    decoder = make_decoder()
+    cache = Cache(3, 6)
+    decoder(torch.randn(6, 1, D_MODEL), torch.randn(2, SOURCE, D_MODEL), None, None, cache)
+    before = [layer.keys[:, :, :3].clone() for layer in cache]
+    assert cache.written.int().tolist() == [[1, 0, 0], [0, 1, 0], [0, 0, 1]] * 2
+    cache.select(torch.tensor([2, 0, 0, 3, 4, 5]))
+    assert cache.written.int().tolist() == [[0, 0, 1], [1, 0, 0], [1, 0, 0], [1, 0, 0], [0, 1, 0], [0, 0, 1]]
+    assert all(torch.equal(layer.keys[:, :, :3], keys) for layer, keys in zip(cache, before, strict=True))
+
+
+def test_a_mask_beside_a_cache_is_an_error():
+    with pytest.raises(ValueError, match=r"with a cache give no tgt_mask"):
+        make_decoder()(torch.randn(1, 2, D_MODEL), torch.randn(1, SOURCE, D_MODEL), causal_mask(2), None, Cache(3, 2))
 
 
 def test_cache_overflow_is_an_error():
     cache = LayerCache(5)
     positions = torch.arange(4.0).view(1, 1, 4, 1).expand(2, 3, 4, 1)
     cache.append(positions, positions)
-    with pytest.raises(ValueError, match=r"the cache holds 5 positions and 6 are needed: give it more capacity"):
+    with pytest.raises(
+        ValueError, match=r"the cache holds 5 tokens of a sentence and 6 are needed: give it more capacity"
+    ):
         cache.append(positions[:, :, :2], positions[:, :, :2])
     keys, values = cache.append(positions[:, :, :1], -positions[:, :, 3:])  # what fits still fits
     assert keys[1, 2, :, 0].tolist() == [0, 1, 2, 3, 0]

@@ -8,8 +8,11 @@ from collections.abc import Sequence
 import pytest
 import sacrebleu
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 from torch.nn import functional as F
 
+from annotated import decoding
 from annotated.data import pad
 from annotated.decoding import Hypothesis, beam_search, bleu, chrf, greedy_decode, length_penalty, translate
 from annotated.training import make_optimizer, train_step
@@ -164,6 +167,27 @@ def test_the_cache_changes_nothing(method, seed):
     found = search(model, sources, method, max_extra=13)
     assert_same(found, search(model, sources, method, max_extra=13, use_cache=False))
     assert len({len(h.ids) for h in found}) > 1, "sentences leave the batch at different times"
+
+
+@pytest.mark.parametrize("method", ["greedy", "beam"])
+@pytest.mark.parametrize("at_once", [1, 8])
+def test_looking_for_the_best_in_pieces_changes_nothing(monkeypatch, method, at_once):
+    model, sources = make_model(0, vocab=97), make_sources(97, 2, 3, 5, 7, 2)
+    expected = search(model, sources, method, max_extra=13)
+    monkeypatch.setattr(decoding, "CACHED_ROWS", at_once)
+    monkeypatch.setattr(decoding, "GROUP", 3)
+    assert_same(search(model, sources, method, max_extra=13), expected)
+
+
+@given(count=st.integers(1, 8), columns=st.integers(8, 1000), spread=st.sampled_from([0.0, 2.0, torch.inf]))
+def test_topk_in_two_stages_finds_what_topk_finds(count, columns, spread):
+    x = torch.randn(3, columns)
+    x[1] = x[1].round()  # many are equal
+    x[2, columns // 2 :] -= spread
+    values, places = decoding._topk(x, count)
+    assert torch.equal(values, x.topk(count).values)
+    assert torch.equal(x.gather(1, places), values)
+    assert all(len(set(row)) == count for row in places.tolist())
 
 
 def brute_force(model: Transformer, source: list[int], limit: int, alpha: float) -> Hypothesis:

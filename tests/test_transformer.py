@@ -424,7 +424,7 @@ def test_cache_changes_nothing(positions, steps):
     model = make_model(positions=positions, d_k=3, d_v=5).eval()
     src_mask = padding_mask(SOURCE)
     memory, tgt = model.encode(SOURCE), draw_ids(6, sum(steps))  # three hypotheses for each sentence
-    cache = model.new_cache(sum(steps))
+    cache = model.new_cache(3 * sum(steps))
     states = [model.decode(new, memory, src_mask, cache=cache) for new in tgt.split(steps, dim=1)]
     sources = SOURCE.repeat_interleave(3, 0)
     assert_near(torch.cat(states, 1), model.states(sources, tgt))
@@ -434,7 +434,7 @@ def test_cache_changes_nothing(positions, steps):
 def test_cache_follows_its_hypotheses():
     model = make_model().eval()
     src_mask, memory, tgt = padding_mask(SOURCE), model.encode(SOURCE), draw_ids(4, 3)
-    cache = model.new_cache(5)
+    cache = model.new_cache(12)  # two hypotheses with three tokens each, then three with two
     model.decode(tgt, memory, src_mask, cache=cache)
     rows, kept = (
         torch.tensor([3, 2, 3]),
@@ -450,5 +450,5 @@ def test_cache_follows_its_hypotheses():
 def test_cache_overflow_is_an_error():
     model = make_model()
     cache = model.new_cache(3)
-    with pytest.raises(ValueError, match=r"the cache holds 3 positions and 4 are needed"):
+    with pytest.raises(ValueError, match=r"the cache holds 3 tokens of a sentence and 4 are needed"):
         model.decode(TARGET, model.encode(SOURCE), padding_mask(SOURCE), cache=cache)

@@ -45,14 +45,14 @@ BUGS = [
     Bug(
         "mask flipped",
         "attention.py",
-        "scores.masked_fill(~mask, torch.finfo(scores.dtype).min).softmax(dim=-1).masked_fill(~mask, 0.0)",
-        "scores.masked_fill(mask, torch.finfo(scores.dtype).min).softmax(dim=-1).masked_fill(mask, 0.0)",
+        "scores.masked_fill(~mask, lowest).softmax(dim=-1, dtype=precision).masked_fill(~mask, 0.0)",
+        "scores.masked_fill(mask, lowest).softmax(dim=-1, dtype=precision).masked_fill(mask, 0.0)",
     ),
     Bug(
         "softmax over the queries",
         "attention.py",
-        "weights = scores.softmax(dim=-1)",
-        "weights = scores.softmax(dim=-2)",
+        "weights = scores.softmax(dim=-1, dtype=precision)",
+        "weights = scores.softmax(dim=-2, dtype=precision)",
     ),
     Bug(
         "padding hides queries", "masking.py", "(ids != pad_id)[:, None, None, :]", "(ids != pad_id)[:, None, :, None]"
@@ -68,15 +68,15 @@ BUGS = [
     Bug(
         "pre-norm unannounced",
         "encoder.py",
-        "return self.norm(x + self.dropout(sublayer(x)))",
+        "change = self.dropout(sublayer(x))\n        return self.norm(x.to(change.dtype) + change)",
         "return x + self.dropout(sublayer(self.norm(x)))",
     ),
-    Bug("dropout not made up for", "encoder.py", "x * kept / (1 - self.p)", "x * kept"),
+    Bug("dropout not made up for", "encoder.py", "(x * kept).div_(1 - self.p)", "x * kept"),
     Bug(
         "cross-attention unmasked",
         "decoder.py",
-        "attend(queries, keys, values, src_mask)",
-        "attend(queries, keys, values)",
+        "attend(x, keys, values, src_mask)",
+        "attend(x, keys, values)",
     ),
     Bug("embeddings not scaled", "transformer.py", "embedding(ids) * math.sqrt(self.config.d_model)", "embedding(ids)"),
     Bug("cached step at position 0", "transformer.py", "start = 0 if cache is None else cache.length", "start = 0"),
@@ -94,9 +94,9 @@ BUGS = [
     Bug("masks joined by OR", "masking.py", "torch.logical_and", "torch.logical_or"),
     Bug("start ignored", "positional_encoding.py", "self.table[start:end]", "self.table[: x.size(1)]"),
     Bug("dropout in eval mode", "encoder.py", "if not self.training or self.p == 0:", "if self.p == 0:"),
-    Bug("dropout keeps p", "encoder.py", "kept = draws >=", "kept = draws <"),
+    Bug("dropout keeps p", "encoder.py", "torch.ge(", "torch.lt("),
     Bug("source mask lost", "encoder.py", "x = layer(x, mask)", "x = layer(x)"),
-    Bug("cache not reordered", "decoder.py", "old[used] = old[used][rows]", "pass"),
+    Bug("cache not reordered", "decoder.py", "self.written = self.written[rows]", "pass"),
     Bug("cached memory not dropped", "decoder.py", "if sentences is not None:", "if False:"),
     Bug("embeddings N(0, 1)", "transformer.py", "std=self.config.d_model**-0.5", "std=1.0"),
     Bug("no dropout on embeddings", "transformer.py", "return self.dropout(self.positions(", "return (self.positions("),
@@ -109,7 +109,7 @@ BUGS = [
     Bug("no dropout after validation", "loop.py", "    model.train()\n", ""),
     Bug("resumed with other random numbers", "loop.py", '    torch.set_rng_state(tensors["random"])\n', ""),
     Bug("average of one more", "checkpoint.py", "total / len(paths)", "total / (len(paths) + 1)"),
-    Bug("padding may be chosen", "decoding.py", "log_probs[:, [PAD, BOS]]", "log_probs[:, [BOS]]"),
+    Bug("padding may be chosen", "decoding.py", "totals[..., [PAD, BOS]]", "totals[..., [BOS]]"),
     Bug("end found outside the beam", "decoding.py", "ended[:, :beam].nonzero()", "ended.nonzero()"),
     Bug("one token too many", "decoding.py", "(ids.size(1) > limits)", "(ids.size(1) > limits + 1)"),
     Bug("BLEU lower-cased", "decoding.py", "BLEU(lowercase=lowercase)", "BLEU(lowercase=True)"),
@@ -153,8 +153,8 @@ BUGS = [
     Bug(
         "mask not handed on",
         "multi_head.py",
-        "attention(queries, keys, values, mask, return_weights=True)",
-        "attention(queries, keys, values, return_weights=True)",
+        "keys, values, mask, return_weights=True)",
+        "keys, values, return_weights=True)",
     ),
     Bug(
         "learned table never learns",
@@ -165,7 +165,7 @@ BUGS = [
     Bug(
         "dropout on the sum",
         "encoder.py",
-        "return self.norm(x + self.dropout(sublayer(x)))",
+        "change = self.dropout(sublayer(x))\n        return self.norm(x.to(change.dtype) + change)",
         "return self.norm(self.dropout(x + sublayer(x)))",
     ),
     Bug(
@@ -183,14 +183,14 @@ BUGS = [
     Bug(
         "hypotheses mixed",
         "decoder.py",
-        "queries = x.reshape(len(keys), -1, x.size(-1))",
-        "queries = x.transpose(0, 1).reshape(len(keys), -1, x.size(-1))",
+        "torch.eye(hypotheses, device=x.device)",
+        "torch.ones(hypotheses, hypotheses, device=x.device)",
     ),
     Bug(
         "causal only in training",
         "transformer.py",
-        "combine(future, padding_mask(tgt, self.config.pad_id))",
-        "combine(future if self.training else None, padding_mask(tgt, self.config.pad_id))",
+        "combine(causal_mask(tgt.size(1), device=tgt.device), padding",
+        "combine(causal_mask(tgt.size(1), device=tgt.device) if self.training else None, padding",
     ),
     Bug(
         "logits scaled in training",
@@ -203,8 +203,8 @@ BUGS = [
     Bug(
         "each part by its own tokens",
         "training.py",
-        "_add_gradients(model, batch, smoothing, tokens, bf16) for",
-        "_add_gradients(model, batch, smoothing, tokens / len(batches), bf16) for",
+        "_add_gradients(model, batch, smoothing, tokens) for",
+        "_add_gradients(model, batch, smoothing, tokens / len(batches)) for",
     ),
     Bug("last batch lost", "data.py", "for group in groups]\n", "for group in groups[:-1]]\n"),
     Bug(
@@ -213,8 +213,18 @@ BUGS = [
         'optimizer.load_state_dict({"state": moments,',
         'optimizer.load_state_dict({"state": {},',
     ),
-    Bug("beams keep a stranger's cache", "decoding.py", "* beam + parents)", "* beam + torch.arange(beam))"),
-    Bug("all beams start alike", "decoding.py", "log_probs[:, 0] = 0.0", "log_probs[:] = 0.0"),
+    Bug(
+        "beams keep a stranger's cache",
+        "decoding.py",
+        "* beginnings + parents)",
+        "* beginnings + torch.arange(beam) % beginnings)",
+    ),
+    Bug(
+        "best token of the wrong group",
+        "decoding.py",
+        "best.gather(1, places // GROUP)",
+        "best.gather(1, places % best.size(1))",
+    ),
     Bug(
         "limit counts padding",
         "decoding.py",

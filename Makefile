@@ -17,7 +17,7 @@ ONE_THREAD := OMP_NUM_THREADS=1 OMP_WAIT_POLICY=passive
 $(shell [ "$$(cat $(READY) 2>/dev/null)" = "$(CURDIR)" ] && $(PY) -c "" 2>/dev/null || rm -f $(READY))
 
 .DEFAULT_GOAL := help
-.PHONY: help env run test lab check sync notebooks train
+.PHONY: help env run test lab check sync notebooks train bench
 
 help:  ## show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' Makefile
@@ -62,6 +62,14 @@ notebooks: sync  ## execute the notebooks in place, to save new outputs
 
 train: env  ## train German to English on Multi30k, 45 minutes
 	$(PY) -m annotated train --corpus multi30k --src de --tgt en --epochs 100 --max-minutes 45 --out runs/de-en
+
+bench:  ## time training and decoding beside other people's code, ten minutes
+ifdef TORCH
+	@$(MAKE) --no-print-directory env
+	$(PY) -m tests.benchmarks.speed
+else
+	@$(MAKE) --no-print-directory bench TORCH=2.13.0  # the other people's code wants a newer torch
+endif
 
 # Without TORCH, requirements.txt as it is. With it, the lines of the newer stack, whatever the Python, and that torch.
 $(READY): requirements.txt pyproject.toml

@@ -1,0 +1,34 @@
+"""Equality with an engine in C++: CTranslate2 translates the same with the weights of the delivered model."""
+
+import pytest
+
+from annotated.checkpoint import load_checkpoint
+from annotated.data import DATA_FOLDER, load_corpus, pad
+from annotated.decoding import beam_search, greedy_decode
+from annotated.vocabulary import EOS, load_tokenizer
+from tests import peers
+
+pytest.importorskip("ctranslate2", reason="is installed beside the newer torch only")
+
+MODEL = DATA_FOLDER / "checkpoints" / "de-en"
+
+
+@pytest.fixture(scope="module")
+def sources() -> list[list[int]]:
+    texts = load_corpus("captions", "test").source[:50]
+    return [[*ids, EOS] for ids in load_tokenizer(MODEL).encode_batch(texts, "de")]
+
+
+def test_greedy_decoding_writes_the_same(sources):
+    model, _ = load_checkpoint(MODEL)
+    translate = peers.ctranslate2(model, "float32", beam=1, alpha=0.0, max_extra=50)
+    assert [h.ids for h in greedy_decode(model, pad(sources))] == translate(sources)
+
+
+def test_beam_search_mostly_writes_the_same(sources):
+    # Its length penalty has another form, and it stops by another rule.
+    model, _ = load_checkpoint(MODEL)
+    translate = peers.ctranslate2(model, "float32", beam=4, alpha=0.0, max_extra=50)
+    ours = [h.ids for h in beam_search(model, pad(sources), 4, alpha=0.0)]
+    same = sum(a == b for a, b in zip(ours, translate(sources), strict=True))
+    assert same >= 48

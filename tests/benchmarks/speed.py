@@ -144,8 +144,8 @@ def decoding(bf16: bool, repetitions: int) -> None:
 def growth(bf16: bool, repetitions: int) -> None:
     """Time one update, and weigh what it keeps for the backward pass, as one size grows."""
     print(
-        f"\nOne step as one size grows, one thread, {'bfloat16' if bf16 else 'float32'}; else 32 sentences of 32 tokens "
-        "(8 while the length grows), N = 3, d_model = 256, d_ff = 2 d_model"
+        f"\nOne step as one size grows, one thread, {'bfloat16' if bf16 else 'float32'}; else 32 × 32 tokens "
+        "(8 × length), N = 3, d_model = 256, d_ff = 2 d_model"
         f"\n  {'':14} {'ms':>7} {'MB kept':>8}   exponents since the row above"
     )
     for name, sizes in (

@@ -17,7 +17,7 @@ class Dropout(nn.Module):
     """Zero each number with probability p in training and scale the rest by 1 / (1 − p) (Srivastava et al., 2014).
 
     On a CPU the mask compares random 16-bit integers with a threshold: the same mask on every version of torch for the
-    same seed, which `nn.Dropout` does not promise, and many times faster. p is met to within 2⁻¹⁷.
+    same seed, which `nn.Dropout` does not promise, and in less time. p is met to within 2⁻¹⁷.
 
     Args:
         p: probability of a zero, 0 ≤ p < 1.

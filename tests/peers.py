@@ -54,7 +54,7 @@ def marian(config: TransformerConfig) -> nn.Module:
             vocab_size=config.vocab_size,
             d_model=config.d_model,
             dropout=config.dropout,
-            activation_function="relu",
+            activation_function={"silu": "swish"}.get(config.activation, config.activation),
             max_position_embeddings=config.max_length,
             scale_embedding=True,
             pad_token_id=PAD,

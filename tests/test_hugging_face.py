@@ -8,11 +8,11 @@ from annotated.decoding import beam_search, greedy_decode
 from annotated.training import make_optimizer, train_step
 from annotated.transformer import Transformer, TransformerConfig
 from annotated.vocabulary import BOS, EOS, PAD, UNK
+from tests import peers
 
-transformers = pytest.importorskip("transformers", reason="transformers needs torch 2.4 or newer")
+pytest.importorskip("transformers", reason="transformers needs torch 2.4 or newer")
 
 VOCAB = 13
-ACTIVATIONS = {"relu": "relu", "silu": "swish", "gelu": "gelu"}
 
 
 def random_ids(count: int) -> list[int]:
@@ -34,26 +34,7 @@ def make_pair(activation: str = "silu", steps: int = 0) -> tuple[Transformer, to
             max_length=37,
         )
     ).eval()
-    theirs = transformers.MarianMTModel(
-        transformers.MarianConfig(
-            vocab_size=VOCAB,
-            d_model=14,
-            encoder_layers=3,
-            decoder_layers=3,
-            encoder_attention_heads=2,
-            decoder_attention_heads=2,
-            encoder_ffn_dim=11,
-            decoder_ffn_dim=11,
-            activation_function=ACTIVATIONS[activation],
-            max_position_embeddings=37,
-            scale_embedding=True,
-            pad_token_id=PAD,
-            bos_token_id=BOS,
-            eos_token_id=EOS,
-            decoder_start_token_id=BOS,
-            forced_eos_token_id=None,
-        )
-    ).eval()
+    theirs = peers.marian(ours.config).eval()
     # Marian writes all sines first, then all cosines; the paper interleaves them.
     ours.positions.table.copy_(theirs.model.encoder.embed_positions.weight)
     if steps:
@@ -98,7 +79,7 @@ def _copy_weights(ours: Transformer, theirs: torch.nn.Module) -> None:
                 norm.bias.copy_(residual.norm.bias)
 
 
-@pytest.mark.parametrize("activation", ACTIVATIONS)
+@pytest.mark.parametrize("activation", ["relu", "silu", "gelu"])
 def test_logits_are_marians(activation):
     ours, theirs = make_pair(activation)
     src = pad([[*random_ids(n), EOS] for n in (2, 6, 4)])

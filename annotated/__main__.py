@@ -12,7 +12,7 @@ import torch
 from annotated.checkpoint import load_checkpoint, load_config
 from annotated.data import CORPORA, Pairs, hold_out, load_corpus, read_pairs
 from annotated.decoding import bleu, chrf, translate
-from annotated.loop import TrainingOptions, train
+from annotated.loop import SCHEDULES, TrainingOptions, train
 from annotated.training import bf16_is_fast
 from annotated.transformer import Transformer, TransformerConfig
 from annotated.vocabulary import SubwordTokenizer, Tokenizer, WordTokenizer, load_tokenizer, write_whole
@@ -138,6 +138,12 @@ def _parser(train_defaults: dict | None = None) -> argparse.ArgumentParser:
     command.add_argument("--max-minutes", type=float, help="minutes of training at most, validation included")
     command.add_argument("--batch-tokens", type=int, default=4096, help="ids a side in a batch, padding included")
     command.add_argument("--accumulate", type=int, default=1, help="batches per update")
+    command.add_argument(
+        "--schedule",
+        choices=SCHEDULES,
+        default="noam",
+        help="of the learning rate: the paper's, or linear to 0 where epochs or minutes end",
+    )
     command.add_argument("--warmup", type=int, default=1000, help="updates until the highest learning rate")
     command.add_argument("--rate", type=float, default=1.0, help="factor on the paper's learning rate")
     command.add_argument("--smoothing", type=float, default=0.1, help="label smoothing")

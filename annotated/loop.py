@@ -21,9 +21,11 @@ from annotated.checkpoint import (
 )
 from annotated.data import Batch, Pairs, encode_pairs, make_batches, padding_share
 from annotated.decoding import bleu, translate
-from annotated.training import make_optimizer, noam_rate, update
+from annotated.training import linear_rate, make_optimizer, noam_rate, update
 from annotated.transformer import Transformer
 from annotated.vocabulary import Tokenizer, write_whole
+
+SCHEDULES = ("noam", "linear")
 
 
 @dataclass(frozen=True)
@@ -35,8 +37,9 @@ class TrainingOptions:
         max_minutes: minutes of training at most, validation included; None for no limit.
         batch_tokens: ids a side in one batch, padding included (§5.1: about 25,000).
         accumulate: batches per update.
+        schedule: "noam" (§5.3), or as a departure "linear", which falls to 0 where epochs or minutes end.
         warmup: updates until the highest rate (§5.3: 4,000).
-        rate: factor on Noam's rate. Departure unless 1.
+        rate: factor on the schedule's rate. Departure unless 1.
         smoothing: ε_ls (§5.4).
         average: how many of the last checkpoints, one an epoch, make the final model (§6.1).
         seed: of the weights, the batches and the dropout.
@@ -50,6 +53,7 @@ class TrainingOptions:
     max_minutes: float | None = None
     batch_tokens: int = 4096
     accumulate: int = 1
+    schedule: str = "noam"
     warmup: int = 4000
     rate: float = 1.0
     smoothing: float = 0.1
@@ -62,6 +66,8 @@ class TrainingOptions:
             value = getattr(self, name)
             if value is not None and value <= 0:
                 raise ValueError(f"{name}={value} must be above 0.")
+        if self.schedule not in SCHEDULES:
+            raise ValueError(f"schedule={self.schedule!r} is unknown: choose from {', '.join(SCHEDULES)}.")
         if not 0 <= self.smoothing < 1:
             raise ValueError(f"smoothing={self.smoothing} must be at least 0 and below 1.")
         if not 0 <= self.seed < 2**32:
@@ -186,7 +192,7 @@ def _train_epoch(
             progress.step += 1
             progress.position += 1
             for parameters in optimizer.param_groups:
-                parameters["lr"] = options.rate * noam_rate(progress.step, model.config.d_model, options.warmup)
+                parameters["lr"] = _rate(progress, len(groups), options, model.config.d_model)
             group = [Batch(src.to(device), tgt.to(device)) for src, tgt in group]
             losses.append(update(model, group, optimizer, options.smoothing, bf16=options.bf16))
             tokens += sum(int((side != model.config.pad_id).sum()) for batch in group for side in batch)
@@ -199,6 +205,16 @@ def _train_epoch(
     if progress.position == len(groups):
         progress.epoch, progress.position = progress.epoch + 1, 0
     return sum(losses) / len(losses), speed
+
+
+def _rate(progress: Progress, updates: int, options: TrainingOptions, d_model: int) -> float:
+    """The learning rate of the current update, with `updates` in an epoch."""
+    if options.schedule == "noam":
+        return options.rate * noam_rate(progress.step, d_model, options.warmup)
+    left = 1 - (progress.step - 1) / (updates * options.epochs)
+    if options.max_minutes is not None:
+        left = min(left, 1 - progress.seconds / (60 * options.max_minutes))
+    return options.rate * linear_rate(progress.step, d_model, options.warmup, max(0.0, left))
 
 
 def _out_of_time(progress: Progress, options: TrainingOptions) -> bool:

@@ -32,6 +32,25 @@ def noam_rate(step: int, d_model: int, warmup: int) -> float:
     return d_model**-0.5 * min(step**-0.5, step * warmup**-1.5)
 
 
+def linear_rate(step: int, d_model: int, warmup: int, left: float) -> float:
+    """Warm up as `noam_rate` does, then fall linearly to 0 at the end of the run: a departure from §5.3.
+
+    (d_model · warmup)^−0.5 · min(step / warmup, left).
+
+    Args:
+        step: number of the update, from 1.
+        d_model: width of the model.
+        warmup: updates until Noam's highest rate.
+        left: the share of the run that is left, from 1 to 0.
+
+    Raises:
+        ValueError: step or warmup is below 1, or left is not a share.
+    """
+    if not 0 <= left <= 1:
+        raise ValueError(f"left={left} must lie in 0 … 1.")
+    return noam_rate(warmup, d_model, warmup) * min(1.0, step / warmup, left)
+
+
 def label_smoothed_loss(
     logits: Float[Tensor, "*batch vocab"],
     target: Int[Tensor, "*batch"],

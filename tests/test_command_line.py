@@ -112,6 +112,7 @@ def test_training_takes_every_option(corpus, tmp_path):
         "epochs": 1,
         "max_minutes": 5.0,
         "accumulate": 3,
+        "schedule": "linear",
         "rate": 0.5,
         "smoothing": 0.2,
         "average": 2,

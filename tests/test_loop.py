@@ -111,6 +111,25 @@ def test_metrics_have_a_line_for_each_epoch(finished):
     assert sorted(line["minutes"] for line in metrics) == [line["minutes"] for line in metrics]
 
 
+def test_the_linear_schedule_ends_with_the_epochs(tokenizer, pairs, tmp_path):
+    _, metrics = run(tokenizer, pairs, tmp_path, replace(OPTIONS, schedule="linear", rate=0.5, warmup=2))
+    updates = metrics[-1]["step"]
+    peak = 0.5 * (2 * SIZES["d_model"]) ** -0.5
+    rates = [peak * (1 - (line["step"] - 1) / updates) for line in metrics]
+    assert [line["rate"] for line in metrics] == pytest.approx(rates)
+
+
+def test_the_linear_schedule_ends_with_the_minutes(tokenizer, pairs, tmp_path, monkeypatch):
+    # A clock on which a second passes at each look: the minute is over after some tens of updates.
+    monkeypatch.setattr(loop.time, "perf_counter", iter(range(10**6)).__next__)
+    options = replace(OPTIONS, schedule="linear", epochs=1000, warmup=2, max_minutes=1.0)
+    _, metrics = run(tokenizer, pairs, tmp_path, options)
+    rates = [line["rate"] for line in metrics]
+    assert metrics[-1]["epoch"] < 50
+    assert rates == sorted(rates, reverse=True)
+    assert rates[-1] < 0.1 * rates[0]
+
+
 def test_the_model_is_the_average_of_the_last_checkpoints(finished):
     out, model, _ = finished
     older, newer = (load_file(path) for path in sorted((out / "checkpoints").iterdir()))
@@ -300,6 +319,11 @@ def test_a_run_learns_to_translate(tokenizer, tmp_path):
 def test_options_that_make_no_sense_are_named(name, value):
     with pytest.raises(ValueError, match=f"{name}={value} must be above 0"):
         TrainingOptions(**{name: value})
+
+
+def test_an_unknown_schedule_is_named():
+    with pytest.raises(ValueError, match="schedule='cosine' is unknown: choose from noam, linear"):
+        TrainingOptions(schedule="cosine")
 
 
 @pytest.mark.parametrize("smoothing", [-0.1, 1.0])

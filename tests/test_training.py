@@ -13,6 +13,7 @@ from annotated import training
 from annotated.data import Batch, pad
 from annotated.training import (
     label_smoothed_loss,
+    linear_rate,
     make_optimizer,
     noam_rate,
     train_step,
@@ -64,6 +65,20 @@ def test_the_rate_is_highest_at_warmup(step, d_model, warmup):
 def test_steps_count_from_one(step, warmup):
     with pytest.raises(ValueError, match=f"step={step} and warmup={warmup} count from 1"):
         noam_rate(step, 16, warmup)
+
+
+@pytest.mark.parametrize(
+    ("step", "left", "rate"), [(1, 1.0, 1 / 32), (2, 0.9, 2 / 32), (4, 0.8, 1 / 10), (9, 0.5, 1 / 16), (40, 0.0, 0.0)]
+)
+def test_the_linear_rate_by_hand(step, left, rate):
+    # d_model = 16 and warmup = 4 give a peak of 1/8.
+    assert linear_rate(step, 16, 4, left) == pytest.approx(rate)
+
+
+@pytest.mark.parametrize("left", [-0.1, 1.1])
+def test_what_is_left_is_a_share(left):
+    with pytest.raises(ValueError, match=f"left={left} must lie in 0 … 1"):
+        linear_rate(1, 16, 4, left)
 
 
 # The loss

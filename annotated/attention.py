@@ -5,6 +5,7 @@ import math
 import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
+from torch.nn import functional as F
 
 
 def attention(
@@ -44,3 +45,21 @@ def attention(
     weights = weights.to(scores.dtype)
     output = weights @ value
     return (output, weights) if return_weights else output
+
+
+def fused_attention(
+    query: Float[Tensor, "*batch query d_k"],
+    key: Float[Tensor, "*batch key d_k"],
+    value: Float[Tensor, "*batch key d_v"],
+    mask: Bool[Tensor, "..."] | None = None,
+) -> Float[Tensor, "*batch query d_v"]:
+    """Compute `attention` by a kernel that never stores the weights (Dao et al., 2022): faster on a GPU.
+
+    Args:
+        query, key, value, mask: as in `attention`; here, too, a query that may attend to nothing gets zeros.
+    """
+    if mask is None:
+        return F.scaled_dot_product_attention(query, key, value)
+    # Some kernels give NaN where all is masked: let such a query see everything, then make it zero.
+    nothing = ~mask.any(dim=-1, keepdim=True)
+    return F.scaled_dot_product_attention(query, key, value, attn_mask=mask | nothing).masked_fill(nothing, 0.0)

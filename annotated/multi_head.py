@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
-from annotated.attention import attention
+from annotated.attention import attention, fused_attention
 
 
 class MultiHeadAttention(nn.Module):
@@ -69,9 +69,13 @@ class MultiHeadAttention(nn.Module):
         mask: Bool[Tensor, "..."] | None = None,
     ) -> Float[Tensor, "batch query d_model"]:
         """Let the queries attend to keys and values that `project` made."""
-        mixed, weights = attention(self._split(self.W_q(query)), keys, values, mask, return_weights=True)
-        if self.recorded is not None:
-            self.recorded.append(weights.detach())
+        queries = self._split(self.W_q(query))
+        if queries.is_cuda and self.recorded is None:
+            mixed = fused_attention(queries, keys, values, mask)
+        else:
+            mixed, weights = attention(queries, keys, values, mask, return_weights=True)
+            if self.recorded is not None:
+                self.recorded.append(weights.detach())
         return self.W_o(mixed.transpose(1, 2).flatten(2))
 
     def _split(self, x: Float[Tensor, "batch length heads_width"]) -> Float[Tensor, "batch heads length width"]:

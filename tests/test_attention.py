@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from torch.nn import functional as F
 from torch.testing import assert_close
 
-from annotated.attention import attention
+from annotated.attention import attention, fused_attention
 
 
 def test_weights_by_hand():
@@ -113,6 +113,19 @@ def test_nothing_to_attend_to_at_all():
     output = attention(query, key, value, torch.tensor(False))
     assert torch.equal(output, torch.zeros(2, 5, 3))
     assert all((gradient == 0).all() for gradient in torch.autograd.grad(output.sum(), (query, key, value)))
+
+
+@pytest.mark.parametrize("shape", [None, (1, 11), (3, 1, 1, 11), (1, 5, 7, 1), (3, 5, 7, 11)], ids=str)
+def test_the_fused_kernel_computes_the_same(shape):
+    inputs = [torch.randn(3, 5, length, width, requires_grad=True) for length, width in ((7, 13), (11, 13), (11, 2))]
+    mask = shape and torch.rand(shape) < 0.4
+    if mask is not None:
+        mask.view(-1, shape[-1])[0] = False  # a query, or all of them, with nothing to attend to
+    ours, fused = attention(*inputs, mask), fused_attention(*inputs, mask)
+    assert_close(fused, ours, atol=1e-5, rtol=1e-5)
+    direction = torch.randn_like(ours)
+    for a, b in zip(*(torch.autograd.grad(x, inputs, direction) for x in (ours, fused)), strict=True):
+        assert_close(a, b, atol=1e-5, rtol=1e-5)
 
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float16, torch.bfloat16], ids=str)

@@ -13,8 +13,9 @@ from annotated.checkpoint import load_checkpoint, load_config
 from annotated.data import CORPORA, Pairs, hold_out, load_corpus, read_pairs
 from annotated.decoding import bleu, chrf, translate
 from annotated.loop import SCHEDULES, TrainingOptions, train
+from annotated.recurrence import RecurrentConfig, Translator, make_translator
 from annotated.training import bf16_is_fast
-from annotated.transformer import Transformer, TransformerConfig
+from annotated.transformer import TransformerConfig
 from annotated.vocabulary import SubwordTokenizer, Tokenizer, WordTokenizer, load_tokenizer, write_whole
 
 PRESETS = {
@@ -22,6 +23,7 @@ PRESETS = {
     "small": TransformerConfig.small,
     "base": TransformerConfig.base,
     "big": TransformerConfig.big,
+    "recurrent": RecurrentConfig,
 }
 
 
@@ -59,7 +61,7 @@ def run_train(args: argparse.Namespace) -> None:
     changes = {} if args.dropout is None else {"dropout": args.dropout}
     config = PRESETS[args.preset](len(tokenizer), **changes)
     torch.manual_seed(args.seed)
-    model = Transformer(config).to(device)
+    model = make_translator(config).to(device)
     print(
         f"{len(pairs.source):,} training and {len(val.source):,} validation pairs, {len(tokenizer):,} tokens in the "
         f"vocabulary, {sum(p.numel() for p in model.parameters()):,} parameters, {device.type}, "
@@ -130,7 +132,9 @@ def _parser(train_defaults: dict | None = None) -> argparse.ArgumentParser:
     command.add_argument("--tgt", default="en", help="language to translate into")
     command.add_argument("--out", required=True, help="folder of the run")
     command.add_argument("--resume", action="store_true", help="go on with the run in --out, with its settings")
-    command.add_argument("--preset", choices=PRESETS, default="small", help="size of the model")
+    command.add_argument(
+        "--preset", choices=PRESETS, default="small", help="size of the model, or the LSTM it replaced"
+    )
     command.add_argument("--dropout", type=float, help="probability of dropping; the preset's unless given")
     command.add_argument("--tokenizer", choices=("bpe", "words"), default="bpe", help="subwords or whole words")
     command.add_argument("--vocab-size", type=int, default=6000, help="number of subwords")
@@ -218,7 +222,7 @@ def _training_pairs(args: argparse.Namespace) -> tuple[Pairs, Pairs]:
     return hold_out(pairs, min(1000, max(1, len(pairs.source) // 20)), args.seed)
 
 
-def _load(args: argparse.Namespace) -> tuple[Transformer, Tokenizer, dict]:
+def _load(args: argparse.Namespace) -> tuple[Translator, Tokenizer, dict]:
     model, info = load_checkpoint(args.model)
     return model.to(_device(args.device)), load_tokenizer(args.model), info
 

@@ -9,14 +9,16 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from annotated.transformer import Transformer, TransformerConfig
+from annotated.recurrence import RecurrentConfig, Translator, make_translator
+from annotated.transformer import TransformerConfig
 from annotated.vocabulary import write_whole
 
 WEIGHTS = "model.safetensors"
 CONFIG = "config.json"
+ARCHITECTURES = {"transformer": TransformerConfig, "recurrent": RecurrentConfig}
 
 
-def save_checkpoint(folder: str | Path, model: Transformer, **info: Any) -> None:
+def save_checkpoint(folder: str | Path, model: Translator, **info: Any) -> None:
     """Write a model into a folder: its weights and its configuration, each file whole or not at all.
 
     Args:
@@ -24,12 +26,13 @@ def save_checkpoint(folder: str | Path, model: Transformer, **info: Any) -> None
         model: the model; tied weights are written once.
         info: anything to keep beside the configuration that JSON can hold, such as the languages.
     """
-    content = {"model": asdict(model.config), **info}
+    (architecture,) = (name for name, config in ARCHITECTURES.items() if config is type(model.config))
+    content = {"architecture": architecture, "model": asdict(model.config), **info}
     write_whole(Path(folder) / CONFIG, json.dumps(content, indent=2, ensure_ascii=False).encode())
     save_tensors(Path(folder) / WEIGHTS, dict(model.named_parameters()))
 
 
-def load_checkpoint(folder: str | Path) -> tuple[Transformer, dict[str, Any]]:
+def load_checkpoint(folder: str | Path) -> tuple[Translator, dict[str, Any]]:
     """Read what `save_checkpoint` wrote; the model gives the same logits, bit for bit.
 
     Returns:
@@ -40,12 +43,12 @@ def load_checkpoint(folder: str | Path) -> tuple[Transformer, dict[str, Any]]:
         ValueError: its files do not fit together.
     """
     config, info = load_config(folder)
-    model = Transformer(config)
+    model = make_translator(config)
     load_weights(model, load_tensors(Path(folder) / WEIGHTS)[0])
     return model.eval(), info
 
 
-def load_config(folder: str | Path) -> tuple[TransformerConfig, dict[str, Any]]:
+def load_config(folder: str | Path) -> tuple[TransformerConfig | RecurrentConfig, dict[str, Any]]:
     """Read the configuration and the info that `save_checkpoint` wrote.
 
     Raises:
@@ -57,7 +60,8 @@ def load_config(folder: str | Path) -> tuple[TransformerConfig, dict[str, Any]]:
         raise FileNotFoundError(f"no model in {folder}: {CONFIG} is missing. Give a folder that `train --out` wrote.")
     try:
         info = json.loads(path.read_bytes())
-        return TransformerConfig(**info.pop("model")), info
+        config = ARCHITECTURES[info.pop("architecture", "transformer")]  # the first checkpoints did not say
+        return config(**info.pop("model")), info
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise ValueError(f"{path} is damaged ({error!r}). Copy the folder again, or train again.") from None
 

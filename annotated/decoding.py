@@ -13,7 +13,7 @@ from torch.nn import functional as F
 from annotated.data import pad
 from annotated.decoder import Cache
 from annotated.masking import padding_mask
-from annotated.transformer import Transformer
+from annotated.recurrence import RecurrentCache, Translator
 from annotated.vocabulary import BOS, EOS, PAD, Tokenizer
 
 CACHED_ROWS = 64  # rows of logits worked on at a time, so that they stay in the processor's cache
@@ -75,7 +75,7 @@ def greedy_decode(
 
 @torch.inference_mode()
 def beam_search(
-    model: Transformer,
+    model: Translator,
     src: Int[Tensor, "batch source"],
     beam: int = 4,
     alpha: float = 0.6,
@@ -150,7 +150,7 @@ def beam_search(
 
 
 def translate(
-    model: Transformer,
+    model: Translator,
     tokenizer: Tokenizer,
     texts: Sequence[str],
     language: str,
@@ -222,7 +222,7 @@ def chrf(hypotheses: Sequence[str], references: Sequence[str]) -> tuple[float, s
 
 
 @contextmanager
-def _evaluating(model: Transformer) -> Iterator[None]:
+def _evaluating(model: Translator) -> Iterator[None]:
     training = model.training
     model.eval()
     try:
@@ -242,12 +242,12 @@ def _start(
 
 
 def _best_continuations(
-    model: Transformer,
+    model: Translator,
     ids: Int[Tensor, "sentence beginning length"],
     log_probs: Float[Tensor, "sentence beginning"],
     memory: Tensor,
     src_mask: Tensor,
-    cache: Cache | None,
+    cache: Cache | RecurrentCache | None,
     count: int,
 ) -> tuple[Float[Tensor, "sentence count"], Int[Tensor, "sentence count"]]:
     """Find each sentence's most probable beginnings one token longer; <pad> and <bos> are never next.

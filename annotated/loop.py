@@ -21,8 +21,8 @@ from annotated.checkpoint import (
 )
 from annotated.data import Batch, Pairs, encode_pairs, make_batches, padding_share
 from annotated.decoding import bleu, translate
+from annotated.recurrence import Translator
 from annotated.training import linear_rate, make_optimizer, noam_rate, update
-from annotated.transformer import Transformer
 from annotated.vocabulary import Tokenizer, write_whole
 
 SCHEDULES = ("noam", "linear")
@@ -85,7 +85,7 @@ class Progress:
 
 
 def train(
-    model: Transformer,
+    model: Translator,
     tokenizer: Tokenizer,
     pairs: Pairs,
     val: Pairs,
@@ -174,7 +174,7 @@ def train(
 
 
 def _train_epoch(
-    model: Transformer,
+    model: Translator,
     optimizer: torch.optim.Adam,
     groups: Sequence[Sequence[Batch]],
     progress: Progress,
@@ -221,7 +221,7 @@ def _out_of_time(progress: Progress, options: TrainingOptions) -> bool:
     return options.max_minutes is not None and progress.seconds >= 60 * options.max_minutes
 
 
-def _save_average(out: Path, model: Transformer, count: int, **info: Any) -> None:
+def _save_average(out: Path, model: Translator, count: int, **info: Any) -> None:
     """Make the last checkpoints' average the run's model; delete the older ones."""
     checkpoints = sorted((out / "checkpoints").glob("*.safetensors"))
     averaged = copy.deepcopy(model)
@@ -231,7 +231,7 @@ def _save_average(out: Path, model: Transformer, count: int, **info: Any) -> Non
         path.unlink()
 
 
-def _save_state(path: Path, model: Transformer, optimizer: torch.optim.Adam, progress: Progress, metrics: list) -> None:
+def _save_state(path: Path, model: Translator, optimizer: torch.optim.Adam, progress: Progress, metrics: list) -> None:
     tensors = {f"weights/{name}": parameter for name, parameter in model.named_parameters()}
     for index, moments in optimizer.state_dict()["state"].items():
         tensors |= {f"adam/{index}/{name}": moment for name, moment in moments.items()}
@@ -239,7 +239,7 @@ def _save_state(path: Path, model: Transformer, optimizer: torch.optim.Adam, pro
     save_tensors(path, tensors, {"progress": asdict(progress), "metrics": metrics})
 
 
-def _load_state(path: Path, model: Transformer, optimizer: torch.optim.Adam) -> tuple[Progress, list[dict[str, Any]]]:
+def _load_state(path: Path, model: Translator, optimizer: torch.optim.Adam) -> tuple[Progress, list[dict[str, Any]]]:
     if not path.exists():
         raise FileNotFoundError(f"there is no run to resume in {path.parent}: start it without --resume.")
     tensors, note = load_tensors(path)

@@ -10,7 +10,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from annotated.data import Batch
-from annotated.transformer import Transformer
+from annotated.recurrence import Translator
 
 LOSS_CHUNK = 2048  # positions projected onto the vocabulary at a time
 CACHED_ROWS = 256  # rows of logits worked on at a time, so that they stay in the processor's cache
@@ -89,13 +89,13 @@ def label_smoothed_loss(
     return loss / counts.sum().clamp(min=1) if reduction == "mean" else loss
 
 
-def make_optimizer(model: Transformer) -> torch.optim.Adam:
+def make_optimizer(model: Translator) -> torch.optim.Adam:
     """Make Adam with β₁ = 0.9, β₂ = 0.98, ε = 1e-9 (§5.3); the schedule sets its rate before each update."""
     return torch.optim.Adam(model.parameters(), lr=0.0, betas=(0.9, 0.98), eps=1e-9)
 
 
 def train_step(
-    model: Transformer,
+    model: Translator,
     src: Int[Tensor, "batch source"],
     tgt: Int[Tensor, "batch target"],
     optimizer: torch.optim.Optimizer,
@@ -117,7 +117,7 @@ def train_step(
 
 
 def update(
-    model: Transformer,
+    model: Translator,
     batches: Sequence[Batch],
     optimizer: torch.optim.Optimizer,
     smoothing: float = 0.1,
@@ -138,7 +138,7 @@ def update(
     return float(loss)
 
 
-def _add_gradients(model: Transformer, batch: Batch, smoothing: float, tokens: int) -> Tensor:
+def _add_gradients(model: Translator, batch: Batch, smoothing: float, tokens: int) -> Tensor:
     """Add the gradients of this batch's share of the mean loss over `tokens`; return that share.
 
     The projection onto the vocabulary is the largest product of all. Only positions that count go through it, a chunk

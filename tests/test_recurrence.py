@@ -1,0 +1,403 @@
+"""The LSTM encoder-decoder: by hand, against a loop over the positions, no leaks; training, searches, files."""
+
+import contextlib
+import copy
+import io
+import json
+from pathlib import Path
+
+import pytest
+import torch
+from parity import assert_near, assert_same_gradients, randomise
+from torch import nn
+from torch.nn import functional as F
+
+from annotated.__main__ import main
+from annotated.checkpoint import load_checkpoint, save_checkpoint
+from annotated.data import DATA_FOLDER, pad, read_lines
+from annotated.decoding import Hypothesis, beam_search, greedy_decode, translate
+from annotated.encoder import Dropout
+from annotated.masking import padding_mask
+from annotated.recurrence import RecurrentConfig, RecurrentTranslator, make_translator
+from annotated.training import make_optimizer, train_step
+from annotated.transformer import Transformer, TransformerConfig
+from annotated.vocabulary import BOS, EOS, SPECIALS, load_tokenizer
+
+SIZES = dict(vocab_size=19, d_model=7, layers=3, dropout=0.0, max_length=17)
+SOURCE = torch.tensor([[4, 5, 6, 7, 8], [9, 10, 2, 0, 0]])
+TARGET = torch.tensor([[1, 11, 12, 0], [3, 13, 14, 15]])
+
+modes = pytest.mark.parametrize("training", [False, True], ids=["eval", "train"])
+
+
+def make_model(**changes) -> RecurrentTranslator:
+    """Make a model in which every weight counts; a new one's are small and their effects hard to see."""
+    return randomise(RecurrentTranslator(RecurrentConfig(**(SIZES | changes))))
+
+
+# Sizes
+
+
+@pytest.mark.parametrize("layers", [1, 2])
+def test_parameters_by_hand(layers):
+    # A direction of a layer: four gates, each with a matrix for its input, one for its state, and two biases.
+    def lstm(inputs: int, state: int) -> int:
+        return 4 * (inputs * state + state * state + 2 * state)
+
+    encoder = 2 * (lstm(256, 256) + (layers - 1) * lstm(512, 256))
+    decoder = lstm(256, 512) + (layers - 1) * lstm(512, 512)
+    start, score, combine = layers * 2 * (512 * 512 + 512), 512 * 512, 1024 * 256 + 256
+    model = RecurrentTranslator(RecurrentConfig(6000, layers=layers))
+    count = sum(parameter.numel() for parameter in model.parameters())
+    assert count == 6000 * 256 + encoder + decoder + start + score + combine
+    if layers == 1:
+        assert count == 5_215_488
+        small = sum(parameter.numel() for parameter in Transformer(TransformerConfig.small(6000)).parameters())
+        assert 0.95 < count / small < 1
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        *(({name: 0}, f"{name}=0 must be at least 1") for name in ("vocab_size", "d_model", "layers", "max_length")),
+        ({"pad_id": 19}, "pad_id=19 must lie in the vocabulary, 0 … 18"),
+        ({"pad_id": -1}, "pad_id=-1 must lie in the vocabulary, 0 … 18"),
+        ({"dropout": 1.0}, "dropout p=1.0 must be at least 0 and below 1"),
+    ],
+    ids=str,
+)
+def test_impossible_sizes_are_errors(changes, message):
+    with pytest.raises(ValueError, match=message):
+        make_model(**changes)
+
+
+def test_a_configuration_makes_its_own_kind_of_model():
+    for config, kind in ((RecurrentConfig(5, 3), RecurrentTranslator), (TransformerConfig.tiny(5), Transformer)):
+        model = make_translator(config)
+        assert type(model) is kind
+        assert model.config is config
+
+
+def test_one_matrix_for_both_embeddings_and_the_output_starts_with_rows_of_length_one():
+    model = RecurrentTranslator(RecurrentConfig(503, d_model=212, dropout=0.0))
+    assert model.src_embedding.weight is model.tgt_embedding.weight is model.output.weight
+    assert model.output.weight.std().item() == pytest.approx(212**-0.5, rel=0.02)
+    assert_near(model(SOURCE, TARGET), model.states(SOURCE, TARGET) @ model.src_embedding.weight.T)
+
+
+# By hand
+
+
+def counting_model() -> RecurrentTranslator:
+    """Make both LSTMs count: all gates are open and each step adds 1, so that after n steps the state is tanh n."""
+    model = make_model(d_model=1, layers=1)
+    for parameter in model.parameters():
+        nn.init.zeros_(parameter)
+    for lstm in (model.encoder, model.decoder):
+        for name, parameter in lstm.named_parameters():
+            if name.startswith("bias_ih"):
+                nn.init.constant_(parameter, 50)
+    return model
+
+
+@torch.no_grad()
+def test_the_memory_counts_from_both_ends_of_the_sentence():
+    one, two, three = torch.tensor([1.0, 2.0, 3.0]).tanh()
+    memory = counting_model().encode(torch.tensor([[4, 5, 6], [7, 2, 0]]))
+    assert_near(memory[0], torch.stack([one, three, two, two, three, one]).view(3, 2))
+    assert_near(memory[1, :2], torch.stack([one, two, two, one]).view(2, 2))
+
+
+@torch.no_grad()
+def test_the_decoder_starts_from_the_mean_of_the_real_memory_and_mixes_it_evenly_where_scores_are_equal():
+    model = counting_model()
+    memory, mask = torch.tensor([[[2.0, 5.0], [4.0, 1.0], [300.0, 300.0]]]), torch.tensor([[[[True, True, False]]]])
+    model.combine.weight.copy_(torch.tensor([[0.1, 0.0, 0.0, 0.0]]))  # the first number of the context: (2 + 4) / 2
+    assert_near(model.decode(torch.tensor([[1, 5]]), memory, mask).flatten(), torch.tensor([0.3, 0.3]).tanh())
+    model.combine.weight.copy_(torch.tensor([[0.0, 0.0, 1.0, 0.0]]))  # the first number of the LSTM's output
+    model.start.weight[2, 1] = 0.5  # its cell starts at tanh(0.5 · (5 + 1) / 2), and each step adds 1
+    start = torch.tensor(1.5).tanh()
+    expected = torch.stack([start + 1, start + 2]).tanh().tanh()
+    assert_near(model.decode(torch.tensor([[1, 5]]), memory, mask).flatten(), expected)
+
+
+# Against a loop
+
+
+def run_cell(lstm: nn.LSTM, suffix: str, inputs: torch.Tensor, hidden: torch.Tensor, cell: torch.Tensor) -> list:
+    """Run one layer in one direction as Hochreiter & Schmidhuber (1997) and Gers et al. (2000) wrote it down."""
+    W, U, b, c = (getattr(lstm, f"{name}_{suffix}") for name in ("weight_ih", "weight_hh", "bias_ih", "bias_hh"))
+    outputs = []
+    for x in inputs:
+        enter, forget, new, leave = (W @ x + b + U @ hidden + c).chunk(4)
+        cell = forget.sigmoid() * cell + enter.sigmoid() * new.tanh()
+        hidden = leave.sigmoid() * cell.tanh()
+        outputs.append(hidden)
+    return outputs
+
+
+def translate_slowly(model: RecurrentTranslator, source: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
+    """Compute the logits of one sentence without padding, position by position."""
+    d_model, layers = model.config.d_model, model.config.layers
+    memory = model.src_embedding.weight[source] * d_model**0.5
+    zeros = torch.zeros(d_model)
+    for layer in range(layers):
+        forward = run_cell(model.encoder, f"l{layer}", memory, zeros, zeros)
+        backward = run_cell(model.encoder, f"l{layer}_reverse", memory.flip(0), zeros, zeros)[::-1]
+        memory = torch.cat((torch.stack(forward), torch.stack(backward)), dim=1)
+    starts = model.start(memory.mean(dim=0)).tanh().view(2, layers, 2 * d_model)
+    outputs = model.tgt_embedding.weight[target] * d_model**0.5
+    for layer in range(layers):
+        outputs = torch.stack(run_cell(model.decoder, f"l{layer}", outputs, *starts[:, layer]))
+    rows = []
+    for s in outputs:
+        weights = torch.stack([h @ model.score.weight @ s for h in memory]) / (2 * d_model) ** 0.5
+        context = weights.softmax(0) @ memory
+        rows.append(model.output.weight @ model.combine(torch.cat((context, s))).tanh())
+    return torch.stack(rows)
+
+
+def test_logits_and_gradients_equal_those_of_a_loop_over_the_positions():
+    model = make_model()
+    logits = model(SOURCE, TARGET)
+    one, other = translate_slowly(model, SOURCE[0], TARGET[0, :3]), translate_slowly(model, SOURCE[1, :3], TARGET[1])
+    assert_near(logits[0, :3], one)
+    assert_near(logits[1], other)
+    assert_same_gradients(torch.cat((logits[0, :3], logits[1])), torch.cat((one, other)), list(model.parameters()))
+
+
+def test_gradients_reach_every_parameter():
+    model = make_model(dropout=0.3)
+    train_step(model, SOURCE, TARGET, make_optimizer(model))
+    for name, parameter in model.named_parameters():
+        assert parameter.grad.any(-1).all(), name
+
+
+def test_dropout_on_embeddings_and_attentional_states():
+    model, seen = make_model(dropout=0.5).train(), []
+    model.dropout.register_forward_hook(lambda module, arguments, output: seen.append(output))
+    states = model.states(SOURCE, TARGET)
+    assert [tuple(x.shape) for x in seen] == [(2, 5, 7), (2, 4, 7), (2, 4, 7)]
+    assert seen[-1] is states
+    assert all((x == 0).any() for x in seen)
+    assert sum(isinstance(module, Dropout | nn.Dropout) for module in model.modules()) == 1
+    assert model.encoder.dropout == model.decoder.dropout == 0
+
+
+# No leak
+
+
+@modes
+def test_states_depend_on_these_tokens_and_no_others(training):
+    # Every token stands in one place only, so the rows of the embeddings' gradient say which places a state can see.
+    model = make_model().train(training)
+    states = model.states(SOURCE, TARGET)
+    for sentence, length in enumerate((3, 4)):
+        for position in range(length):
+            (gradient,) = torch.autograd.grad(
+                states[sentence, position, 5], model.src_embedding.weight, retain_graph=True
+            )
+            expected = [*SOURCE[sentence].tolist(), *TARGET[sentence, : position + 1].tolist()]
+            assert set(gradient.any(-1).nonzero().flatten().tolist()) == set(expected) - {0}
+
+
+@torch.no_grad()
+@modes
+def test_padding_and_the_rest_of_the_batch_change_nothing(training):
+    model = make_model().train(training)
+    logits = model(SOURCE, TARGET)
+    assert_near(model(F.pad(SOURCE, (0, 3)), F.pad(TARGET, (0, 2)))[:, :4], logits)
+    assert_near(model(SOURCE[1:, :3], TARGET[1:])[0], logits[1])
+    other = SOURCE.flip(1).index_copy(0, torch.tensor([1]), SOURCE[1:])
+    assert_near(model(other, TARGET.roll(1, 1).index_copy(0, torch.tensor([1]), TARGET[1:]))[1], logits[1])
+    assert not torch.allclose(model(other, TARGET)[0], logits[0])
+    model.output.weight[0] = 100
+    assert_near(model(SOURCE, TARGET)[TARGET != 0][:, 1:], logits[TARGET != 0][:, 1:])
+
+
+@pytest.mark.parametrize("pad_id", [0, 18])
+def test_the_mask_defaults_to_the_padding(pad_id):
+    model = make_model(pad_id=pad_id)
+    src = SOURCE.where(SOURCE > 0, pad_id)
+    mask = padding_mask(SOURCE)
+    assert torch.equal(model.encode(src), model.encode(src, mask))
+    assert torch.equal(model(src, TARGET), model.logits(model.decode(TARGET, model.encode(src), mask)))
+
+
+def test_sentence_of_padding_stays_finite():
+    model = make_model()
+    logits = model(torch.tensor([[4, 5, 6], [0, 0, 0]]), torch.tensor([[1, 7], [0, 0]]))
+    logits.square().sum().backward()
+    assert logits.isfinite().all()
+    assert all(parameter.grad.isfinite().all() for parameter in model.parameters())
+
+
+# Cached decoding
+
+
+@pytest.mark.parametrize("steps", [[1, 1, 1, 1, 1, 1], [4, 2], [1, 3, 2], [6]], ids=str)
+@torch.no_grad()
+def test_cache_changes_nothing(steps):
+    model = make_model().eval()
+    src_mask = padding_mask(SOURCE)
+    memory, tgt = model.encode(SOURCE), torch.randint(1, 19, (6, sum(steps)))  # three hypotheses for each sentence
+    cache = model.new_cache(3 * sum(steps))
+    states = [model.decode(new, memory, src_mask, cache=cache) for new in tgt.split(steps, dim=1)]
+    whole = model.states(SOURCE.repeat_interleave(3, 0), tgt)
+    assert_near(torch.cat(states, 1), whole)
+    assert_near(model.decode(tgt, memory, src_mask), whole)
+
+
+@torch.no_grad()
+def test_cache_follows_its_hypotheses():
+    model = make_model().eval()
+    src_mask, memory = padding_mask(SOURCE), model.encode(SOURCE)
+    cache = model.new_cache(12)
+    tgt, sentences = torch.empty(2, 0, dtype=torch.long), torch.arange(2)
+    for rows, kept in (
+        ([0, 0, 0, 1, 1, 1], None),  # one beginning becomes three
+        ([2, 0, 0, 4, 3, 3], None),  # another order
+        ([4, 3], [1]),  # the first sentence is finished, the second keeps two
+        ([1, 0, 1], None),
+    ):
+        new = torch.randint(1, 19, (len(tgt), 1))
+        tgt = torch.cat((tgt, new), 1)
+        states = model.decode(new, memory[sentences], src_mask[sentences], cache=cache)
+        whole = model.states(SOURCE[sentences.repeat_interleave(len(tgt) // len(sentences))], tgt)
+        assert_near(states, whole[:, -1:])
+        cache.select(torch.tensor(rows), None if kept is None else torch.tensor(kept))
+        tgt = tgt[rows]
+        sentences = sentences if kept is None else sentences[kept]
+    assert {tuple(x.shape) for x in cache.state} == {(3, 3, 14)}
+
+
+# Training and searching
+
+
+@pytest.fixture(scope="module")
+def reverser() -> RecurrentTranslator:
+    """Train a model to write a sentence backwards."""
+    torch.manual_seed(3)
+    model = RecurrentTranslator(RecurrentConfig(11, d_model=24, dropout=0.1, max_length=23))
+    optimizer = make_optimizer(model)
+    for step in range(150):
+        optimizer.param_groups[0]["lr"] = 0.02 * min(1, 3 * (1 - step / 150))
+        train_step(model, *pairs(64), optimizer)
+    return model.eval()
+
+
+def pairs(count: int) -> tuple[torch.Tensor, torch.Tensor]:
+    words = [torch.randint(len(SPECIALS), 11, (int(length),)) for length in torch.randint(1, 7, (count,))]
+    src, tgt = [[*row.tolist(), EOS] for row in words], [[BOS, *row.flip(0).tolist(), EOS] for row in words]
+    return pad(src), pad(tgt)
+
+
+def test_it_learns_to_write_a_sentence_backwards(reverser):
+    src, tgt = pairs(50)
+    expected = [[token for token in row if token >= len(SPECIALS)] for row in tgt.tolist()]
+    for found in (greedy_decode(reverser, src), beam_search(reverser, src)):
+        assert sum(h.ids == ids for h, ids in zip(found, expected, strict=True)) >= 47
+
+
+def assert_same(found: list[Hypothesis], expected: list[Hypothesis]) -> None:
+    assert [h.ids for h in found] == [h.ids for h in expected]
+    assert [h.score for h in found] == pytest.approx([h.score for h in expected], abs=1e-4)
+
+
+def test_searches_that_must_agree(reverser):
+    model = copy.deepcopy(reverser)
+    with torch.no_grad():
+        model.output.weight *= 0.3  # to give it doubts
+    src, _ = pairs(20)
+    greedy = greedy_decode(model, src)
+    assert_same(greedy_decode(model, src, use_cache=False), greedy)
+    assert_same(beam_search(model, src, 1, 0.0), greedy)
+    found = beam_search(model, src, 3, 1.0)
+    assert_same(beam_search(model, src, 3, 1.0, use_cache=False), found)
+    assert_same([beam_search(model, row[None], 3, 1.0)[0] for row in src], found)
+    assert [h.ids for h in found] != [h.ids for h in greedy]
+    assert len({len(h.ids) for h in found}) > 3, "sentences leave the batch at different times"
+
+
+@torch.no_grad()
+def test_bfloat16_is_near_float32(reverser):
+    src, tgt = pairs(30)
+    logits = reverser(src, tgt)
+    spread = logits.std()
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        assert (reverser(src, tgt) - logits).abs().mean() < 0.01 * spread
+    half = copy.deepcopy(reverser).bfloat16()
+    assert (half(src, tgt) - logits).abs().mean() < 0.01 * spread
+    assert [h.ids for h in beam_search(half, src)] == [h.ids for h in beam_search(reverser, src)]
+
+
+def test_gradients_in_bfloat16_are_near_those_in_float32():
+    one, other = (make_model(d_model=23) for _ in range(2))
+    other.load_state_dict(one.state_dict())
+    train_step(one, SOURCE, TARGET, make_optimizer(one))
+    train_step(other, SOURCE, TARGET, make_optimizer(other), bf16=True)
+    for (name, parameter), changed in zip(one.named_parameters(), other.parameters(), strict=True):
+        difference = (parameter.grad - changed.grad).norm() / parameter.grad.norm()
+        assert 0 < difference < 0.05, name
+
+
+# Files and the command line
+
+
+def test_a_loaded_model_gives_the_same_logits_bit_for_bit(tmp_path):
+    model = make_model().eval()
+    save_checkpoint(tmp_path, model, src="de")
+    torch.manual_seed(123)
+    loaded, info = load_checkpoint(tmp_path)
+    assert torch.equal(loaded(SOURCE, TARGET), model(SOURCE, TARGET))
+    assert loaded.config == model.config
+    assert loaded.src_embedding.weight is loaded.tgt_embedding.weight is loaded.output.weight
+    assert info == {"src": "de"}
+
+
+def test_a_checkpoint_says_what_it_is_and_is_a_transformer_unless_it_does(tmp_path):
+    for model, architecture in ((make_model(), "recurrent"), (Transformer(TransformerConfig.tiny(5)), "transformer")):
+        save_checkpoint(tmp_path, model)
+        content = json.loads((tmp_path / "config.json").read_text(encoding="utf-8"))
+        assert content.pop("architecture") == architecture
+    (tmp_path / "config.json").write_text(json.dumps(content), encoding="utf-8")
+    assert isinstance(load_checkpoint(tmp_path)[0], Transformer)
+    (tmp_path / "config.json").write_text(json.dumps(content | {"architecture": "recurrent"}), encoding="utf-8")
+    with pytest.raises(ValueError, match=r"config\.json is damaged .*d_ff"):
+        load_checkpoint(tmp_path)
+    (tmp_path / "config.json").write_text(json.dumps(content | {"architecture": "rnn"}), encoding="utf-8")
+    with pytest.raises(ValueError, match=r"config\.json is damaged .*rnn"):
+        load_checkpoint(tmp_path)
+
+
+def test_from_the_command_line_it_trains_translates_and_scores(tmp_path, capsys):
+    files = {}
+    for side in ("de", "en"):
+        files[side] = tmp_path / f"captions.{side}"
+        lines = read_lines(DATA_FOLDER / "captions" / f"train.{side}")[:30]
+        files[side].write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+    options = "--preset recurrent --dropout 0.3 --vocab-size 300 --warmup 7 --batch-tokens 300 --precision fp32"
+    corpus, out = ["--source", str(files["de"]), "--target", str(files["en"])], str(tmp_path / "run")
+    with contextlib.redirect_stderr(io.StringIO()):
+        assert main(["train", *corpus, "--out", out, *options.split(), "--epochs", "1"]) == 0
+        assert main(["train", "--resume", "--out", out, "--epochs", "2"]) == 0
+    losses = [json.loads(line)["loss"] for line in Path(out, "metrics.jsonl").read_text(encoding="utf-8").splitlines()]
+    assert losses[1] < losses[0]
+    model, _ = load_checkpoint(out)
+    assert isinstance(model, RecurrentTranslator)
+    assert model.config.dropout == 0.3
+    capsys.readouterr()
+
+    sentence = read_lines(files["de"])[0]
+    for precision in ("fp32", "bf16"):
+        assert main(["translate", out, sentence, "--precision", precision, "--beam", "2"]) == 0
+        expected = translate(model, load_tokenizer(out), [sentence], "de", beam=2, bf16=precision == "bf16")
+        assert capsys.readouterr().out.splitlines() == expected
+    assert main(["evaluate", out, "--source", str(files["de"]), "--reference", str(files["en"]), "--beam", "0"]) == 0
+    assert [line.split()[0] for line in capsys.readouterr().out.splitlines()] == ["BLEU", "chrF"]
+
+    for more, message in (("--dropout 1.5", "dropout p=1.5"), ("--batch-tokens 3", "max_tokens = 3")):
+        assert main(["train", *corpus, "--out", f"{out}-bad", *options.split(), *more.split()]) == 2
+        assert message in capsys.readouterr().err
+    assert main(["train", "--resume", "--out", out, "--epochs", "3", "--preset", "tiny"]) == 2
+    assert "not this model's" in capsys.readouterr().err

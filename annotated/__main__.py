@@ -178,6 +178,9 @@ def _parser(train_defaults: dict | None = None) -> argparse.ArgumentParser:
 def _add_search(command: argparse.ArgumentParser) -> None:
     command.add_argument("--beam", type=int, default=4, help="hypotheses per sentence; 0 decodes greedily")
     command.add_argument("--alpha", type=float, default=0.6, help="exponent of the length penalty")
+    command.add_argument(
+        "--max-extra", type=int, default=50, help="tokens by which a translation may be longer than its source"
+    )
     _add_device(command)
 
 
@@ -191,7 +194,7 @@ def _add_device(command: argparse.ArgumentParser) -> None:
 
 
 def _search(args: argparse.Namespace) -> dict[str, Any]:
-    return {"beam": args.beam, "alpha": args.alpha, "bf16": _bf16(args)}
+    return {"beam": args.beam, "alpha": args.alpha, "max_extra": args.max_extra, "bf16": _bf16(args)}
 
 
 def _bf16(args: argparse.Namespace) -> bool:

@@ -40,7 +40,7 @@ def length_penalty(length: int, alpha: float) -> float:
 
 @torch.inference_mode()
 def greedy_decode(
-    model: Transformer, src: Int[Tensor, "batch source"], *, max_extra: int = 50, use_cache: bool = True
+    model: Translator, src: Int[Tensor, "batch source"], *, max_extra: int = 50, use_cache: bool = True
 ) -> list[Hypothesis]:
     """Translate by taking the most probable token at each step.
 
@@ -98,7 +98,7 @@ def beam_search(
         use_cache: keep keys and values from step to step; the result is the same without.
 
     Raises:
-        ValueError: beam is below 1, or too large for the vocabulary; alpha is negative.
+        ValueError: beam is below 1, or too large for the vocabulary; alpha or max_extra is negative.
     """
     vocab = model.config.vocab_size
     if not 1 <= beam <= vocab // 2:
@@ -157,6 +157,7 @@ def translate(
     *,
     beam: int = 4,
     alpha: float = 0.6,
+    max_extra: int = 50,
     batch_size: int = 128,
     bf16: bool = False,
 ) -> list[str]:
@@ -169,6 +170,7 @@ def translate(
         language: the language they are in.
         beam: hypotheses kept per sentence; 0 decodes greedily.
         alpha: exponent of the length penalty.
+        max_extra: a translation ends after (source tokens + max_extra) tokens at the latest (§6.1).
         batch_size: sentences per batch.
         bf16: compute in bfloat16, with a copy of the model.
 
@@ -190,7 +192,10 @@ def translate(
     for start in range(0, len(order), batch_size):
         batch = order[start : start + batch_size]
         src = pad([rows[i] for i in batch]).to(device)
-        hypotheses = beam_search(model, src, beam, alpha) if beam else greedy_decode(model, src)
+        if beam:
+            hypotheses = beam_search(model, src, beam, alpha, max_extra=max_extra)
+        else:
+            hypotheses = greedy_decode(model, src, max_extra=max_extra)
         for i, hypothesis in zip(batch, hypotheses, strict=True):
             translations[i] = tokenizer.decode(hypothesis.ids)
     return translations
@@ -232,9 +237,11 @@ def _evaluating(model: Translator) -> Iterator[None]:
 
 
 def _start(
-    model: Transformer, src: Tensor, beam: int, max_extra: int, use_cache: bool
-) -> tuple[Tensor, Tensor, Tensor, Cache | None]:
+    model: Translator, src: Tensor, beam: int, max_extra: int, use_cache: bool
+) -> tuple[Tensor, Tensor, Tensor, Cache | RecurrentCache | None]:
     """Encode the sources; return their mask, the memory, each one's longest translation, and a cache."""
+    if max_extra < 0:
+        raise ValueError(f"max_extra={max_extra} must not be negative: a translation needs room.")
     src_mask = padding_mask(src, model.config.pad_id)
     limits = (src_mask.sum(dim=-1).flatten() + max_extra).clamp(max=model.config.max_length)
     cache = model.new_cache(beam * int(limits.max())) if use_cache else None

@@ -157,13 +157,13 @@ def test_sentences_on_the_command_line_are_translated(run, capsys):
     assert capsys.readouterr().out.splitlines() == run_translate(run, texts)
 
 
-def test_beam_and_alpha_are_passed_on(run, capsys, monkeypatch):
+def test_how_to_search_is_passed_on(run, capsys, monkeypatch):
     heard = {}
     monkeypatch.setattr(command_line, "translate", lambda *args, **options: heard.update(options) or ["…"])
     assert main(["translate", run.out, "Ein Bär", "--beam", "7", "--alpha", "0.25", "--precision", "fp32"]) == 0
-    assert heard == {"beam": 7, "alpha": 0.25, "bf16": False}
-    assert main(["translate", run.out, "Ein Bär", "--precision", "bf16"]) == 0
-    assert heard == {"beam": 4, "alpha": 0.6, "bf16": True}
+    assert heard == {"beam": 7, "alpha": 0.25, "max_extra": 50, "bf16": False}
+    assert main(["translate", run.out, "Ein Bär", "--precision", "bf16", "--max-extra", "3"]) == 0
+    assert heard == {"beam": 4, "alpha": 0.6, "max_extra": 3, "bf16": True}
 
 
 def test_lines_of_standard_input_are_translated_one_by_one(run, capsys, monkeypatch):
@@ -224,11 +224,11 @@ def test_a_test_set_is_translated_and_scored_with_signatures(run, corpus, tmp_pa
         (
             "train",
             "--corpus --source --target --val-source --val-target --src --tgt --out --resume --preset --dropout "
-            "--tokenizer --vocab-size --epochs --max-minutes --batch-tokens --accumulate --warmup --rate --smoothing "
-            "--average --seed --precision --device",
+            "--tokenizer --vocab-size --epochs --max-minutes --batch-tokens --accumulate --schedule --warmup --rate "
+            "--smoothing --average --seed --precision --device",
         ),
-        ("translate", "--beam --alpha --device"),
-        ("evaluate", "--corpus --split --source --reference --show --output --beam --alpha --device"),
+        ("translate", "--beam --alpha --max-extra --device"),
+        ("evaluate", "--corpus --split --source --reference --show --output --beam --alpha --max-extra --device"),
     ],
 )
 def test_help_explains_every_option(command, options, capsys, monkeypatch):
@@ -299,6 +299,7 @@ OWN = "train --source {de} --target {en} --out {new} --preset tiny --vocab-size 
         ("translate {run} Hund --beam 999", "beam=999"),
         ("translate {run} Hund --beam -1", "beam=-1"),
         ("translate {run} Hund --alpha -0.5", "alpha=-0.5"),
+        ("translate {run} Hund --max-extra -1", "max_extra=-1"),
         ("translate {run} Hund --device gpu", "'gpu'"),
         ("evaluate {run}", "either --corpus, or --source and --reference"),
         ("evaluate {run} --source {de}", "either --corpus, or --source and --reference"),

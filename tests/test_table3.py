@@ -1,0 +1,58 @@
+"""The arithmetic of Table 3 in small, and its runs' bookkeeping."""
+
+import json
+import math
+
+import pytest
+
+from tests.benchmarks import table3
+
+
+def line(row: str, seed: int, ppl: float, bleu: float) -> dict:
+    return {"row": row, "seed": seed, "ppl": ppl, "bleu": bleu, "parameters": 1_500_000}
+
+
+LINES = [
+    *(line("base", seed, ppl, bleu) for seed, (ppl, bleu) in enumerate([(6.0, 30.0), (6.2, 31.0), (6.4, 32.0)])),
+    *(line("N = 1 (2)", seed, ppl, bleu) for seed, (ppl, bleu) in enumerate([(8.0, 24.0), (8.2, 25.0), (8.4, 26.0)])),
+    line("dropout 0.2", 0, 6.1, 30.5),
+]
+
+
+def test_a_change_and_its_standard_error_by_hand():
+    base, shallow, single = table3.summarise(LINES)
+    assert base["bleu_change"] == 0
+    assert shallow["ppl_change"] == pytest.approx(2.0)
+    assert shallow["bleu_change"] == pytest.approx(-6.0)
+    assert shallow["bleu_paper"] == pytest.approx(23.7 - 25.8)
+    # The variance of BLEU is 1 in both rows with several runs; the single run has none of its own.
+    assert shallow["bleu_error"] == pytest.approx(math.sqrt(1 / 3 + 1 / 3))
+    assert single["bleu_error"] == pytest.approx(math.sqrt(1 / 1 + 1 / 3))
+    assert shallow["ppl_error"] == pytest.approx(math.sqrt(0.04 * 2 / 3))
+
+
+def test_what_chance_explains_stands_in_brackets():
+    text = table3.table(LINES)
+    assert len(text) == 4
+    assert "-6.00 " in text[2]
+    assert "(-0.50)" in text[3]
+
+
+def test_without_base_there_is_nothing_to_compare():
+    assert table3.summarise(LINES[3:]) == []
+
+
+def test_a_run_that_has_its_line_is_not_repeated(tmp_path, monkeypatch, capsys):
+    results = tmp_path / "table3.jsonl"
+    results.write_text("".join(json.dumps(line(row.name, 0, 6.0, 30.0)) + "\n" for row in table3.ROWS))
+    monkeypatch.setattr("sys.argv", ["table3", str(results), "--seeds", "1"])
+    table3.main()
+    printed = capsys.readouterr().out
+    assert "19 runs are done, 0 are missing." in printed
+    assert "learned positions" in printed
+
+
+def test_every_row_changes_one_thing_the_model_or_the_loss_knows():
+    for row in table3.ROWS[1:]:
+        ((name, _),) = row.changes.items()
+        assert name == "smoothing" or hasattr(table3.BASE, name)

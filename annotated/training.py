@@ -48,7 +48,7 @@ def linear_rate(step: int, d_model: int, warmup: int, left: float) -> float:
     """
     if not 0 <= left <= 1:
         raise ValueError(f"left={left} must lie in 0 … 1.")
-    return noam_rate(warmup, d_model, warmup) * min(1.0, step / warmup, left)
+    return noam_rate(warmup, d_model, warmup) * min(step / warmup, left)
 
 
 def label_smoothed_loss(

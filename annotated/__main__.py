@@ -13,10 +13,11 @@ from annotated.checkpoint import load_checkpoint, load_config
 from annotated.data import CORPORA, Pairs, hold_out, load_corpus, read_pairs
 from annotated.decoding import bleu, chrf, translate
 from annotated.loop import SCHEDULES, TrainingOptions, train
-from annotated.recurrence import RecurrentConfig, Translator, make_translator
+from annotated.recurrence import RecurrentConfig
 from annotated.training import bf16_is_fast
 from annotated.transformer import TransformerConfig
-from annotated.vocabulary import SubwordTokenizer, Tokenizer, WordTokenizer, load_tokenizer, write_whole
+from annotated.translator import Ensemble, Translator, make_translator
+from annotated.vocabulary import TOKENIZER, SubwordTokenizer, Tokenizer, WordTokenizer, load_tokenizer, write_whole
 
 PRESETS = {
     "tiny": TransformerConfig.tiny,
@@ -176,6 +177,13 @@ def _parser(train_defaults: dict | None = None) -> argparse.ArgumentParser:
 
 
 def _add_search(command: argparse.ArgumentParser) -> None:
+    command.add_argument(
+        "--ensemble",
+        action="append",
+        default=[],
+        metavar="RUN",
+        help="folder of a run to average the probabilities with, of another seed; may be given again",
+    )
     command.add_argument("--beam", type=int, default=4, help="hypotheses per sentence; 0 decodes greedily")
     command.add_argument("--alpha", type=float, default=0.6, help="exponent of the length penalty")
     command.add_argument(
@@ -222,11 +230,23 @@ def _training_pairs(args: argparse.Namespace) -> tuple[Pairs, Pairs]:
     pairs = read_pairs(*files)
     if all(val_files):
         return pairs, read_pairs(*val_files)
-    return hold_out(pairs, min(1000, max(1, len(pairs.source) // 20)), args.seed)
+    return hold_out(pairs, min(1000, max(1, len(pairs.source) // 20)))  # the same for every --seed
 
 
 def _load(args: argparse.Namespace) -> tuple[Translator, Tokenizer, dict]:
     model, info = load_checkpoint(args.model)
+    others = [load_checkpoint(folder) for folder in args.ensemble]
+    tokens = (Path(args.model) / TOKENIZER).read_bytes()
+    for folder, (_, other) in zip(args.ensemble, others, strict=True):
+        if (
+            any(info[side] != other[side] for side in ("src", "tgt"))
+            or tokens != (Path(folder) / TOKENIZER).read_bytes()
+        ):
+            raise ValueError(
+                f"{folder} has other tokens or languages than {args.model}: train both on the same corpus."
+            )
+    if others:
+        model = Ensemble([model, *(other for other, _ in others)])
     return model.to(_device(args.device)), load_tokenizer(args.model), info
 
 

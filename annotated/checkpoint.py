@@ -9,8 +9,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from annotated.recurrence import RecurrentConfig, Translator, make_translator
-from annotated.transformer import TransformerConfig
+from annotated.recurrence import RecurrentConfig, RecurrentTranslator
+from annotated.transformer import Transformer, TransformerConfig
+from annotated.translator import make_translator
 from annotated.vocabulary import write_whole
 
 WEIGHTS = "model.safetensors"
@@ -18,7 +19,7 @@ CONFIG = "config.json"
 ARCHITECTURES = {"transformer": TransformerConfig, "recurrent": RecurrentConfig}
 
 
-def save_checkpoint(folder: str | Path, model: Translator, **info: Any) -> None:
+def save_checkpoint(folder: str | Path, model: Transformer | RecurrentTranslator, **info: Any) -> None:
     """Write a model into a folder: its weights and its configuration, each file whole or not at all.
 
     Args:
@@ -32,7 +33,7 @@ def save_checkpoint(folder: str | Path, model: Translator, **info: Any) -> None:
     save_tensors(Path(folder) / WEIGHTS, dict(model.named_parameters()))
 
 
-def load_checkpoint(folder: str | Path) -> tuple[Translator, dict[str, Any]]:
+def load_checkpoint(folder: str | Path) -> tuple[Transformer | RecurrentTranslator, dict[str, Any]]:
     """Read what `save_checkpoint` wrote; the model gives the same logits, bit for bit.
 
     Returns:

@@ -161,7 +161,7 @@ def _download_multi30k(file: str) -> bytes:
         return gzip.decompress(Path(packed).read_bytes())
 
 
-def hold_out(pairs: Pairs, count: int, seed: int) -> tuple[Pairs, Pairs]:
+def hold_out(pairs: Pairs, count: int, seed: int = 0) -> tuple[Pairs, Pairs]:
     """Split off random pairs for validation.
 
     Args:

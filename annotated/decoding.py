@@ -11,9 +11,8 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from annotated.data import pad
-from annotated.decoder import Cache
 from annotated.masking import padding_mask
-from annotated.recurrence import RecurrentCache, Translator
+from annotated.translator import Translator, TranslatorCache
 from annotated.vocabulary import BOS, EOS, PAD, Tokenizer
 
 CACHED_ROWS = 64  # rows of logits worked on at a time, so that they stay in the processor's cache
@@ -238,7 +237,7 @@ def _evaluating(model: Translator) -> Iterator[None]:
 
 def _start(
     model: Translator, src: Tensor, beam: int, max_extra: int, use_cache: bool
-) -> tuple[Tensor, Tensor, Tensor, Cache | RecurrentCache | None]:
+) -> tuple[Tensor, Tensor, Tensor, TranslatorCache | None]:
     """Encode the sources; return their mask, the memory, each one's longest translation, and a cache."""
     if max_extra < 0:
         raise ValueError(f"max_extra={max_extra} must not be negative: a translation needs room.")
@@ -254,7 +253,7 @@ def _best_continuations(
     log_probs: Float[Tensor, "sentence beginning"],
     memory: Tensor,
     src_mask: Tensor,
-    cache: Cache | RecurrentCache | None,
+    cache: TranslatorCache | None,
     count: int,
 ) -> tuple[Float[Tensor, "sentence count"], Int[Tensor, "sentence count"]]:
     """Find each sentence's most probable beginnings one token longer; <pad> and <bos> are never next.

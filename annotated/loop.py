@@ -21,8 +21,8 @@ from annotated.checkpoint import (
 )
 from annotated.data import Batch, Pairs, encode_pairs, make_batches, padding_share
 from annotated.decoding import bleu, translate
-from annotated.recurrence import Translator
 from annotated.training import linear_rate, make_optimizer, noam_rate, update
+from annotated.translator import Translator
 from annotated.vocabulary import Tokenizer, write_whole
 
 SCHEDULES = ("noam", "linear")

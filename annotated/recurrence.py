@@ -11,7 +11,6 @@ from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 from annotated.attention import attention
 from annotated.encoder import Dropout
 from annotated.masking import padding_mask
-from annotated.transformer import Transformer, TransformerConfig
 
 
 @dataclass(frozen=True)
@@ -166,11 +165,3 @@ class RecurrentTranslator(nn.Module):
 
     def _embed(self, embedding: nn.Embedding, ids: Int[Tensor, "row length"]) -> Float[Tensor, "row length d_model"]:
         return self.dropout(embedding(ids) * math.sqrt(self.config.d_model))
-
-
-Translator = Transformer | RecurrentTranslator
-
-
-def make_translator(config: TransformerConfig | RecurrentConfig) -> Translator:
-    """Make a new model of the kind its configuration is for."""
-    return Transformer(config) if isinstance(config, TransformerConfig) else RecurrentTranslator(config)

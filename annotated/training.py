@@ -10,7 +10,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from annotated.data import Batch
-from annotated.recurrence import Translator
+from annotated.translator import Translator
 
 LOSS_CHUNK = 2048  # positions projected onto the vocabulary at a time
 CACHED_ROWS = 256  # rows of logits worked on at a time, so that they stay in the processor's cache

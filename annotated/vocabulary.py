@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 SPECIALS = ("<pad>", "<bos>", "<eos>", "<unk>")
 PAD, BOS, EOS, UNK = range(len(SPECIALS))
 
-_FILE = "tokenizer.json"
+TOKENIZER = "tokenizer.json"
 
 
 @runtime_checkable
@@ -168,7 +168,7 @@ class WordTokenizer:
     def save(self, folder: str | Path) -> None:
         """Write the words and the languages into `folder`, whole or not at all."""
         content = {"languages": list(self._rules), "words": self.vocabulary.words}
-        write_whole(Path(folder) / _FILE, json.dumps(content, ensure_ascii=False, indent=0).encode())
+        write_whole(Path(folder) / TOKENIZER, json.dumps(content, ensure_ascii=False, indent=0).encode())
 
     @classmethod
     def load(cls, folder: str | Path) -> "WordTokenizer":
@@ -180,7 +180,7 @@ class WordTokenizer:
         """
         content = _read(folder)
         if "words" not in content:
-            raise ValueError(f"{Path(folder) / _FILE} is no word tokenizer. Read it with load_tokenizer.")
+            raise ValueError(f"{Path(folder) / TOKENIZER} is no word tokenizer. Read it with load_tokenizer.")
         return cls(Vocabulary(content["words"]), content["languages"])
 
 
@@ -251,7 +251,7 @@ class SubwordTokenizer:
 
     def save(self, folder: str | Path) -> None:
         """Write the merges into `folder`, whole or not at all, in the format of the `tokenizers` library."""
-        write_whole(Path(folder) / _FILE, self._bpe.to_str(pretty=True).encode())
+        write_whole(Path(folder) / TOKENIZER, self._bpe.to_str(pretty=True).encode())
 
     @classmethod
     def load(cls, folder: str | Path) -> "SubwordTokenizer":
@@ -263,7 +263,7 @@ class SubwordTokenizer:
         """
         content = _read(folder)
         if "model" not in content:
-            raise ValueError(f"{Path(folder) / _FILE} is no subword tokenizer. Read it with load_tokenizer.")
+            raise ValueError(f"{Path(folder) / TOKENIZER} is no subword tokenizer. Read it with load_tokenizer.")
         return cls(_tokenizers().Tokenizer.from_str(json.dumps(content)))
 
 
@@ -298,7 +298,7 @@ def write_whole(path: Path, content: bytes) -> None:
 
 
 def _read(folder: str | Path) -> dict[str, Any]:
-    path = Path(folder) / _FILE
+    path = Path(folder) / TOKENIZER
     try:
         return json.loads(path.read_bytes())
     except (FileNotFoundError, NotADirectoryError):

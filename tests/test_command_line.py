@@ -15,8 +15,10 @@ import torch
 from annotated import __main__ as command_line
 from annotated.__main__ import main
 from annotated.checkpoint import load_checkpoint
+from annotated.data import DATA_FOLDER
 from annotated.decoding import bleu, chrf, translate
 from annotated.training import bf16_is_fast
+from annotated.translator import Ensemble
 from annotated.vocabulary import WordTokenizer, load_tokenizer
 
 ANIMALS = {"Hund": "dog", "Vogel": "bird", "Bär": "bear", "Käfer": "beetle", "Wolf": "wolf"}
@@ -166,6 +168,18 @@ def test_how_to_search_is_passed_on(run, capsys, monkeypatch):
     assert heard == {"beam": 4, "alpha": 0.6, "max_extra": 3, "bf16": True}
 
 
+def test_another_runs_probabilities_are_averaged_in(run, corpus, tmp_path, monkeypatch):
+    other = str(tmp_path / "other")
+    assert main(train_arguments(corpus, other, "--epochs", "1", "--seed", "3")) == 0
+    heard = []
+    monkeypatch.setattr(command_line, "translate", lambda model, *args, **options: heard.append(model) or ["…"])
+    assert main(["translate", run.out, "Ein Bär", "--ensemble", other, "--ensemble", run.out]) == 0
+    (ensemble,) = heard
+    assert isinstance(ensemble, Ensemble)
+    for model, folder in zip(ensemble.models, (run.out, other, run.out), strict=True):
+        torch.testing.assert_close(model.state_dict(), load_checkpoint(folder)[0].state_dict(), rtol=0, atol=0)
+
+
 def test_lines_of_standard_input_are_translated_one_by_one(run, capsys, monkeypatch):
     monkeypatch.setattr(sys, "stdin", io.StringIO("Ein Bär schläft hier.\n\n  Ein Vogel\n \nEin Wolf wartet"))
     assert main(["translate", run.out, "--beam", "0"]) == 0
@@ -227,8 +241,11 @@ def test_a_test_set_is_translated_and_scored_with_signatures(run, corpus, tmp_pa
             "--tokenizer --vocab-size --epochs --max-minutes --batch-tokens --accumulate --schedule --warmup --rate "
             "--smoothing --average --seed --precision --device",
         ),
-        ("translate", "--beam --alpha --max-extra --device"),
-        ("evaluate", "--corpus --split --source --reference --show --output --beam --alpha --max-extra --device"),
+        ("translate", "--ensemble --beam --alpha --max-extra --device"),
+        (
+            "evaluate",
+            "--corpus --split --source --reference --show --output --ensemble --beam --alpha --max-extra --device",
+        ),
     ],
 )
 def test_help_explains_every_option(command, options, capsys, monkeypatch):
@@ -301,6 +318,8 @@ OWN = "train --source {de} --target {en} --out {new} --preset tiny --vocab-size 
         ("translate {run} Hund --alpha -0.5", "alpha=-0.5"),
         ("translate {run} Hund --max-extra -1", "max_extra=-1"),
         ("translate {run} Hund --device gpu", "'gpu'"),
+        ("translate {run} Hund --ensemble {new}", "no model in {new}"),
+        ("translate {run} Hund --ensemble {delivered}", "{delivered} has other tokens or languages than {run}"),
         ("evaluate {run}", "either --corpus, or --source and --reference"),
         ("evaluate {run} --source {de}", "either --corpus, or --source and --reference"),
         ("evaluate {run} --corpus captions --source {de}", "either --corpus, or --source and --reference"),
@@ -311,7 +330,11 @@ OWN = "train --source {de} --target {en} --out {new} --preset tiny --vocab-size 
     ],
 )
 def test_bad_input_ends_in_status_2_and_one_line_that_names_it(arguments, message, run, corpus, tmp_path, capsys):
-    names = vars(corpus) | {"run": run.out, "new": str(tmp_path / "new")}
+    names = vars(corpus) | {
+        "run": run.out,
+        "new": str(tmp_path / "new"),
+        "delivered": str(DATA_FOLDER / "checkpoints" / "de-en"),
+    }
     before = {path: path.read_bytes() for path in Path(run.out).rglob("*") if path.is_file()}
     assert main([word.format(**names) for word in arguments.split()]) == 2
     error = capsys.readouterr().err

@@ -18,7 +18,7 @@ from annotated.data import DATA_FOLDER, pad, read_lines
 from annotated.decoding import Hypothesis, beam_search, greedy_decode, translate
 from annotated.encoder import Dropout
 from annotated.masking import padding_mask
-from annotated.recurrence import RecurrentConfig, RecurrentTranslator, make_translator
+from annotated.recurrence import RecurrentConfig, RecurrentTranslator
 from annotated.training import make_optimizer, train_step
 from annotated.transformer import Transformer, TransformerConfig
 from annotated.vocabulary import BOS, EOS, SPECIALS, load_tokenizer
@@ -69,13 +69,6 @@ def test_parameters_by_hand(layers):
 def test_impossible_sizes_are_errors(changes, message):
     with pytest.raises(ValueError, match=message):
         make_model(**changes)
-
-
-def test_a_configuration_makes_its_own_kind_of_model():
-    for config, kind in ((RecurrentConfig(5, 3), RecurrentTranslator), (TransformerConfig.tiny(5), Transformer)):
-        model = make_translator(config)
-        assert type(model) is kind
-        assert model.config is config
 
 
 def test_one_matrix_for_both_embeddings_and_the_output_starts_with_rows_of_length_one():

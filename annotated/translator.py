@@ -1,0 +1,86 @@
+"""What the searches translate with: a Transformer, the LSTM before it, or several models together."""
+
+import math
+from collections.abc import Sequence
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor, nn
+
+from annotated.decoder import Cache
+from annotated.recurrence import RecurrentCache, RecurrentConfig, RecurrentTranslator
+from annotated.transformer import Transformer, TransformerConfig
+
+
+class EnsembleCache:
+    """The caches of an ensemble's models."""
+
+    def __init__(self, caches: Sequence[Cache | RecurrentCache]):
+        self.caches = caches
+
+    def select(self, rows: Int[Tensor, "kept"], sentences: Int[Tensor, "sentences"] | None = None) -> None:
+        """Keep these hypotheses in every cache."""
+        for cache in self.caches:
+            cache.select(rows, sentences)
+
+
+class Ensemble(nn.Module):
+    """Several models that translate together: a token's probability is the mean of theirs (Hansen & Salamon, 1990).
+
+    Their errors differ, and the mean of the probabilities is wrong less often than any of them. It costs as much time
+    and memory as the models together. Used like one model to translate; not to be trained.
+
+    Args:
+        models: trained models of the same configuration, with the same vocabulary; put into eval mode.
+
+    Raises:
+        ValueError: there is no model, or their configurations differ.
+    """
+
+    def __init__(self, models: Sequence[Transformer | RecurrentTranslator]):
+        super().__init__()
+        if not models:
+            raise ValueError("an ensemble needs at least one model.")
+        self.config = models[0].config
+        for model in models:
+            if model.config != self.config:
+                raise ValueError(f"an ensemble's models must be alike: {model.config} is not {self.config}.")
+        self.models = nn.ModuleList(models)
+        self.eval()
+
+    def encode(
+        self, src: Int[Tensor, "batch source"], src_mask: Bool[Tensor, "batch 1 1 source"] | None = None
+    ) -> Float[Tensor, "batch source model width"]:
+        """Turn source ids into the models' memories, side by side; arguments as for one model."""
+        return torch.stack([model.encode(src, src_mask) for model in self.models], dim=-2)
+
+    def decode(
+        self,
+        tgt: Int[Tensor, "row target"],
+        memory: Float[Tensor, "batch source model width"],
+        src_mask: Bool[Tensor, "batch 1 1 source"],
+        cache: EnsembleCache | None = None,
+    ) -> Float[Tensor, "row target model d_model"]:
+        """Turn target ids and the memories into the models' states, side by side; arguments as for one model."""
+        caches = [None] * len(self.models) if cache is None else cache.caches
+        members = zip(self.models, memory.unbind(-2), caches, strict=True)
+        return torch.stack([model.decode(tgt, part, src_mask, cache=own) for model, part, own in members], dim=-2)
+
+    def logits(self, states: Float[Tensor, "*batch model d_model"]) -> Float[Tensor, "*batch vocab"]:
+        """Compute the logarithm of the mean probability of each token."""
+        members = zip(self.models, states.unbind(-2), strict=True)
+        log_probs = [model.logits(part).float().log_softmax(dim=-1) for model, part in members]
+        return torch.stack(log_probs).logsumexp(dim=0) - math.log(len(log_probs))
+
+    def new_cache(self, capacity: int) -> EnsembleCache:
+        """Make an empty cache for each model, with room for `capacity` target tokens of each sentence."""
+        return EnsembleCache([model.new_cache(capacity) for model in self.models])
+
+
+Translator = Transformer | RecurrentTranslator | Ensemble
+TranslatorCache = Cache | RecurrentCache | EnsembleCache
+
+
+def make_translator(config: TransformerConfig | RecurrentConfig) -> Transformer | RecurrentTranslator:
+    """Make a new model of the kind its configuration is for."""
+    return Transformer(config) if isinstance(config, TransformerConfig) else RecurrentTranslator(config)

@@ -1,0 +1,111 @@
+"""Models by their configuration, and several that translate together."""
+
+import pytest
+import torch
+
+from annotated.decoding import beam_search, greedy_decode, translate
+from annotated.masking import padding_mask
+from annotated.recurrence import RecurrentConfig, RecurrentTranslator
+from annotated.transformer import Transformer, TransformerConfig
+from annotated.translator import Ensemble, make_translator
+from annotated.vocabulary import BOS, EOS, SubwordTokenizer
+
+VOCAB = 13
+CONFIGS = {
+    "transformer": TransformerConfig(
+        VOCAB, d_model=8, heads=2, d_k=3, d_v=5, d_ff=11, layers=2, max_length=23, dropout=0.5
+    ),
+    "recurrent": RecurrentConfig(VOCAB, d_model=6, layers=2, max_length=23, dropout=0.5),
+}
+SRC = torch.tensor([[5, 7, 11, 4, EOS], [9, EOS, 0, 0, 0], [6, 12, 8, EOS, 0]])
+TGT = torch.tensor([[BOS, 4, 6], [BOS, 9, 9], [BOS, 12, 5]])
+
+
+def make_models(kind: str, count: int) -> list[Transformer | RecurrentTranslator]:
+    """Make models with weights large enough for their opinions to differ."""
+    models = []
+    for seed in range(count):
+        torch.manual_seed(seed)
+        models.append(make_translator(CONFIGS[kind]).eval())
+        for parameter in models[-1].parameters():
+            parameter.data += 0.3 * torch.randn_like(parameter)
+    return models
+
+
+def predict(model: Transformer | RecurrentTranslator | Ensemble) -> torch.Tensor:
+    src_mask = padding_mask(SRC, 0)
+    return model.logits(model.decode(TGT, model.encode(SRC, src_mask), src_mask)).softmax(dim=-1)
+
+
+def test_a_configuration_makes_its_own_kind_of_model():
+    for name, kind in (("transformer", Transformer), ("recurrent", RecurrentTranslator)):
+        model = make_translator(CONFIGS[name])
+        assert type(model) is kind
+        assert model.config is CONFIGS[name]
+
+
+@pytest.mark.parametrize("kind", CONFIGS)
+@pytest.mark.parametrize("count", [1, 2, 3])
+def test_an_ensembles_probabilities_are_the_mean_of_its_models(kind, count):
+    models = make_models(kind, count)
+    torch.testing.assert_close(predict(Ensemble(models)), sum(map(predict, models)) / count, rtol=1e-4, atol=1e-6)
+
+
+def test_the_mean_by_hand():
+    """One model gives a token 0.9 and the other 0.3: their mean is 0.6, and not √(0.9 · 0.3) ≈ 0.52."""
+    config = TransformerConfig(2, d_model=2, heads=1, d_ff=1, layers=1, pad_id=0, tie_embeddings=False)
+    models = [Transformer(config), Transformer(config)]
+    states = torch.tensor([[1.0, 0.0], [0.0, 1.0]])  # a row for each model
+    for model, state, share in zip(models, states, (0.9, 0.3), strict=True):
+        model.output.weight.data = torch.outer(torch.tensor([share, 1 - share]).log(), state)
+    probabilities = Ensemble(models).logits(states).exp()
+    torch.testing.assert_close(probabilities, torch.tensor([0.6, 0.4]))
+
+
+@pytest.mark.parametrize("kind", CONFIGS)
+def test_an_ensemble_of_one_model_twice_translates_as_that_model(kind):
+    (model,) = make_models(kind, 1)
+    for alone, together in zip(beam_search(model, SRC, 3), beam_search(Ensemble([model, model]), SRC, 3), strict=True):
+        assert together.ids == alone.ids
+        assert together.log_prob == pytest.approx(alone.log_prob, rel=1e-4)
+
+
+@pytest.mark.parametrize("kind", CONFIGS)
+def test_the_cache_changes_nothing_and_the_score_is_the_models_own(kind):
+    ensemble = Ensemble(make_models(kind, 2))
+    for search in (greedy_decode, beam_search):
+        with_cache, without = (search(ensemble, SRC, max_extra=5, use_cache=use) for use in (True, False))
+        assert [found.ids for found in with_cache] == [found.ids for found in without]
+        assert len({tuple(found.ids) for found in with_cache}) > 1
+        for row, found in zip(SRC, with_cache, strict=True):
+            src = row[row != 0][None]
+            src_mask = padding_mask(src, 0)
+            read = torch.tensor([[BOS, *found.ids]])
+            log_probs = ensemble.logits(ensemble.decode(read, ensemble.encode(src, src_mask), src_mask))[0]
+            cut_off = len(found.ids) == src.size(1) + 5  # then it has no <eos>
+            answer = torch.tensor(found.ids + [EOS] * (not cut_off))
+            assert found.log_prob == pytest.approx(log_probs[range(len(answer)), answer].sum().item(), rel=1e-3)
+
+
+def test_an_ensemble_translates_texts_in_bfloat16_without_changing_its_models():
+    pairs = (["Ein Hund.", "Hund"], ["A dog.", "dog"])
+    tokenizer = SubwordTokenizer.train(pairs, ("de", "en"), 280)
+    models = [Transformer(TransformerConfig.tiny(len(tokenizer))) for _ in range(2)]
+    assert len(translate(Ensemble(models), tokenizer, pairs[0], "de", max_extra=3, bf16=True)) == 2
+    assert all(parameter.dtype == torch.float32 for model in models for parameter in model.parameters())
+
+
+@pytest.mark.parametrize("search", [greedy_decode, beam_search])
+def test_an_ensembles_models_are_in_eval_mode_and_stay_in_it(search):
+    models = [make_translator(CONFIGS["transformer"]) for _ in range(2)]
+    ensemble = Ensemble(models)
+    assert not any(module.training for module in ensemble.modules())
+    search(ensemble, SRC, max_extra=2)
+    assert not any(module.training for module in ensemble.modules())
+
+
+def test_an_ensemble_of_nothing_or_of_different_models_is_an_error():
+    with pytest.raises(ValueError, match="at least one"):
+        Ensemble([])
+    with pytest.raises(ValueError, match="d_model=8"):
+        Ensemble([make_translator(config) for config in CONFIGS.values()])

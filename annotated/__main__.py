@@ -60,6 +60,10 @@ def run_train(args: argparse.Namespace) -> None:
     else:
         tokenizer = WordTokenizer.train(pairs, (args.src, args.tgt))
     changes = {} if args.dropout is None else {"dropout": args.dropout}
+    if args.norm_first:
+        if args.preset == "recurrent":
+            raise ValueError("--norm-first is for Transformers: the LSTM of --preset recurrent has no LayerNorm.")
+        changes["norm_first"] = True
     config = PRESETS[args.preset](len(tokenizer), **changes)
     torch.manual_seed(args.seed)
     model = make_translator(config).to(device)
@@ -137,6 +141,7 @@ def _parser(train_defaults: dict | None = None) -> argparse.ArgumentParser:
         "--preset", choices=PRESETS, default="small", help="size of the model, or the LSTM it replaced"
     )
     command.add_argument("--dropout", type=float, help="probability of dropping; the preset's unless given")
+    command.add_argument("--norm-first", action="store_true", help="LayerNorm before each sub-layer, not after it")
     command.add_argument("--tokenizer", choices=("bpe", "words"), default="bpe", help="subwords or whole words")
     command.add_argument("--vocab-size", type=int, default=6000, help="number of subwords")
     command.add_argument("--epochs", type=int, default=30, help="passes over the training pairs at most")

@@ -123,11 +123,12 @@ def test_training_takes_every_option(corpus, tmp_path):
     }
     more = [word for name, value in options.items() for word in (f"--{name.replace('_', '-')}", str(value))]
     files = ["--source", corpus.en, "--target", corpus.de]
-    assert main(["train", *files, "--out", str(tmp_path), *SMALL, *more]) == 0
+    assert main(["train", *files, "--out", str(tmp_path), *SMALL, *more, "--norm-first"]) == 0
     model, info = load_checkpoint(tmp_path)
     assert info["settings"] | options == info["settings"]
     assert (info["src"], info["tgt"]) == ("en", "de")
     assert model.config.dropout == 0.3
+    assert model.config.norm_first
     assert isinstance(load_tokenizer(tmp_path), WordTokenizer)
 
 
@@ -238,8 +239,8 @@ def test_a_test_set_is_translated_and_scored_with_signatures(run, corpus, tmp_pa
         (
             "train",
             "--corpus --source --target --val-source --val-target --src --tgt --out --resume --preset --dropout "
-            "--tokenizer --vocab-size --epochs --max-minutes --batch-tokens --accumulate --schedule --warmup --rate "
-            "--smoothing --average --seed --precision --device",
+            "--norm-first --tokenizer --vocab-size --epochs --max-minutes --batch-tokens --accumulate --schedule "
+            "--warmup --rate --smoothing --average --seed --precision --device",
         ),
         ("translate", "--ensemble --beam --alpha --max-extra --device"),
         (
@@ -292,6 +293,7 @@ OWN = "train --source {de} --target {en} --out {new} --preset tiny --vocab-size 
         (OWN + " --val-source {de}", "--val-source and --val-target go together"),
         (OWN + " --val-source {long} --val-target {one}", "limit is 512"),
         (OWN + " --preset huge", "'huge'"),
+        (OWN + " --norm-first --preset recurrent", "--norm-first is for Transformers"),
         (OWN + " --device gpu", "'gpu'"),
         (OWN + " --device meta", "'meta'"),
         (OWN + " --precision fp64", "'fp64'"),

@@ -9,15 +9,15 @@ from typing import Any, NoReturn
 
 import torch
 
-from annotated.checkpoint import load_checkpoint, load_config
+from annotated.checkpoint import load_config, load_translator
 from annotated.data import CORPORA, Pairs, hold_out, load_corpus, read_pairs
 from annotated.decoding import bleu, chrf, translate
 from annotated.loop import SCHEDULES, TrainingOptions, train
 from annotated.recurrence import RecurrentConfig
 from annotated.training import bf16_is_fast
 from annotated.transformer import TransformerConfig
-from annotated.translator import Ensemble, Translator, make_translator
-from annotated.vocabulary import TOKENIZER, SubwordTokenizer, Tokenizer, WordTokenizer, load_tokenizer, write_whole
+from annotated.translator import Translator, make_translator
+from annotated.vocabulary import SubwordTokenizer, Tokenizer, WordTokenizer, load_tokenizer, write_whole
 
 PRESETS = {
     "tiny": TransformerConfig.tiny,
@@ -239,20 +239,8 @@ def _training_pairs(args: argparse.Namespace) -> tuple[Pairs, Pairs]:
 
 
 def _load(args: argparse.Namespace) -> tuple[Translator, Tokenizer, dict]:
-    model, info = load_checkpoint(args.model)
-    others = [load_checkpoint(folder) for folder in args.ensemble]
-    tokens = (Path(args.model) / TOKENIZER).read_bytes()
-    for folder, (_, other) in zip(args.ensemble, others, strict=True):
-        if (
-            any(info[side] != other[side] for side in ("src", "tgt"))
-            or tokens != (Path(folder) / TOKENIZER).read_bytes()
-        ):
-            raise ValueError(
-                f"{folder} has other tokens or languages than {args.model}: train both on the same corpus."
-            )
-    if others:
-        model = Ensemble([model, *(other for other, _ in others)])
-    return model.to(_device(args.device)), load_tokenizer(args.model), info
+    model, tokenizer, info = load_translator([args.model, *args.ensemble])
+    return model.to(_device(args.device)), tokenizer, info
 
 
 def _saved_settings(out: str) -> dict:

@@ -11,8 +11,8 @@ from torch import Tensor, nn
 
 from annotated.recurrence import RecurrentConfig, RecurrentTranslator
 from annotated.transformer import Transformer, TransformerConfig
-from annotated.translator import make_translator
-from annotated.vocabulary import write_whole
+from annotated.translator import Ensemble, Translator, make_translator
+from annotated.vocabulary import TOKENIZER, Tokenizer, load_tokenizer, write_whole
 
 WEIGHTS = "model.safetensors"
 CONFIG = "config.json"
@@ -47,6 +47,32 @@ def load_checkpoint(folder: str | Path) -> tuple[Transformer | RecurrentTranslat
     model = make_translator(config)
     load_weights(model, load_tensors(Path(folder) / WEIGHTS)[0])
     return model.eval(), info
+
+
+def load_translator(folders: Sequence[str | Path]) -> tuple[Translator, Tokenizer, dict[str, Any]]:
+    """Read a trained run, or several as an ensemble.
+
+    Args:
+        folders: where the runs are; of several, the configurations, languages and tokenizers must agree.
+
+    Returns:
+        The model or ensemble, in eval mode, the tokenizer, and the info of the first run.
+
+    Raises:
+        FileNotFoundError: a folder holds no model or no tokenizer.
+        ValueError: its files do not fit together, or the runs do not.
+    """
+    first, *others = folders
+    model, info = load_checkpoint(first)
+    tokenizer = load_tokenizer(first)
+    models = [model]
+    for folder in others:
+        model, other = load_checkpoint(folder)
+        same_tokens = (Path(folder) / TOKENIZER).read_bytes() == (Path(first) / TOKENIZER).read_bytes()
+        if not same_tokens or any(info[side] != other[side] for side in ("src", "tgt")):
+            raise ValueError(f"{folder} has other tokens or languages than {first}: train both on the same corpus.")
+        models.append(model)
+    return (Ensemble(models) if others else model), tokenizer, info
 
 
 def load_config(folder: str | Path) -> tuple[TransformerConfig | RecurrentConfig, dict[str, Any]]:

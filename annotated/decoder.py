@@ -15,7 +15,7 @@ class LayerCache:
     The room for tokens is set aside at the start, so that a step writes and never copies.
 
     Args:
-        capacity: the largest number of target tokens for one sentence, those of all its hypotheses together.
+        capacity: the largest number of target tokens for one sentence, of all hypotheses it has or had.
     """
 
     def __init__(self, capacity: int):
@@ -33,11 +33,7 @@ class LayerCache:
         Raises:
             ValueError: there is no room for them.
         """
-        end = self.length + keys.size(2)
-        if end > self.capacity:
-            raise ValueError(
-                f"the cache holds {self.capacity} tokens of a sentence and {end} are needed: give it more capacity."
-            )
+        end = self.end(keys.size(2))
         if self.keys is None:
             self.keys = keys.new_empty(*keys.shape[:2], self.capacity, keys.size(3))
             self.values = values.new_empty(*values.shape[:2], self.capacity, values.size(3))
@@ -45,6 +41,19 @@ class LayerCache:
         self.values[:, :, self.length : end] = values
         self.length = end
         return self.keys[:, :, :end], self.values[:, :, :end]
+
+    def end(self, new: int) -> int:
+        """Tell how many tokens there are with `new` more.
+
+        Raises:
+            ValueError: there is no room for them.
+        """
+        end = self.length + new
+        if end > self.capacity:
+            raise ValueError(
+                f"the cache holds {self.capacity} tokens of a sentence and {end} are needed: give it more capacity."
+            )
+        return end
 
 
 class Cache(list[LayerCache]):
@@ -56,7 +65,7 @@ class Cache(list[LayerCache]):
 
     Args:
         layers: number of decoder layers.
-        capacity: the largest number of target tokens for one sentence, those of all its hypotheses together.
+        capacity: the largest number of target tokens for one sentence, of all hypotheses it has or had.
     """
 
     def __init__(self, layers: int, capacity: int):
@@ -75,9 +84,13 @@ class Cache(list[LayerCache]):
 
         Returns:
             x with a row for each sentence, and the mask by which each token sees its own hypothesis's past and itself.
+
+        Raises:
+            ValueError: there is no room for them; nothing has changed then.
         """
         rows, new = x.shape[:2]
         hypotheses = rows // sentences
+        self[0].end(hypotheses * new)
         if self.written is None:
             self.written = torch.empty(rows, 0, dtype=torch.bool, device=x.device)
         own = torch.kron(torch.eye(hypotheses, device=x.device), causal_mask(new, device=x.device)).bool()
@@ -87,7 +100,12 @@ class Cache(list[LayerCache]):
         return x.reshape(sentences, hypotheses * new, -1), mask.view(sentences, 1, hypotheses * new, -1)
 
     def select(self, rows: Int[Tensor, "kept"], sentences: Int[Tensor, "sentences"] | None = None) -> None:
-        """Keep these hypotheses, in this order, and these sentences (all unless given)."""
+        """Keep these hypotheses, in this order, and these sentences (all unless given).
+
+        Args:
+            rows: numbers of rows; afterwards, too, a sentence's must be consecutive, and each have equally many.
+            sentences: numbers of sentences.
+        """
         self.written = self.written[rows]
         if sentences is not None:
             for layer in self:
@@ -141,7 +159,7 @@ class DecoderLayer(nn.Module):
         Args:
             x: the target so far; with a cache, only its new positions.
             memory: the encoder's output.
-            tgt_mask: broadcastable to (batch, heads, target, target), with a cache to (batch, heads, new, all so far).
+            tgt_mask: broadcastable to (batch, heads, target, target); with a `Cache`, what its `extend` makes.
             src_mask: broadcastable to (batch, heads, 1, source).
             cache: keys and values from earlier calls; this call adds its own.
         """

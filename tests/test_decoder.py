@@ -177,3 +177,13 @@ def test_cache_overflow_is_an_error():
     keys, values = cache.append(positions[:, :, :1], -positions[:, :, 3:])  # what fits still fits
     assert keys[1, 2, :, 0].tolist() == [0, 1, 2, 3, 0]
     assert values[1, 2, :, 0].tolist() == [0, 1, 2, 3, -3]
+
+
+def test_a_full_cache_of_several_hypotheses_stays_as_it_was():
+    decoder, cache, memory = make_decoder(), Cache(3, 5), torch.randn(2, SOURCE, D_MODEL)
+    decoder(torch.randn(4, 2, D_MODEL), memory, cache=cache)  # two hypotheses each: four tokens of a sentence
+    written, length = cache.written, cache.length
+    with pytest.raises(ValueError, match=r"holds 5 tokens of a sentence and 6 are needed"):
+        decoder(torch.randn(4, 1, D_MODEL), memory, cache=cache)
+    assert cache.written is written
+    assert (cache.length, *(layer.length for layer in cache)) == (length, 4, 4, 4)

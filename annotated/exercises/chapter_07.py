@@ -13,7 +13,7 @@ from annotated.data import pad
 from annotated.exercises.diagnosis import Exercise, compare
 from annotated.training import label_smoothed_loss, make_optimizer, noam_rate, train_step
 from annotated.transformer import Transformer, TransformerConfig
-from annotated.vocabulary import BOS, EOS
+from annotated.vocabulary import BOS, EOS, PAD
 
 
 def rates_by_hand(answer: Any) -> str | None:
@@ -282,6 +282,7 @@ TRAINING_FAULTS = {
     "zero": "the gradients of the step before are still there: zero_grad() before backward().",
     "shift": "the target is not shifted: read tgt[:, :-1], and compare with tgt[:, 1:].",
     "padding": "padding counts in the loss: the mean goes over the positions whose answer is not <pad>.",
+    "share": "padding no longer counts, but the smoothing still gives it a share of ε: take label_smoothed_loss.",
     "softmax": "cross-entropy takes logits; you gave it probabilities, so softmax is applied twice.",
     "eval": "the model is not in training mode: dropout is off.",
     "smoothing": "the loss is not smoothed: ε = 0.1, over all tokens but padding.",
@@ -307,6 +308,8 @@ def faulty_train_once(
         logits = logits.softmax(-1)
     if "padding" in faults:
         loss = label_smoothed_loss(logits, target, 0.1, None)
+    elif "share" in faults:
+        loss = F.cross_entropy(logits.flatten(0, 1), target.flatten(), ignore_index=PAD, label_smoothing=0.1)
     else:
         loss = label_smoothed_loss(logits, target, 0.0 if "smoothing" in faults else 0.1)
     loss.backward()

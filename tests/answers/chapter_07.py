@@ -189,6 +189,7 @@ WRONG = [
     ("07.6", loop_with("zero"), "zero_grad"),
     ("07.6", loop_with("shift"), "not shifted"),
     ("07.6", loop_with("padding"), "padding counts"),
+    ("07.6", loop_with("share"), "padding no longer counts"),
     ("07.6", loop_with("softmax"), "softmax is applied twice"),
     ("07.6", loop_with("eval"), "training mode"),
     ("07.6", loop_with("smoothing"), "not smoothed"),

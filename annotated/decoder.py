@@ -73,10 +73,10 @@ class Cache(list[LayerCache]):
         self.length = 0  # positions decoded so far
         self.written: Bool[Tensor, "row token"] | None = None
 
-    def extend(
+    def line_up(
         self, x: Float[Tensor, "row new d_model"], sentences: int
     ) -> tuple[Float[Tensor, "sentence queries d_model"], Bool[Tensor, "sentence 1 queries total"]]:
-        """Make room for the new tokens of all rows: let those of a sentence stand side by side.
+        """Let the new tokens of a sentence's rows stand side by side, and say what each may see.
 
         Args:
             x: the new tokens' embeddings.
@@ -159,7 +159,7 @@ class DecoderLayer(nn.Module):
         Args:
             x: the target so far; with a cache, only its new positions.
             memory: the encoder's output.
-            tgt_mask: broadcastable to (batch, heads, target, target); with a `Cache`, what its `extend` makes.
+            tgt_mask: broadcastable to (batch, heads, target, target); with a `Cache`, what its `line_up` makes.
             src_mask: broadcastable to (batch, heads, 1, source).
             cache: keys and values from earlier calls; this call adds its own.
         """
@@ -223,7 +223,7 @@ class Decoder(nn.Module):
             if tgt_mask is not None:
                 raise ValueError("with a cache give no tgt_mask: the cache knows each hypothesis's past.")
             caches = cache
-            x, tgt_mask = cache.extend(x, len(memory))
+            x, tgt_mask = cache.line_up(x, len(memory))
         for layer, layer_cache in zip(self.layers, caches, strict=True):
             x = layer(x, memory, tgt_mask, src_mask, layer_cache)
         return self.norm(x).view(shape)

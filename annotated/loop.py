@@ -236,6 +236,9 @@ def _save_state(path: Path, model: Translator, optimizer: torch.optim.Adam, prog
     for index, moments in optimizer.state_dict()["state"].items():
         tensors |= {f"adam/{index}/{name}": moment for name, moment in moments.items()}
     tensors["random"] = torch.get_rng_state()
+    device = next(model.parameters()).device
+    if device.type == "cuda":
+        tensors["random_cuda"] = torch.cuda.get_rng_state(device)
     save_tensors(path, tensors, {"progress": asdict(progress), "metrics": metrics})
 
 
@@ -253,6 +256,9 @@ def _load_state(path: Path, model: Translator, optimizer: torch.optim.Adam) -> t
             moments.setdefault(int(index), {})[moment] = tensor
     optimizer.load_state_dict({"state": moments, "param_groups": optimizer.state_dict()["param_groups"]})
     torch.set_rng_state(tensors["random"])
+    device = next(model.parameters()).device
+    if device.type == "cuda" and "random_cuda" in tensors:  # not where the run was begun on a CPU
+        torch.cuda.set_rng_state(tensors["random_cuda"], device)
     return Progress(**note["progress"]), note["metrics"]
 
 

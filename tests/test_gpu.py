@@ -1,6 +1,7 @@
 """On a GPU the results of a CPU: training, also in bfloat16, resuming, translating. Skipped where there is no GPU."""
 
 import copy
+import json
 
 import pytest
 import torch
@@ -70,7 +71,7 @@ def test_dropout_drops_its_share():
     assert dropped.max().item() == pytest.approx(1 / 0.7)
 
 
-def test_the_command_line_trains_resumes_and_translates(tmp_path, capsys):
+def test_the_command_line_trains_resumes_as_if_never_stopped_and_translates(tmp_path, capsys):
     lines = [
         (DATA_FOLDER / "captions" / f"val.{side}").read_text(encoding="utf-8").splitlines() for side in ("de", "en")
     ]
@@ -78,8 +79,15 @@ def test_the_command_line_trains_resumes_and_translates(tmp_path, capsys):
     for path, side in zip(files, lines, strict=True):
         with open(path, "w", encoding="utf-8") as file:
             file.write("\n".join(side[:100]) + "\n")
-    options = ["--preset", "tiny", "--tokenizer", "words", "--device", "cuda", "--out", str(tmp_path / "run")]
-    assert main(["train", "--source", files.source, "--target", files.target, "--epochs", "1", *options]) == 0
+    options = ["--preset", "tiny", "--tokenizer", "words", "--device", "cuda", "--precision", "fp32"]
+    for run, epochs in (("run", "1"), ("whole", "2")):
+        given = ["--source", files.source, "--target", files.target, "--epochs", epochs, "--out", str(tmp_path / run)]
+        assert main(["train", *given, *options]) == 0
     assert main(["train", "--resume", "--epochs", "2", "--out", str(tmp_path / "run")]) == 0
+    losses = [
+        [json.loads(line)["loss"] for line in (tmp_path / run / "metrics.jsonl").read_text().splitlines()]
+        for run in ("run", "whole")
+    ]
+    assert losses[0] == pytest.approx(losses[1], rel=1e-4)  # other dropout would make another loss
     assert main(["translate", str(tmp_path / "run"), lines[0][0], "--device", "cuda"]) == 0
     assert ", cuda, " in capsys.readouterr().out

@@ -4,7 +4,7 @@
 
 The base model is the paper's divided by four in width and by two in depth and heads; each row changes it in proportion.
 Every run adds a line to the file, and a run that has its line is not repeated: stop and start again as you like. About
-four hours for everything on two cores, one process each. The table is printed at the end, from what is there.
+six hours for everything on two cores, one process each. The table is printed at the end, from what is there.
 """
 
 import argparse

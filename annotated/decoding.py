@@ -1,13 +1,14 @@
 """Decoding: greedy and beam search, translation of texts, BLEU (§6.1)."""
 
 import copy
+import math
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import NamedTuple
 
 import torch
 from jaxtyping import Float, Int
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn import functional as F
 
 from annotated.data import pad
@@ -15,7 +16,7 @@ from annotated.masking import padding_mask
 from annotated.translator import Translator, TranslatorCache
 from annotated.vocabulary import BOS, EOS, PAD, Tokenizer
 
-CACHED_ROWS = 64  # rows of logits worked on at a time, so that they stay in the processor's cache
+CACHED_ROWS = 128  # rows of logits worked on at a time, so that they stay in the processor's cache
 GROUP = 100  # neighbours of which only the largest is looked at first
 
 
@@ -171,13 +172,13 @@ def translate(
         alpha: exponent of the length penalty.
         max_extra: a translation ends after (source tokens + max_extra) tokens at the latest (§6.1).
         batch_size: sentences per batch.
-        bf16: compute in bfloat16, with a copy of the model.
+        bf16: compute in bfloat16, with a copy of the model made by `in_bfloat16`.
 
     Raises:
         ValueError: a text is longer than the model allows; says which.
     """
     if bf16:
-        model = copy.deepcopy(model).bfloat16()
+        model = in_bfloat16(model)
     device = next(model.parameters()).device
     rows = [[*ids, EOS] for ids in tokenizer.encode_batch(list(texts), language)]
     limit = model.config.max_length
@@ -198,6 +199,23 @@ def translate(
         for i, hypothesis in zip(batch, hypotheses, strict=True):
             translations[i] = tokenizer.decode(hypothesis.ids)
     return translations
+
+
+def in_bfloat16(model: Translator) -> Translator:
+    """Copy a model to translate in bfloat16, with its largest logits moved to where that format is finest: near 0.
+
+    The same number less on every logit changes no probability. Label smoothing with ε = 0.1 teaches the best of V
+    logits to stand ln(0.9 / (0.1 / V)) above the others. For V = 6,000 that is 11, where bfloat16 has steps of 1/16.
+
+    Args:
+        model: a trained model; it stays as it is.
+    """
+    model = copy.deepcopy(model).bfloat16()
+    for output in (module.output for module in model.modules() if hasattr(module, "output")):
+        vocab = len(output.weight)
+        bias = output.weight.new_zeros(vocab) if output.bias is None else output.bias
+        output.bias = nn.Parameter(bias - math.log(9 * vocab))
+    return model
 
 
 def bleu(hypotheses: Sequence[str], references: Sequence[str], *, lowercase: bool = False) -> tuple[float, str]:
@@ -268,11 +286,15 @@ def _best_continuations(
         states = model.decode(rows, memory, src_mask)[:, -1]
     else:
         states = model.decode(rows[:, -1:], memory, src_mask, cache=cache)[:, -1]
-    logits = model.logits(states).view(sentences, beginnings, -1)
+    states = states.unflatten(0, (sentences, beginnings))
+    at_once = max(1, CACHED_ROWS // beginnings) if states.device.type == "cpu" else sentences
+    # All parts use the same memory: to touch new memory costs more than the work done in it.
+    shape = min(at_once, sentences), beginnings, model.config.vocab_size
+    logits, totals = torch.empty(2, *shape, device=states.device)
     found = []
-    at_once = max(1, CACHED_ROWS // beginnings) if logits.device.type == "cpu" else sentences
-    for part, before in zip(logits.split(at_once), log_probs.split(at_once), strict=True):
-        totals = part.float().log_softmax(dim=-1)
+    for part, before in zip(states.split(at_once), log_probs.split(at_once), strict=True):
+        logits, totals = logits[: len(part)], totals[: len(part)]
+        torch.log_softmax(logits.copy_(model.logits(part)), dim=-1, out=totals)
         totals[..., [PAD, BOS]] = -torch.inf
         totals += before[..., None]
         found.append(_topk(totals.flatten(1), count))
@@ -283,7 +305,9 @@ def _topk(x: Float[Tensor, "row column"], count: int) -> tuple[Float[Tensor, "ro
     """Do what `topk` does, faster for long rows: the largest numbers lie in the groups with the largest maxima."""
     if x.size(1) <= count * GROUP:
         return tuple(x.topk(count, dim=-1))
-    groups = F.pad(x, (0, -x.size(1) % GROUP), value=-torch.inf).unflatten(1, (-1, GROUP))
+    if missing := -x.size(1) % GROUP:
+        x = F.pad(x, (0, missing), value=-torch.inf)
+    groups = x.unflatten(1, (-1, GROUP))
     best = groups.amax(dim=-1).topk(count, dim=-1).indices
     candidates = groups.gather(1, best[..., None].expand(-1, -1, GROUP)).flatten(1)
     values, places = candidates.topk(count, dim=-1)

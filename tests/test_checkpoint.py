@@ -1,5 +1,6 @@
 """Models on disk: whole, the same bit for bit, never pickled; and their average."""
 
+import copy
 import json
 from pathlib import Path
 
@@ -16,9 +17,9 @@ from annotated.checkpoint import (
     save_tensors,
 )
 from annotated.data import read_lines
-from annotated.decoding import bleu, translate
+from annotated.decoding import beam_search, bleu, in_bfloat16, translate
 from annotated.transformer import Transformer, TransformerConfig
-from annotated.vocabulary import load_tokenizer
+from annotated.vocabulary import BOS, EOS, load_tokenizer
 
 DELIVERED = Path(__file__).resolve().parent.parent / "data" / "checkpoints" / "de-en"
 VOCAB = 13
@@ -209,6 +210,24 @@ def test_the_delivered_model_is_what_its_card_says() -> None:
     assert f"{count:,}" in (DELIVERED.parent / "README.md").read_text(encoding="utf-8")
     (translation,) = translate(model, load_tokenizer(DELIVERED), ["Ein Hund läuft durch das Gras."], info["src"])
     assert translation == "A dog runs through the grass."
+
+
+@torch.inference_mode()
+def test_in_bfloat16_the_delivered_models_two_best_tokens_keep_most_of_their_digits():
+    model, _ = load_checkpoint(DELIVERED)
+    tokenizer = load_tokenizer(DELIVERED)
+    src = torch.tensor([[*tokenizer.encode("Ein Hund läuft durch das Gras.", "de"), EOS]])
+    tgt = torch.tensor([[BOS, *beam_search(model, src)[0].ids]])
+    before = {name: weight.clone() for name, weight in model.named_parameters()}
+    low, plain = in_bfloat16(model), copy.deepcopy(model).bfloat16()
+    exact = model(src, tgt).log_softmax(dim=-1)
+    best = exact.topk(2).indices
+    errors = [
+        (other(src, tgt).float().log_softmax(dim=-1) - exact).gather(-1, best).abs().mean() for other in (low, plain)
+    ]
+    assert 0 < errors[0] < errors[1] / 2
+    assert errors[0] < 0.01
+    torch.testing.assert_close(dict(model.named_parameters()), before, rtol=0, atol=0)
 
 
 def test_the_delivered_model_translates_captions_it_has_never_seen(multi30k: Path) -> None:

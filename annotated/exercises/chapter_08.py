@@ -37,18 +37,18 @@ def beam_step_by_hand(answer: Any) -> str | None:
 
 
 def level_alpha(answer: Any) -> str | None:
-    """2^α = 1.5, as the bases are (5 + 7)/6 = 2 and (5 + 19)/6 = 4."""
-    expected = math.log(1.5) / math.log(2)
+    """2^α = 1.6, as the bases are (5 + 7)/6 = 2 and (5 + 19)/6 = 4."""
+    expected = math.log(1.6) / math.log(2)
     return compare(
         torch.as_tensor(answer, dtype=torch.float32),
         torch.tensor(expected),
         {
-            "|Y| counts <eos> as well: 7 and 19 tokens.": torch.tensor(math.log(1.5) / math.log(23 / 11)),
-            "this divides by |Y|^α; the penalty is ((5 + |Y|) / 6)^α.": torch.tensor(math.log(1.5) / math.log(19 / 7)),
-            "this is 2^α. Take the logarithm to get α.": torch.tensor(1.5),
+            "|Y| counts <eos> as well: 7 and 19 tokens.": torch.tensor(math.log(1.6) / math.log(23 / 11)),
+            "this divides by |Y|^α; the penalty is ((5 + |Y|) / 6)^α.": torch.tensor(math.log(1.6) / math.log(19 / 7)),
+            "this is 2^α. Take the logarithm to get α.": torch.tensor(1.6),
             "this is −α: with a negative one the short sentence would win by more.": torch.tensor(-expected),
             "this is 1/α: log P is divided by the base to the power of α.": torch.tensor(1 / expected),
-            "this is the logarithm of 1.5; divide it by the logarithm of 4/2.": torch.tensor(math.log(1.5)),
+            "this is the logarithm of 1.6; divide it by the logarithm of 4/2.": torch.tensor(math.log(1.6)),
         },
         tolerance=0.006,
     )

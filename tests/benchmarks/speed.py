@@ -22,7 +22,7 @@ import torch
 from torch.nn import functional as F
 
 from annotated.data import pad
-from annotated.decoding import beam_search, greedy_decode
+from annotated.decoding import beam_search, greedy_decode, in_bfloat16
 from annotated.training import bf16_is_fast, make_optimizer, train_step
 from annotated.transformer import Transformer, TransformerConfig
 from annotated.vocabulary import BOS, EOS, UNK
@@ -109,7 +109,7 @@ def training(bf16: bool, threads: int, repetitions: int) -> None:
 def decoding(bf16: bool, repetitions: int) -> None:
     """Time the translation of sentences that all take 16 steps: random weights, and no more tokens than the source."""
     model = Transformer(TransformerConfig.small(VOCAB)).eval()
-    low = copy.deepcopy(model).bfloat16()
+    low = in_bfloat16(model)
     rows = [[*row, EOS] for row in torch.randint(UNK, VOCAB, (TO_TRANSLATE, SOURCE_TOKENS - 1)).tolist()]
     batches = [rows[i : i + BATCH] for i in range(0, len(rows), BATCH)]
 

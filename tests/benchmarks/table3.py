@@ -1,10 +1,12 @@
-"""The paper's Table 3 in small: one change at a time, trained to convergence on Multi30k, over several seeds (§6.2).
+"""The paper's Table 3 in small: one change at a time, trained on Multi30k over several seeds (§6.2).
 
     python -m tests.benchmarks.table3 data/results/table3.jsonl [--seeds 3] [--processes 2] [--minutes 60]
 
 The base model is the paper's divided by four in width and by two in depth and heads; each row changes it in proportion.
-Every run adds a line to the file, and a run that has its line is not repeated: stop and start again as you like. About
-six hours for everything on two cores, one process each. The table is printed at the end, from what is there.
+Ten epochs, by the end of which the rate has fallen to 0; LayerNorm stands before the sub-layers, which learns faster in
+so short a run. Every run adds a line to the file, and a run that has its line is not repeated: stop and start again as
+you like. About three hours for everything on two cores, one process each. The table is printed at the end, from what is
+there.
 """
 
 import argparse
@@ -22,7 +24,7 @@ from typing import Any, NamedTuple
 
 import torch
 
-from annotated.data import load_corpus
+from annotated.data import Pairs, load_corpus
 from annotated.decoding import bleu, translate
 from annotated.loop import TrainingOptions, train
 from annotated.training import bf16_is_fast
@@ -31,8 +33,8 @@ from annotated.vocabulary import SubwordTokenizer
 from tests.benchmarks.decoding import loss
 
 SRC, TGT, VOCAB = "de", "en", 6000
-BASE = TransformerConfig(VOCAB, d_model=128, d_ff=512, heads=4, layers=3, dropout=0.1)
-OPTIONS = TrainingOptions(epochs=15, schedule="linear", warmup=600, average=1)
+BASE = TransformerConfig(VOCAB, d_model=128, d_ff=512, heads=4, layers=3, dropout=0.1, norm_first=True)
+OPTIONS = TrainingOptions(epochs=10, batch_tokens=2048, schedule="linear", warmup=250, rate=0.55, average=1)
 
 
 class Row(NamedTuple):
@@ -48,13 +50,9 @@ class Row(NamedTuple):
 ROWS = [
     Row("", "base", {}, 4.92, 25.8),
     Row("A", "h = 1 (paper: 1)", {"heads": 1}, 5.29, 24.9),
-    Row("A", "h = 2 (4)", {"heads": 2}, 5.00, 25.5),
-    Row("A", "h = 8 (16)", {"heads": 8}, 4.91, 25.8),
     Row("A", "h = 16 (32)", {"heads": 16}, 5.01, 25.4),
     Row("B", "d_k = 8 (16)", {"d_k": 8}, 5.16, 25.1),
-    Row("B", "d_k = 16 (32)", {"d_k": 16}, 5.01, 25.4),
     Row("C", "N = 1 (2)", {"layers": 1}, 6.11, 23.7),
-    Row("C", "N = 2 (4)", {"layers": 2}, 5.19, 25.3),
     Row("C", "N = 4 (8)", {"layers": 4}, 4.88, 25.5),
     Row("C", "d_model = 64 (256)", {"d_model": 64}, 5.75, 24.5),
     Row("C", "d_model = 256 (1024)", {"d_model": 256}, 4.66, 26.0),
@@ -114,7 +112,9 @@ def run(task: tuple[str, int, float]) -> dict[str, Any] | None:
     torch.manual_seed(seed)
     model = Transformer(replace(BASE, vocab_size=len(tokenizer), **changes))
     with tempfile.TemporaryDirectory() as out, redirect_stdout(StringIO()):
-        metrics = train(model, tokenizer, pairs, val, out, src=SRC, tgt=TGT, options=options)
+        # The loop scores after each epoch; a hundred sentences are enough for that.
+        few = Pairs(val.source[:100], val.target[:100])
+        metrics = train(model, tokenizer, pairs, few, out, src=SRC, tgt=TGT, options=options)
     nats = loss(model.eval(), tokenizer, val, {"src": SRC, "tgt": TGT})
     score, signature = bleu(translate(model, tokenizer, val.source, SRC, bf16=bf16), val.target)
     return {

@@ -2,8 +2,10 @@
 
     python -m tests.benchmarks.speed [--quick]
 
-Medians of interleaved repetitions, so that a slow moment of the machine hits all alike: quote the ratios. Peers that
-are not installed are left out: Hugging Face and CTranslate2 come with the newer torch, which `make bench` takes.
+Medians of interleaved repetitions, so that a slow moment of the machine hits all alike: quote the ratios. Each table is
+made by a process of its own: memory that training has left to a process makes what follows there faster, some libraries
+more than others, and who translates has not trained before. Peers that are not installed are left out: Hugging Face and
+CTranslate2 come with the newer torch, which `make bench` takes.
 """
 
 import argparse
@@ -11,8 +13,10 @@ import copy
 import importlib.metadata
 import importlib.util
 import math
+import multiprocessing
 import platform
 import statistics
+import sys
 import time
 from collections.abc import Callable
 from functools import partial
@@ -40,20 +44,20 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true", help="one repetition of everything: are all paths alive?")
     repetitions = 1 if parser.parse_args().quick else None
     began = time.perf_counter()
-    torch.manual_seed(0)
-    bf16 = bf16_is_fast(torch.device("cpu"))
     print(f"{_processor()}, torch {torch.__version__}, {_versions()}{time.strftime('%Y-%m-%d')}", flush=True)
-    for threads in (1, 2):
-        torch.set_num_threads(threads)
-        training(bf16, threads, repetitions or 7)
-    torch.set_num_threads(1)
-    decoding(bf16, repetitions or 3)
-    growth(bf16, repetitions or 5)
+    for part, threads, usual in ((training, 1, 7), (training, 2, 7), (decoding, 1, 3), (growth, 1, 5)):
+        arguments = part, threads, repetitions or usual
+        process = multiprocessing.get_context("spawn").Process(target=_alone, args=arguments)
+        process.start()
+        process.join()
+        if process.exitcode:
+            sys.exit(process.exitcode)
     print(f"\n{(time.perf_counter() - began) / 60:.1f} minutes in all")
 
 
-def training(bf16: bool, threads: int, repetitions: int) -> None:
+def training(bf16: bool, repetitions: int) -> None:
     """Time one update at equal sizes, batch and loss."""
+    threads = torch.get_num_threads()
     config = TransformerConfig.small(VOCAB)
     src = torch.randint(UNK, VOCAB, (SENTENCES, TOKENS))
     tgt = torch.randint(UNK, VOCAB, (SENTENCES, TOKENS + 1))
@@ -175,6 +179,12 @@ def growth(bf16: bool, repetitions: int) -> None:
                 grown = (seconds[str(size)] / seconds[str(sizes[i - 1])], kept[i] / kept[i - 1])
                 exponents = "time {:.2f}, memory {:.2f}".format(*(math.log(x) / ratio for x in grown))
             print(f"  {name:8}{size:6} {seconds[str(size)] * 1e3:7.0f} {kept[i]:8.0f}   {exponents}", flush=True)
+
+
+def _alone(part: Callable[[bool, int], None], threads: int, repetitions: int) -> None:
+    torch.manual_seed(0)
+    torch.set_num_threads(threads)
+    part(bf16_is_fast(torch.device("cpu")), repetitions)
 
 
 def _medians(timed: Timed, repetitions: int) -> dict[str, float]:

@@ -24,7 +24,7 @@ def test_a_change_and_its_standard_error_by_hand():
     assert base["bleu_change"] == 0
     assert shallow["ppl_change"] == pytest.approx(2.0)
     assert shallow["bleu_change"] == pytest.approx(-6.0)
-    assert shallow["bleu_paper"] == pytest.approx(23.7 - 25.8)
+    assert shallow["bleu_paper_change"] == pytest.approx(23.7 - 25.8)
     # The variance of BLEU is 1 in both rows with several runs; the single run has none of its own.
     assert shallow["bleu_error"] == pytest.approx(math.sqrt(1 / 3 + 1 / 3))
     assert single["bleu_error"] == pytest.approx(math.sqrt(1 / 1 + 1 / 3))
@@ -32,7 +32,7 @@ def test_a_change_and_its_standard_error_by_hand():
 
 
 def test_what_chance_explains_stands_in_brackets():
-    text = table3.table(LINES)
+    text = table3.table(table3.summarise(LINES))
     assert len(text) == 4
     assert "-6.00 " in text[2]
     assert "(-0.50)" in text[3]
@@ -50,6 +50,9 @@ def test_a_run_that_has_its_line_is_not_repeated(tmp_path, monkeypatch, capsys):
     printed = capsys.readouterr().out
     assert f"{len(table3.ROWS)} runs are done, 0 are missing." in printed
     assert "learned positions" in printed
+    written = json.loads((tmp_path / "table3.json").read_text())
+    assert [row["name"] for row in written["rows"]] == [row.name for row in table3.ROWS]
+    assert len(written["rows"][0]["runs"]) == 1 and written["base"]["d_model"] == 128
 
 
 def test_every_row_changes_one_thing_the_model_or_the_loss_knows():

@@ -5,8 +5,8 @@
 The base model is the paper's divided by four in width and by two in depth and heads; each row changes it in proportion.
 Ten epochs, by the end of which the rate has fallen to 0; LayerNorm stands before the sub-layers, which learns faster in
 so short a run. Every run adds a line to the file, and a run that has its line is not repeated: stop and start again as
-you like. About three hours for everything on two cores, one process each. The table is printed at the end, from what is
-there.
+you like. About three hours for everything on two cores, one process each. At the end the table is printed, from what is
+there, and written beside the runs (`table3.json`) for notebook 14.
 """
 
 import argparse
@@ -17,7 +17,7 @@ import statistics
 import tempfile
 import time
 from contextlib import redirect_stdout
-from dataclasses import replace
+from dataclasses import asdict, replace
 from io import StringIO
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -29,7 +29,7 @@ from annotated.decoding import bleu, translate
 from annotated.loop import TrainingOptions, train
 from annotated.training import bf16_is_fast
 from annotated.transformer import Transformer, TransformerConfig
-from annotated.vocabulary import SubwordTokenizer
+from annotated.vocabulary import SubwordTokenizer, write_whole
 from tests.benchmarks.decoding import loss
 
 SRC, TGT, VOCAB = "de", "en", 6000
@@ -89,8 +89,10 @@ def main() -> None:
                 if line is not None:
                     print(json.dumps(line), file=file, flush=True)
                     print(line, flush=True)
-    for line in table(read(args.results)):
-        print(line)
+    summary = summarise(read(args.results))
+    setup = {"base": asdict(BASE), "options": asdict(OPTIONS)}
+    write_whole(args.results.with_suffix(".json"), json.dumps(setup | {"rows": summary}, indent=1).encode() + b"\n")
+    print(*table(summary), sep="\n")
 
 
 def read(results: Path) -> list[dict[str, Any]]:
@@ -130,48 +132,41 @@ def run(task: tuple[str, int, float]) -> dict[str, Any] | None:
 
 
 def summarise(lines: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Give each row its means over the seeds, their differences from base, and what chance does to such a difference.
+    """Give each row its runs, means over the seeds, differences from base, and what chance does to such a difference.
 
     The runs of a row differ by chance alone. Their variance, pooled over all rows, gives the standard error of a
     difference of two means.
     """
-    values = {
-        (row.name, metric): [line[metric] for line in lines if line["row"] == row.name]
-        for row in ROWS
-        for metric in ("ppl", "bleu", "parameters")
-    }
-    summary = []
-    for row in ROWS:
-        if not values[row.name, "bleu"] or not values["base", "bleu"]:
-            continue
-        entry = {"row": row, "runs": len(values[row.name, "bleu"]), "parameters": values[row.name, "parameters"][0]}
-        for metric, paper in (
-            ("ppl", row.paper_ppl - ROWS[0].paper_ppl),
-            ("bleu", row.paper_bleu - ROWS[0].paper_bleu),
-        ):
-            ours, base = values[row.name, metric], values["base", metric]
-            several = [values[other.name, metric] for other in ROWS if len(values[other.name, metric]) > 1]
-            variance = statistics.mean(map(statistics.variance, several)) if several else math.nan
+    runs = {row.name: [line for line in lines if line["row"] == row.name] for row in ROWS}
+    if not runs["base"]:
+        return []
+    summary = [row._asdict() | {"runs": runs[row.name]} for row in ROWS if runs[row.name]]
+    for metric in ("ppl", "bleu"):
+        values = {name: [line[metric] for line in group] for name, group in runs.items()}
+        variances = [statistics.variance(group) for group in values.values() if len(group) > 1]
+        variance = statistics.mean(variances) if variances else math.nan
+        base = values["base"]
+        for entry in summary:
+            ours = values[entry["name"]]
             entry[metric] = statistics.mean(ours)
             entry[f"{metric}_change"] = statistics.mean(ours) - statistics.mean(base)
             entry[f"{metric}_error"] = math.sqrt(variance * (1 / len(ours) + 1 / len(base)))
-            entry[f"{metric}_paper"] = paper
-        summary.append(entry)
+            entry[f"{metric}_paper_change"] = round(entry[f"paper_{metric}"] - getattr(ROWS[0], f"paper_{metric}"), 2)
     return summary
 
 
-def table(lines: list[dict[str, Any]]) -> list[str]:
+def table(summary: list[dict[str, Any]]) -> list[str]:
     """Lay the summary out in lines; a change within two standard errors is marked as noise by brackets."""
     columns = "".join(f"{metric:>8}{'change':>10}{'paper':>8}" for metric in ("PPL", "BLEU"))
     text = [f"{'':3}{'row':24}{'runs':>5}{'M par.':>8}{columns}"]
-    for entry in summarise(lines):
-        row = entry["row"]
-        cells = f"{row.letter:3}{row.name:24}{entry['runs']:5}{entry['parameters'] / 1e6:8.2f}"
+    for entry in summary:
+        runs = entry["runs"]
+        cells = f"{entry['letter']:3}{entry['name']:24}{len(runs):5}{runs[0]['parameters'] / 1e6:8.2f}"
         for metric in ("ppl", "bleu"):
             change = f"{entry[f'{metric}_change']:+.2f}"
             noise = abs(entry[f"{metric}_change"]) < 2 * entry[f"{metric}_error"]
-            change, paper = f"({change})" if noise else f"{change} ", f"{entry[f'{metric}_paper']:+.2f}"
-            if row.name == "base":
+            change, paper = f"({change})" if noise else f"{change} ", f"{entry[f'{metric}_paper_change']:+.2f}"
+            if entry["name"] == "base":
                 change = paper = ""
             cells += f"{entry[metric]:8.2f}{change:>10}{paper:>8}"
         text.append(cells)

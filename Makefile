@@ -60,7 +60,7 @@ notebooks: sync  ## execute the notebooks in place, to save new outputs
 	done
 	@$(PY) -m nbconvert --to notebook --inplace --log-level WARN --CoalesceStreamsPreprocessor.enabled=True $(NOTEBOOKS)
 
-train: env  ## train German to English on Multi30k, half an hour
+train: env  ## train German to English on Multi30k, three quarters of an hour
 	$(PY) -m annotated train --corpus multi30k --src de --tgt en --schedule linear --average 1 --out runs/de-en
 
 bench:  ## time training and decoding beside other people's code, ten minutes

@@ -13,22 +13,29 @@ def line(row: str, seed: int, ppl: float, bleu: float) -> dict:
 
 
 LINES = [
-    *(line("base", seed, ppl, bleu) for seed, (ppl, bleu) in enumerate([(6.0, 30.0), (6.2, 31.0), (6.4, 32.0)])),
-    *(line("N = 1 (2)", seed, ppl, bleu) for seed, (ppl, bleu) in enumerate([(8.0, 24.0), (8.2, 25.0), (8.4, 26.0)])),
-    line("dropout 0.2", 0, 6.1, 30.5),
+    *(
+        line("base", seed, math.exp(nats), bleu)
+        for seed, (nats, bleu) in enumerate([(1.8, 30.0), (1.9, 31.0), (2.0, 32.0)])
+    ),
+    *(
+        line("N = 1 (2)", seed, math.exp(nats), bleu)
+        for seed, (nats, bleu) in enumerate([(2.1, 22.0), (2.2, 25.0), (2.3, 27.0), (2.2, 26.0)])
+    ),
+    line("dropout 0.2", 0, math.exp(1.95), 30.5),
 ]
 
 
 def test_a_change_and_its_standard_error_by_hand():
     base, shallow, single = table3.summarise(LINES)
     assert base["bleu_change"] == 0
-    assert shallow["ppl_change"] == pytest.approx(2.0)
+    assert shallow["nats_change"] == pytest.approx(0.3)
     assert shallow["bleu_change"] == pytest.approx(-6.0)
     assert shallow["bleu_paper_change"] == pytest.approx(23.7 - 25.8)
-    # The variance of BLEU is 1 in both rows with several runs; the single run has none of its own.
-    assert shallow["bleu_error"] == pytest.approx(math.sqrt(1 / 3 + 1 / 3))
-    assert single["bleu_error"] == pytest.approx(math.sqrt(1 / 1 + 1 / 3))
-    assert shallow["ppl_error"] == pytest.approx(math.sqrt(0.04 * 2 / 3))
+    assert shallow["nats_paper_change"] == pytest.approx(math.log(6.11 / 4.92), abs=1e-4)
+    # BLEU: the squares are 2 and 9 + 0 + 4 + 1 = 14, with 2 and 3 degrees of freedom; the single run has none.
+    assert shallow["bleu_error"] == pytest.approx(math.sqrt(16 / 5 * (1 / 3 + 1 / 4)))
+    assert single["bleu_error"] == pytest.approx(math.sqrt(16 / 5 * (1 / 1 + 1 / 3)))
+    assert shallow["nats_error"] == pytest.approx(math.sqrt(0.04 / 5 * (1 / 3 + 1 / 4)))
 
 
 def test_what_chance_explains_stands_in_brackets():

@@ -16,6 +16,7 @@ import multiprocessing
 import statistics
 import tempfile
 import time
+from collections.abc import Callable
 from contextlib import redirect_stdout
 from dataclasses import asdict, replace
 from io import StringIO
@@ -64,6 +65,11 @@ ROWS = [
     Row("D", "label smoothing 0.2", {"smoothing": 0.2}, 5.47, 25.7),
     Row("E", "learned positions", {"positions": "learned"}, 4.92, 25.7),
 ]
+# Perplexities are compared by their logarithms, the loss in nats per token.
+SCORES: dict[str, Callable[[dict[str, Any]], float]] = {
+    "nats": lambda scored: math.log(scored["ppl"]),
+    "bleu": lambda scored: scored["bleu"],
+}
 
 
 def main() -> None:
@@ -134,41 +140,43 @@ def run(task: tuple[str, int, float]) -> dict[str, Any] | None:
 def summarise(lines: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """Give each row its runs, means over the seeds, differences from base, and what chance does to such a difference.
 
-    The runs of a row differ by chance alone. Their variance, pooled over all rows, gives the standard error of a
-    difference of two means.
+    The runs of a row differ by chance alone. Their variance, pooled over all rows (each counts by its runs less one),
+    gives the standard error of a difference of two means.
     """
     runs = {row.name: [line for line in lines if line["row"] == row.name] for row in ROWS}
     if not runs["base"]:
         return []
     summary = [row._asdict() | {"runs": runs[row.name]} for row in ROWS if runs[row.name]]
-    for metric in ("ppl", "bleu"):
-        values = {name: [line[metric] for line in group] for name, group in runs.items()}
-        variances = [statistics.variance(group) for group in values.values() if len(group) > 1]
-        variance = statistics.mean(variances) if variances else math.nan
+    for metric, score in SCORES.items():
+        values = {name: [score(line) for line in group] for name, group in runs.items() if group}
+        freedom = sum(len(group) - 1 for group in values.values())
+        squares = sum((value - statistics.mean(group)) ** 2 for group in values.values() for value in group)
+        variance = squares / freedom if freedom else math.nan
         base = values["base"]
         for entry in summary:
             ours = values[entry["name"]]
             entry[metric] = statistics.mean(ours)
             entry[f"{metric}_change"] = statistics.mean(ours) - statistics.mean(base)
             entry[f"{metric}_error"] = math.sqrt(variance * (1 / len(ours) + 1 / len(base)))
-            entry[f"{metric}_paper_change"] = round(entry[f"paper_{metric}"] - getattr(ROWS[0], f"paper_{metric}"), 2)
+            papers, papers_base = (score({"ppl": x["paper_ppl"], "bleu": x["paper_bleu"]}) for x in (entry, summary[0]))
+            entry[f"{metric}_paper_change"] = round(papers - papers_base, 4)
     return summary
 
 
 def table(summary: list[dict[str, Any]]) -> list[str]:
-    """Lay the summary out in lines; a change within two standard errors is marked as noise by brackets."""
-    columns = "".join(f"{metric:>8}{'change':>10}{'paper':>8}" for metric in ("PPL", "BLEU"))
+    """Lay the summary out in lines; a change within two standard errors of zero stands in brackets."""
+    columns = "".join(f"{metric:>8}{'change':>10}{'paper':>9}" for metric in ("nats", "BLEU"))
     text = [f"{'':3}{'row':24}{'runs':>5}{'M par.':>8}{columns}"]
     for entry in summary:
         runs = entry["runs"]
         cells = f"{entry['letter']:3}{entry['name']:24}{len(runs):5}{runs[0]['parameters'] / 1e6:8.2f}"
-        for metric in ("ppl", "bleu"):
-            change = f"{entry[f'{metric}_change']:+.2f}"
+        for metric, digits in (("nats", 3), ("bleu", 2)):
+            change = f"{entry[f'{metric}_change']:+.{digits}f}"
             noise = abs(entry[f"{metric}_change"]) < 2 * entry[f"{metric}_error"]
-            change, paper = f"({change})" if noise else f"{change} ", f"{entry[f'{metric}_paper_change']:+.2f}"
+            change, paper = f"({change})" if noise else f"{change} ", f"{entry[f'{metric}_paper_change']:+.{digits}f}"
             if entry["name"] == "base":
                 change = paper = ""
-            cells += f"{entry[metric]:8.2f}{change:>10}{paper:>8}"
+            cells += f"{entry[metric]:8.{digits}f}{change:>10}{paper:>9}"
         text.append(cells)
     return text
 

@@ -9,7 +9,8 @@ from annotated.data import Pairs
 from annotated.transformer import Transformer, TransformerConfig
 from annotated.translator import Ensemble
 from annotated.vocabulary import BOS, EOS, WordTokenizer
-from tests.benchmarks.reranking import Candidate, choose, log_probs
+from tests.benchmarks.decoding import log_probs, loss
+from tests.benchmarks.reranking import Candidate, choose
 
 PAIRS = Pairs(
     ["ein Hund läuft", "eine Katze schläft auf dem Sofa", "Hund"],
@@ -42,3 +43,5 @@ def test_a_pair_is_scored_token_by_token_with_its_end(members):
         expected.append(total)
     model = Ensemble(models) if members > 1 else models[0]
     assert log_probs(model, tokenizer, PAIRS, "de", "en") == pytest.approx(expected, abs=1e-4)
+    tokens = sum(len(ids) + 1 for ids in tokenizer.encode_batch(PAIRS.target, "en"))
+    assert loss(model, tokenizer, PAIRS, {"src": "de", "tgt": "en"}) == pytest.approx(-sum(expected) / tokens, abs=1e-4)

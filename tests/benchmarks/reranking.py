@@ -17,22 +17,17 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-import torch
-from torch.nn import functional as F
-
 from annotated.checkpoint import load_translator
-from annotated.data import Pairs, encode_pairs, load_corpus, pad
+from annotated.data import Pairs, load_corpus
 from annotated.decoding import bleu, in_bfloat16, translate
-from annotated.masking import padding_mask
 from annotated.training import bf16_is_fast
-from annotated.translator import Translator
-from annotated.vocabulary import PAD, Tokenizer, write_whole
+from annotated.vocabulary import write_whole
+from tests.benchmarks.decoding import log_probs
 from tests.benchmarks.scores import PAPER, TEST, p_value, score
 
 SEARCHES = [PAPER, {"beam": 8, "alpha": 1.0, "max_extra": 10}, {"beam": 8, "alpha": 1.8, "max_extra": 10}]
 LAMBDAS = (0.0, 0.25, 0.5, 0.75, 1.0)
 BETAS = (0.0, 0.2, 0.4, 0.6, 0.8, 1.0)
-ROWS = 16  # pairs scored at a time
 
 
 class Candidate(NamedTuple):
@@ -100,24 +95,6 @@ def main() -> None:
     names = {"forward": [run.name for run in args.forward], "backward": [run.name for run in args.backward]}
     content[f"{src}-{tgt}"]["reranked"] = names | {"validation": tried} | rows
     write_whole(args.results, json.dumps(content, indent=1).encode() + b"\n")
-
-
-@torch.inference_mode()
-def log_probs(model: Translator, tokenizer: Tokenizer, pairs: Pairs, src: str, tgt: str) -> list[float]:
-    """Give each pair's log p(target | source), with its <eos>, in nats."""
-    sources, targets, _ = encode_pairs(pairs, tokenizer, src, tgt, model.config.max_length)
-    found = [0.0] * len(sources)
-    order = sorted(range(len(sources)), key=lambda i: (len(targets[i]), len(sources[i])))
-    for start in range(0, len(order), ROWS):
-        batch = order[start : start + ROWS]
-        source, target = pad([sources[i] for i in batch]), pad([targets[i] for i in batch])
-        mask = padding_mask(source, PAD)
-        logits = model.logits(model.decode(target[:, :-1], model.encode(source, mask), mask)).float()
-        labels = target[:, 1:].flatten()
-        nats = F.cross_entropy(logits.flatten(0, 1), labels, ignore_index=PAD, reduction="none")
-        for i, value in zip(batch, nats.view(len(batch), -1).sum(dim=1).tolist(), strict=True):
-            found[i] = -value
-    return found
 
 
 def choose(candidates: Sequence[Sequence[Candidate]], weight: float, bonus: float) -> list[str]:

@@ -46,6 +46,8 @@ def main() -> None:
     parser.add_argument("--forward", type=Path, nargs="+", required=True, help="runs that translate")
     parser.add_argument("--backward", type=Path, nargs="+", required=True, help="runs of the other direction")
     args = parser.parse_args()
+    if len(args.forward) < 2:
+        parser.error(f"--forward names one run, {args.forward[0]}: give several, whose translations can differ.")
     content = json.loads(args.results.read_text())
     forward, tokenizer, info = load_translator(args.forward)
     backward, other_tokenizer, other_info = load_translator(args.backward)

@@ -11,9 +11,19 @@ import torch
 
 from annotated.exercises import EXERCISES, check, is_untouched
 from annotated.exercises.diagnosis import compare
-from tests.answers import chapter_01, chapter_02, chapter_03, chapter_04, chapter_05, chapter_06, chapter_07, chapter_08
+from tests.answers import (
+    chapter_01,
+    chapter_02,
+    chapter_03,
+    chapter_04,
+    chapter_05,
+    chapter_06,
+    chapter_07,
+    chapter_08,
+    chapter_14,
+)
 
-CHAPTERS = (chapter_01, chapter_02, chapter_03, chapter_04, chapter_05, chapter_06, chapter_07, chapter_08)
+CHAPTERS = (chapter_01, chapter_02, chapter_03, chapter_04, chapter_05, chapter_06, chapter_07, chapter_08, chapter_14)
 WRONG = [answer for chapter in CHAPTERS for answer in chapter.WRONG]
 RIGHT = [answer for chapter in CHAPTERS for answer in chapter.RIGHT]
 

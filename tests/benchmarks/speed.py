@@ -1,4 +1,4 @@
-"""How fast training and decoding are, beside other people's code, in one run: `make bench`.
+"""How fast training and decoding are, beside other people's code and our LSTM, in one run: `make bench`.
 
     python -m tests.benchmarks.speed [--quick]
 
@@ -27,6 +27,7 @@ from torch.nn import functional as F
 
 from annotated.data import pad
 from annotated.decoding import beam_search, greedy_decode, in_bfloat16
+from annotated.recurrence import RecurrentConfig, RecurrentTranslator
 from annotated.training import bf16_is_fast, make_optimizer, train_step
 from annotated.transformer import Transformer, TransformerConfig
 from annotated.vocabulary import BOS, EOS, UNK
@@ -45,7 +46,8 @@ def main() -> None:
     repetitions = 1 if parser.parse_args().quick else None
     began = time.perf_counter()
     print(f"{_processor()}, torch {torch.__version__}, {_versions()}{time.strftime('%Y-%m-%d')}", flush=True)
-    for part, threads, usual in ((training, 1, 7), (training, 2, 7), (decoding, 1, 3), (growth, 1, 5)):
+    parts = (training, 1, 7), (training, 2, 7), (recurrence, 1, 7), (recurrence, 2, 7), (decoding, 1, 3), (growth, 1, 5)
+    for part, threads, usual in parts:
         arguments = part, threads, repetitions or usual
         process = multiprocessing.get_context("spawn").Process(target=_alone, args=arguments)
         process.start()
@@ -108,6 +110,27 @@ def training(bf16: bool, repetitions: int) -> None:
     for name, peak in peaks.items():
         time_ = seconds[f"ours, {name}"]
         print(f"  measured {name} peak {peak:.0f} GFLOP/s: ours runs at {operations / time_ / peak:.0%} of it")
+
+
+def recurrence(bf16: bool, repetitions: int) -> None:
+    """Time one update of the Transformer and of the LSTM with attention, of about the same size."""
+    threads = torch.get_num_threads()
+    src, tgt = (torch.randint(UNK, VOCAB, (SENTENCES, TOKENS + i)) for i in (0, 1))
+    models = {
+        "Transformer": Transformer(TransformerConfig.small(VOCAB)),
+        "LSTM with attention": RecurrentTranslator(RecurrentConfig(VOCAB)),
+    }
+    timed: Timed = {
+        name: partial(train_step, model, src, tgt, _optimizer(model), bf16=bf16) for name, model in models.items()
+    }
+    seconds = _medians(timed, repetitions)
+    precision = "bfloat16" if bf16 else "float32"
+    print(f"\nTraining step as above, {threads} thread{'s' * (threads > 1)}, {precision}")
+    for name, time_ in seconds.items():
+        print(
+            f"  {name:28} {time_ * 1e3:6.0f} {2 * SENTENCES * TOKENS / time_:9,.0f} "
+            f"{time_ / seconds['Transformer']:11.2f}"
+        )
 
 
 def decoding(bf16: bool, repetitions: int) -> None:

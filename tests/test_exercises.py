@@ -2,6 +2,7 @@
 
 import ast
 import re
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -9,23 +10,14 @@ import nbformat
 import pytest
 import torch
 
-from annotated.exercises import EXERCISES, check, is_untouched
+from annotated.exercises import CHAPTERS, EXERCISES, check, is_untouched
 from annotated.exercises.diagnosis import compare
-from tests.answers import (
-    chapter_01,
-    chapter_02,
-    chapter_03,
-    chapter_04,
-    chapter_05,
-    chapter_06,
-    chapter_07,
-    chapter_08,
-    chapter_14,
-)
+from tests.answers import chapter_01
 
-CHAPTERS = (chapter_01, chapter_02, chapter_03, chapter_04, chapter_05, chapter_06, chapter_07, chapter_08, chapter_14)
-WRONG = [answer for chapter in CHAPTERS for answer in chapter.WRONG]
-RIGHT = [answer for chapter in CHAPTERS for answer in chapter.RIGHT]
+# Each chapter of exercises has a module of answers with the same name.
+ANSWERS = [import_module(f"tests.answers.{chapter.__name__.rpartition('.')[2]}") for chapter in CHAPTERS]
+WRONG = [answer for answers in ANSWERS for answer in answers.WRONG]
+RIGHT = [answer for answers in ANSWERS for answer in answers.RIGHT]
 
 NOTEBOOKS = Path(__file__).parent.parent / "notebooks"
 CHECK = re.compile(r'^check\("(\d\d\.\d+)", (\w+)\)', re.MULTILINE)

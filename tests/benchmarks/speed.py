@@ -105,8 +105,7 @@ def training(bf16: bool, repetitions: int) -> None:
         f"\nTraining step, {SENTENCES} × {TOKENS} tokens a side, {threads} thread{'s' * (threads > 1)}; "
         f"one step is {operations:.0f} GFLOP of matrix products\n  {'':28} {'ms':>6} {'tokens/s':>9} {'times ours':>11}"
     )
-    for name, time_ in seconds.items():
-        print(f"  {name:28} {time_ * 1e3:6.0f} {2 * SENTENCES * TOKENS / time_:9,.0f} {time_ / best:11.2f}")
+    _print_steps(seconds, best)
     for name, peak in peaks.items():
         time_ = seconds[f"ours, {name}"]
         print(f"  measured {name} peak {peak:.0f} GFLOP/s: ours runs at {operations / time_ / peak:.0%} of it")
@@ -126,11 +125,7 @@ def recurrence(bf16: bool, repetitions: int) -> None:
     seconds = _medians(timed, repetitions)
     precision = "bfloat16" if bf16 else "float32"
     print(f"\nTraining step as above, {threads} thread{'s' * (threads > 1)}, {precision}")
-    for name, time_ in seconds.items():
-        print(
-            f"  {name:28} {time_ * 1e3:6.0f} {2 * SENTENCES * TOKENS / time_:9,.0f} "
-            f"{time_ / seconds['Transformer']:11.2f}"
-        )
+    _print_steps(seconds, seconds["Transformer"])
 
 
 def decoding(bf16: bool, repetitions: int) -> None:
@@ -220,6 +215,11 @@ def _medians(timed: Timed, repetitions: int) -> dict[str, float]:
             if repetition:
                 seconds[name].append(time.perf_counter() - began)
     return {name: statistics.median(times) for name, times in seconds.items()}
+
+
+def _print_steps(seconds: dict[str, float], unit: float) -> None:
+    for name, time_ in seconds.items():
+        print(f"  {name:28} {time_ * 1e3:6.0f} {2 * SENTENCES * TOKENS / time_:9,.0f} {time_ / unit:11.2f}")
 
 
 def _generate(beam: int) -> Callable[[list[list[int]]], object]:

@@ -194,6 +194,6 @@ def bf16_is_fast(device: torch.device) -> bool:
     if device.type == "cuda":
         return torch.cuda.is_bf16_supported()
     flags = Path("/proc/cpuinfo")
-    return (
-        device.type == "cpu" and flags.exists() and bool({"avx512_bf16", "amx_bf16"} & set(flags.read_text().split()))
-    )
+    if device.type != "cpu" or torch.backends.cpu.get_cpu_capability() != "AVX512" or not flags.exists():
+        return False
+    return bool({"avx512_bf16", "amx_bf16"} & set(flags.read_text().split()))

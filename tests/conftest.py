@@ -11,7 +11,7 @@ from jaxtyping import install_import_hook
 # Before any test imports the package: from here on a wrong shape is an error, and so is a wrong annotation.
 install_import_hook("annotated", "beartype.beartype")
 
-torch.set_num_threads(1)
+torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS", "1")))
 
 settings.register_profile("annotated", deadline=None, database=None, derandomize=True)
 settings.load_profile("annotated")

@@ -312,17 +312,18 @@ def texter(tokenizer) -> Transformer:
 @pytest.mark.parametrize("beam", [0, 2])
 def test_texts_are_translated_in_order_whatever_the_batch(tokenizer, texter, beam):
     alone = [translate(texter, tokenizer, [text], "de", beam=beam)[0] for text in TEXTS]
-    assert len(set(alone)) > 3
+    assert len(set(alone)) > 2  # not only empty ones and one other
     for batch_size in (1, 2, 3):
         assert translate(texter, tokenizer, TEXTS, "de", beam=beam, batch_size=batch_size) == alone
     assert translate(texter, tokenizer, TEXTS[::-1], "de", beam=beam) == alone[::-1]
 
 
 def test_empty_texts_stay_empty(tokenizer, texter):
-    translations = translate(texter, tokenizer, TEXTS, "de")
+    talkative = biased(texter, {tokenizer.encode("Hund", "de")[-1]: 60.0})  # has something to say to any text
+    translations = translate(talkative, tokenizer, TEXTS, "de", beam=0, max_extra=3)
     assert [text.strip() == "" for text in TEXTS] == [translation == "" for translation in translations]
-    assert translate(texter, tokenizer, [""], "de") == [""]
-    assert translate(texter, tokenizer, [], "de") == []
+    assert translate(talkative, tokenizer, [""], "de") == [""]
+    assert translate(talkative, tokenizer, [], "de") == []
 
 
 def test_a_text_is_searched_with_the_given_beam_and_penalty(tokenizer, texter):

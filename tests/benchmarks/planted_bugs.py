@@ -315,8 +315,7 @@ def notebook_is_red(project: Path, notebook: str) -> bool:
         project: a folder that `copy_project` filled.
         notebook: its path in the project.
     """
-    sanitize = ["--nbval-sanitize-with", "tests/nbval_sanitize.cfg"]
-    return is_red(project, "--nbval", "--nbval-current-env", "--nbval-cell-timeout", "300", *sanitize, notebook)
+    return is_red(project, "--nbval", notebook)
 
 
 def lesson_about(file: str) -> str:

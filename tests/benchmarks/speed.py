@@ -45,7 +45,7 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true", help="one repetition of everything: are all paths alive?")
     repetitions = 1 if parser.parse_args().quick else None
     began = time.perf_counter()
-    print(f"{_processor()}, torch {torch.__version__}, {_versions()}{time.strftime('%Y-%m-%d')}", flush=True)
+    print(f"{processor()}, torch {torch.__version__}, {_versions()}{time.strftime('%Y-%m-%d')}", flush=True)
     parts = (training, 1, 7), (training, 2, 7), (recurrence, 1, 7), (recurrence, 2, 7), (decoding, 1, 3), (growth, 1, 5)
     for part, threads, usual in parts:
         arguments = part, threads, repetitions or usual
@@ -260,7 +260,7 @@ def _optimizer(model: torch.nn.Module) -> torch.optim.Adam:
     return optimizer
 
 
-def _processor() -> str:
+def processor() -> str:
     info = Path("/proc/cpuinfo")
     names = (
         [line.split(":")[1].strip() for line in info.read_text().splitlines() if "model name" in line]

@@ -13,8 +13,23 @@ NOTEBOOKS := $(sort $(wildcard notebooks/*.ipynb notebooks/solutions/*.ipynb))
 # One thread a process: the saved numbers then agree, and two test processes do not fight over the cores.
 ONE_THREAD := OMP_NUM_THREADS=1 OMP_WAIT_POLICY=passive
 
-# The stamp holds the folder it was made for. In a folder that was moved, or with a Python that is gone, set up again.
-$(shell [ "$$(cat $(READY) 2>/dev/null)" = "$(CURDIR)" ] && $(PY) -c "" 2>/dev/null || rm -f $(READY))
+# The stamp holds the folder it was made for. In a folder that was moved, or with another Python, set up again. (The shell
+# asks for the folder itself: whatever characters are in a path, they must never be read as a command.)
+VERSION := '%d.%d' % sys.version_info[:2]
+ifdef PYTHON
+ASKED := $(shell $(PYTHON) -c "import sys; print($(VERSION))" 2>/dev/null)
+$(if $(ASKED),,$(error PYTHON=$(PYTHON) does not run: give the name or path of a Python, 3.11 or newer))
+endif
+$(shell [ "$$(cat $(READY) 2>/dev/null)" = "$$(pwd -P)" ] && \
+	$(PY) -c "import sys; sys.exit('$(ASKED)' not in ('', $(VERSION)))" 2>/dev/null || rm -f $(READY))
+
+# What libraries write beside the course goes into the environment: the home folder may be read-only, and a reader's own
+# start-up files must not change what a notebook prints. (`make lab` keeps the reader's own settings of Jupyter.)
+export MPLCONFIGDIR := $(CURDIR)/$(VENV)/matplotlib
+run test notebooks: export IPYTHONDIR = $(CURDIR)/$(VENV)/ipython
+run test notebooks: export JUPYTER_CONFIG_DIR = $(CURDIR)/$(VENV)/jupyter
+run test notebooks: export JUPYTER_DATA_DIR = $(CURDIR)/$(VENV)/jupyter
+run test notebooks: export JUPYTER_RUNTIME_DIR = $(CURDIR)/$(VENV)/jupyter/runtime
 
 .DEFAULT_GOAL := help
 .PHONY: help env run test lab check sync notebooks train bench
@@ -22,24 +37,16 @@ $(shell [ "$$(cat $(READY) 2>/dev/null)" = "$(CURDIR)" ] && $(PY) -c "" 2>/dev/n
 help:  ## show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' Makefile
 	@echo
-	@echo "Add TORCH=2.13.0 to run any of them on that torch, in an environment of its own."
+	@echo "Add TORCH=2.13.0 to run any of them on that torch, in an environment of its own, or PYTHON=python3.13 to"
+	@echo "choose the Python that the environment is made with."
 
 env: $(READY)  ## only set up .venv (every other command does it too, the first time)
 
-run: env  ## execute the notebooks, train briefly on the embedded corpus, translate a few sentences
-	@for notebook in $(NOTEBOOKS); do \
-		printf 'Executing %s … ' "$$notebook"; start=$$(date +%s); \
-		$(EXECUTE) --output-dir "build/$$(dirname "$$notebook")" "$$notebook" || exit 1; \
-		echo "$$(($$(date +%s) - start)) s"; \
-	done
-	@rm -rf build/captions
-	$(PY) -m annotated train --corpus captions --src de --tgt en --preset tiny --tokenizer words --batch-tokens 1200 \
-		--warmup 400 --epochs 100 --max-minutes 3 --out build/captions
-	$(PY) -m annotated evaluate build/captions --corpus captions --split test --show 5
+run: env  ## execute the notebooks, train briefly on the embedded corpus, translate a few sentences, say what differed
+	@$(PY) -m tools.run
 
 test: check  ## run the checks, the tests, and every notebook against its saved outputs
-	$(ONE_THREAD) $(PY) -m pytest -n 2 --dist loadfile --nbval --nbval-current-env --nbval-cell-timeout 300 \
-		--nbval-sanitize-with tests/nbval_sanitize.cfg tests notebooks
+	$(ONE_THREAD) $(PY) -m pytest -n 2 --dist loadfile --nbval tests notebooks
 
 lab: env  ## open the notebooks in JupyterLab
 	$(PY) -m jupyterlab notebooks
@@ -73,7 +80,7 @@ endif
 
 # Without TORCH, requirements.txt as it is. With it, the lines of the newer stack, whatever the Python, and that torch.
 $(READY): requirements.txt pyproject.toml
-	@python=; for candidate in python3.11 python3.12 python3.13 python3.14 python3 python; do \
+	@python=; for candidate in $(or $(PYTHON),python3.11 python3.12 python3.13 python3.14 python3 python); do \
 		if $$candidate -c 'import ensurepip, sys, venv; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; then \
 			python=$$candidate; break; \
 		fi; \
@@ -96,4 +103,4 @@ endif
 	$(PY) -m pip install --no-deps -e .
 	$(PY) -m pip check
 	@$(PY) -c 'import matplotlib.font_manager'  # builds the list of fonts, or the first figure would report it
-	@echo "$(CURDIR)" > $@
+	@pwd -P > $@

@@ -1,0 +1,119 @@
+"""Run the course from end to end, whatever the machine: `make run`, or `python -m tools.run`.
+
+Executes every notebook (the results go to `build/`), trains for three minutes on the embedded corpus, and translates.
+Where a cell fails or prints something else than was saved, that is reported, and the course goes on. The exit status is
+0 if all was as saved, 1 if something differed, 2 if training or translating failed.
+"""
+
+import ast
+import itertools
+import re
+import shutil
+import subprocess
+import sys
+import time
+from configparser import ConfigParser
+from pathlib import Path
+
+import nbformat
+from nbclient import NotebookClient
+from traitlets.config import Config
+
+from tools.sync import ROOT, notebook_paths
+
+MODEL = "build/captions"
+TRAIN = f"""train --corpus captions --src de --tgt en --preset tiny --tokenizer words --batch-tokens 1200 --warmup 400
+    --epochs 100 --max-minutes 3 --out {MODEL}""".split()
+EVALUATE = f"evaluate {MODEL} --corpus captions --split test --show 5".split()
+
+SANITIZE = ConfigParser()
+SANITIZE.read(ROOT / "tests" / "nbval_sanitize.cfg", encoding="utf-8")
+QUIET = Config()  # the kernel's word on its unencrypted connection to this very machine helps nobody
+QUIET.KernelManager.transport_encryption = "auto"
+
+
+def main() -> int:
+    """Run everything; return the exit status."""
+    differences = []
+    for path in notebook_paths():
+        name = path.relative_to(ROOT / "notebooks").with_suffix("").as_posix()
+        print(f"Executing {name} … ", end="", flush=True)
+        began = time.perf_counter()
+        found = [f"{name}, {difference}" for difference in execute(path, ROOT / "build" / path.relative_to(ROOT))]
+        print(f"{time.perf_counter() - began:.0f} s")
+        print(*found, sep="\n", end="\n" * bool(found), flush=True)
+        differences += found
+    shutil.rmtree(ROOT / MODEL, ignore_errors=True)
+    for arguments in (TRAIN, EVALUATE):
+        print("\npython -m annotated", *arguments, flush=True)
+        if subprocess.run([sys.executable, "-m", "annotated", *arguments], cwd=ROOT).returncode:
+            return 2
+    if not differences:
+        print("\nAll notebooks printed what they have saved.")
+        return 0
+    print("\nThe course ran to its end, but not all is as saved:", *differences, sep="\n")
+    return 1
+
+
+def execute(path: Path, output: Path) -> list[str]:
+    """Execute a notebook, all of it even if cells fail, and save the result.
+
+    Args:
+        path: the notebook.
+        output: where the executed notebook goes.
+
+    Returns:
+        For each cell that failed or printed something else than it has saved: its number (from 0, code cells only), its
+        section, and the claim that failed or the first line that differs.
+    """
+    saved = nbformat.read(path, as_version=4)
+    executed = nbformat.from_dict(saved)
+    settings = {"resources": {"metadata": {"path": path.parent}}, "config": QUIET}
+    NotebookClient(executed, timeout=None, allow_errors=True, **settings).execute()
+    output.parent.mkdir(parents=True, exist_ok=True)
+    nbformat.write(executed, output)
+    differences, section, number = [], "", 0
+    for before, after in zip(saved.cells, executed.cells, strict=True):
+        if after.cell_type == "code":
+            if difference := compare(before, after):
+                differences.append(f"cell {number} ({section}): {difference}")
+            number += 1
+        elif headings := re.findall(r"^#+ (.+)", after.source, re.MULTILINE):
+            section = headings[-1]
+    return differences
+
+
+def compare(saved: nbformat.NotebookNode, executed: nbformat.NotebookNode) -> str | None:
+    """Say what failed in an executed cell, or where its text first differs from the saved cell's; None if nothing."""
+    for output in executed.outputs:
+        if output.output_type == "error":
+            reason = f"{output.ename}: {output.evalue}".splitlines()[0].removesuffix(": ")
+            return f"{failed_statement(executed.source, output.traceback)}\n    {reason}"
+    for old, new in itertools.zip_longest(text_of(saved).splitlines(), text_of(executed).splitlines(), fillvalue=""):
+        if old != new:
+            return f"printed {new!r}, saved is {old!r}"
+    return None
+
+
+def failed_statement(source: str, traceback: list[str]) -> str:
+    """Cut out of a cell the innermost statement that holds the line where it failed."""
+    plain = re.sub(r"\x1b\[[0-9;]*m", "", "\n".join(traceback))
+    found = re.search(r"^ *Cell In\[\d+\], line (\d+)", plain, re.MULTILINE)
+    line = int(found[1]) if found else 1
+    try:
+        statements = [node for node in ast.walk(ast.parse(source)) if isinstance(node, ast.stmt)]
+    except SyntaxError:
+        return source.splitlines()[line - 1]
+    return ast.get_source_segment(source, [node for node in statements if node.lineno <= line <= node.end_lineno][-1])
+
+
+def text_of(cell: nbformat.NotebookNode) -> str:
+    """Join what a cell printed or showed as text, with nbval's replacements; pictures are not compared."""
+    text = "".join(output.get("text") or output.get("data", {}).get("text/plain", "") for output in cell.outputs)
+    for rule in SANITIZE.sections():
+        text = re.sub(SANITIZE[rule]["regex"], SANITIZE[rule]["replace"], text)
+    return text
+
+
+if __name__ == "__main__":
+    sys.exit(main())

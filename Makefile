@@ -24,12 +24,14 @@ $(shell [ "$$(cat $(READY) 2>/dev/null)" = "$$(pwd -P)" ] && \
 	$(PY) -c "import sys; sys.exit('$(ASKED)' not in ('', $(VERSION)))" 2>/dev/null || rm -f $(READY))
 
 # What libraries write beside the course goes into the environment: the home folder may be read-only, and a reader's own
-# start-up files must not change what a notebook prints. (`make lab` keeps the reader's own settings of Jupyter.)
+# start-up files must not change what a notebook prints. In JupyterLab the reader's own settings hold.
 export MPLCONFIGDIR := $(CURDIR)/$(VENV)/matplotlib
-run test notebooks: export IPYTHONDIR = $(CURDIR)/$(VENV)/ipython
-run test notebooks: export JUPYTER_CONFIG_DIR = $(CURDIR)/$(VENV)/jupyter
-run test notebooks: export JUPYTER_DATA_DIR = $(CURDIR)/$(VENV)/jupyter
-run test notebooks: export JUPYTER_RUNTIME_DIR = $(CURDIR)/$(VENV)/jupyter/runtime
+ifneq ($(MAKECMDGOALS),lab)
+export IPYTHONDIR := $(CURDIR)/$(VENV)/ipython
+export JUPYTER_CONFIG_DIR := $(CURDIR)/$(VENV)/jupyter
+export JUPYTER_DATA_DIR := $(CURDIR)/$(VENV)/jupyter
+export JUPYTER_RUNTIME_DIR := $(CURDIR)/$(VENV)/jupyter/runtime
+endif
 
 .DEFAULT_GOAL := help
 .PHONY: help env run test lab check sync notebooks train bench

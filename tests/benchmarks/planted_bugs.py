@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 ROOT = Path(__file__).resolve().parents[2]
-ABOUT_THE_REPOSITORY = ("environment", "notebooks", "planted_bugs", "sync")
+ABOUT_THE_REPOSITORY = ("environment", "machines", "notebooks", "planted_bugs", "run", "sync")
 ENOUGH = 0.75  # the share of the bugs that the lessons must catch
 
 # A lesson and its file carry the same name, such as `attention.py` and `01_attention.ipynb`; these stand in another's.

@@ -45,7 +45,7 @@ help:  ## show this list
 env: $(READY)  ## only set up .venv (every other command does it too, the first time)
 
 run: env  ## execute the notebooks, train briefly on the embedded corpus, translate a few sentences, say what differed
-	@$(PY) -m tools.run
+	@OMP_WAIT_POLICY=passive $(PY) -m tools.run  # threads that wait in a loop crawl where anything else is running
 
 test: check  ## run the checks, the tests, and every notebook against its saved outputs
 	$(ONE_THREAD) $(PY) -m pytest -n 2 --dist loadfile --nbval tests notebooks

@@ -9,7 +9,7 @@ from xml.etree import ElementTree
 
 import nbformat
 import pytest
-from nbformat.v4 import new_code_cell, new_notebook, new_output
+from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook, new_output
 
 from tests.benchmarks import machines
 from tests.benchmarks.machines import MACHINES, ROOT, Run
@@ -137,17 +137,24 @@ def test_a_run_is_repeated_when_what_it_rests_on_has_changed(
     assert machines.main() == 0 and len(ran) == len(MACHINES)  # nothing is left to do
 
 
-def test_a_change_of_the_notebook_or_the_module_changes_the_digest(
+def test_a_change_of_code_output_module_or_pins_changes_the_digest(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for name in ("annotated/a.py", "notebooks/n.ipynb", "tests/t.py", "requirements.txt"):
-        (tmp_path / name).parent.mkdir(exist_ok=True)
-        (tmp_path / name).write_text("1")
     monkeypatch.setattr(machines, "ROOT", tmp_path)
-    seen = {machines.digest("notebooks/n.ipynb")}
-    for count, name in enumerate(("annotated/a.py", "notebooks/n.ipynb", "requirements.txt"), 2):
-        (tmp_path / name).write_text("2")
-        seen.add(machines.digest("notebooks/n.ipynb"))
-        assert len(seen) == count
-    (tmp_path / "tests" / "t.py").write_text("2")
-    assert machines.digest("notebooks/n.ipynb") in seen
+
+    def digest(
+        code: str = "print(1)", output: str = "1", prose: str = "One.", module: str = "1", pin: str = "1"
+    ) -> str:
+        cells = [new_markdown_cell(prose), new_code_cell(code, outputs=[new_output("stream", text=output)])]
+        for name, text in (
+            ("notebooks/n.ipynb", nbformat.writes(new_notebook(cells=cells))),
+            ("annotated/a.py", module),
+            ("requirements.txt", pin),
+        ):
+            (tmp_path / name).parent.mkdir(exist_ok=True)
+            (tmp_path / name).write_text(text, encoding="utf-8")
+        return machines.digest("notebooks/n.ipynb")
+
+    assert digest(prose="Two.") == digest()
+    changed = [digest(code="print( 1)"), digest(output="2"), digest(module="2"), digest(pin="2")]
+    assert len({digest(), *changed}) == 5

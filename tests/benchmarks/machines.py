@@ -107,12 +107,14 @@ def environment(argument: str, folder: str) -> tuple[Path, dict[str, str]]:
 
 
 def digest(what: str) -> str:
-    """Digest all that the outcome of a run depends on: the notebook or the tests, the module and the pins."""
-    files = [*(ROOT / "annotated").rglob("*.py"), ROOT / "requirements.txt", *ROUNDING.glob("*.py")]
-    files += [*(ROOT / what).rglob("*.py")] if what == TESTS else [ROOT / what]
+    """Digest all that the outcome of a run depends on: a notebook's code and outputs or the tests; module and pins."""
     content = hashlib.sha256()
-    for path in sorted(files):
+    files = [*(ROOT / "annotated").rglob("*.py"), ROOT / "requirements.txt", *ROUNDING.glob("*.py")]
+    for path in sorted([*files, *(ROOT / what).rglob("*.py")]):
         content.update(path.read_bytes())
+    if what != TESTS:
+        cells = json.loads((ROOT / what).read_text(encoding="utf-8"))["cells"]
+        content.update(json.dumps([(c["source"], c["outputs"]) for c in cells if c["cell_type"] == "code"]).encode())
     return content.hexdigest()[:16]
 
 

@@ -212,21 +212,35 @@ def test_the_delivered_model_is_what_its_card_says() -> None:
     assert translation == "A dog runs through the grass."
 
 
+SENTENCES = [
+    "Ein Hund läuft durch das Gras.",
+    "Eine Frau liest ein Buch im Park.",
+    "Zwei Kinder spielen am Strand.",
+    "Ein Mann mit Hut spielt auf der Straße Gitarre.",
+    "Drei Männer arbeiten auf einem Dach.",
+    "Ein Junge springt ins Wasser.",
+    "Eine Gruppe von Menschen steht vor einem Gebäude.",
+    "Ein kleines Mädchen in einem roten Kleid lacht.",
+]
+
+
 @torch.inference_mode()
 def test_in_bfloat16_the_delivered_models_two_best_tokens_keep_most_of_their_digits():
     model, _ = load_checkpoint(DELIVERED)
     tokenizer = load_tokenizer(DELIVERED)
-    src = torch.tensor([[*tokenizer.encode("Ein Hund läuft durch das Gras.", "de"), EOS]])
-    tgt = torch.tensor([[BOS, *beam_search(model, src)[0].ids]])
     before = {name: weight.clone() for name, weight in model.named_parameters()}
-    low, plain = in_bfloat16(model), copy.deepcopy(model).bfloat16()
-    exact = model(src, tgt).log_softmax(dim=-1)
-    best = exact.topk(2).indices
-    errors = [
-        (other(src, tgt).float().log_softmax(dim=-1) - exact).gather(-1, best).abs().mean() for other in (low, plain)
-    ]
-    assert 0 < errors[0] < errors[1] / 2
-    assert errors[0] < 0.01
+    errors = {in_bfloat16(model): [], copy.deepcopy(model).bfloat16(): []}
+    for sentence in SENTENCES:  # on a single one, the two may be nearly alike
+        src = torch.tensor([[*tokenizer.encode(sentence, "de"), EOS]])
+        tgt = torch.tensor([[BOS, *beam_search(model, src)[0].ids]])
+        exact = model(src, tgt).log_softmax(dim=-1)
+        best = exact.topk(2).indices
+        for other, found in errors.items():
+            difference = other(src, tgt).float().log_softmax(dim=-1) - exact
+            found.append(difference.gather(-1, best).abs().flatten())
+    low, plain = (torch.cat(found).mean() for found in errors.values())
+    assert 0 < low < 0.75 * plain
+    assert low < 0.01
     torch.testing.assert_close(dict(model.named_parameters()), before, rtol=0, atol=0)
 
 

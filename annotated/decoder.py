@@ -5,7 +5,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from annotated.encoder import FeedForward, LayerNorm, Residual
-from annotated.masking import causal_mask
+from annotated.masking import Mask, SourceMask, causal_mask
 from annotated.multi_head import MultiHeadAttention
 
 
@@ -150,8 +150,8 @@ class DecoderLayer(nn.Module):
         self,
         x: Float[Tensor, "batch target d_model"],
         memory: Float[Tensor, "batch source d_model"],
-        tgt_mask: Bool[Tensor, "..."] | None = None,
-        src_mask: Bool[Tensor, "..."] | None = None,
+        tgt_mask: Mask | None = None,
+        src_mask: SourceMask | None = None,
         cache: LayerCache | None = None,
     ) -> Float[Tensor, "batch target d_model"]:
         """Look at the target so far, then at the source, then transform each position by itself.
@@ -203,8 +203,8 @@ class Decoder(nn.Module):
         self,
         x: Float[Tensor, "row target d_model"],
         memory: Float[Tensor, "batch source d_model"],
-        tgt_mask: Bool[Tensor, "..."] | None = None,
-        src_mask: Bool[Tensor, "..."] | None = None,
+        tgt_mask: Mask | None = None,
+        src_mask: SourceMask | None = None,
         cache: Cache | None = None,
     ) -> Float[Tensor, "row target d_model"]:
         """Turn target embeddings and the memory into states from which the next tokens are predicted.

@@ -14,7 +14,7 @@ from torch.nn import functional as F
 from annotated.data import pad
 from annotated.masking import padding_mask
 from annotated.translator import Translator, TranslatorCache
-from annotated.vocabulary import BOS, EOS, PAD, Tokenizer
+from annotated.vocabulary import BOS, EOS, LONGEST_TOKEN, PAD, Tokenizer
 
 CACHED_ROWS = 128  # rows of logits worked on at a time, so that they stay in the processor's cache
 GROUP = 100  # neighbours of which only the largest is looked at first
@@ -93,18 +93,18 @@ def beam_search(
         model: a trained model; used in eval mode and left in the mode it was in.
         src: source ids, each row ending in <eos>, then padding.
         beam: hypotheses kept per sentence.
-        alpha: exponent of `length_penalty`.
+        alpha: exponent of `length_penalty`, 0 … 100.
         max_extra: a translation ends after (source tokens + max_extra) tokens at the latest (§6.1).
         use_cache: keep keys and values from step to step; the result is the same without.
 
     Raises:
-        ValueError: beam is below 1, or too large for the vocabulary; alpha or max_extra is negative.
+        ValueError: beam is below 1, or too large for the vocabulary; alpha is outside 0 … 100; max_extra is negative.
     """
     vocab = model.config.vocab_size
     if not 1 <= beam <= vocab // 2:
         raise ValueError(f"beam={beam} must lie in 1 … {vocab // 2} (half the vocabulary).")
-    if alpha < 0:
-        raise ValueError(f"alpha={alpha} must not be negative: it would favour short translations.")
+    if not 0 <= alpha <= 100:
+        raise ValueError(f"alpha={alpha} must lie in 0 … 100: below, it would favour short translations.")
     with _evaluating(model):
         src_mask, memory, limits, cache = _start(model, src, beam, max_extra, use_cache)
         ids = torch.full((len(src), 1, 1), BOS, device=src.device)  # one beginning; the first step makes it `beam`
@@ -158,7 +158,7 @@ def translate(
     beam: int = 4,
     alpha: float = 0.6,
     max_extra: int = 50,
-    batch_size: int = 128,
+    batch_tokens: int = 16384,
     bf16: bool = False,
 ) -> list[str]:
     """Translate texts, in batches of similar length; an empty text stays empty.
@@ -171,17 +171,28 @@ def translate(
         beam: hypotheses kept per sentence; 0 decodes greedily.
         alpha: exponent of the length penalty.
         max_extra: a translation ends after (source tokens + max_extra) tokens at the latest (§6.1).
-        batch_size: sentences per batch.
+        batch_tokens: target tokens a batch may set memory aside for: sentences · hypotheses · longest translation. A
+            sentence that needs more is a batch of its own.
         bf16: compute in bfloat16, with a copy of the model made by `in_bfloat16`.
 
     Raises:
-        ValueError: a text is longer than the model allows; says which.
+        TypeError: `texts` is one string.
+        ValueError: a text is longer than the model allows; says which. Or a number is out of range.
     """
+    _check_texts(texts=texts)
+    if batch_tokens < 1:
+        raise ValueError(f"batch_tokens={batch_tokens} must be at least 1.")
+    limit = model.config.max_length
+    for number, text in enumerate(texts, start=1):
+        if len(text) > LONGEST_TOKEN * limit:  # subwords of a text without end take their time
+            raise ValueError(
+                f"text {number} is {len(text)} characters long and the model takes {limit} tokens: "
+                "split it into sentences."
+            )
     if bf16:
         model = in_bfloat16(model)
     device = next(model.parameters()).device
     rows = [[*ids, EOS] for ids in tokenizer.encode_batch(list(texts), language)]
-    limit = model.config.max_length
     for number, row in enumerate(rows, start=1):
         if len(row) > limit:
             raise ValueError(
@@ -189,8 +200,11 @@ def translate(
             )
     order = sorted((i for i, row in enumerate(rows) if len(row) > 1), key=lambda i: len(rows[i]))
     translations = [""] * len(rows)
-    for start in range(0, len(order), batch_size):
-        batch = order[start : start + batch_size]
+    while order:
+        # From the longest down: it is the first of a batch that decides how many fit.
+        room = max(beam, 1) * min(len(rows[order[-1]]) + max_extra, limit)
+        count = max(1, batch_tokens // max(room, 1))
+        order, batch = order[:-count], order[-count:]
         src = pad([rows[i] for i in batch]).to(device)
         if beam:
             hypotheses = beam_search(model, src, beam, alpha, max_extra=max_extra)
@@ -228,19 +242,42 @@ def bleu(hypotheses: Sequence[str], references: Sequence[str], *, lowercase: boo
 
     Returns:
         BLEU, 0 … 100, and sacrebleu's signature, which says how it was computed.
+
+    Raises:
+        TypeError: one string is given instead of several.
+        ValueError: there are no hypotheses, or not as many references.
     """
     from sacrebleu.metrics import BLEU
 
+    _check_pairs(hypotheses, references)
     metric = BLEU(lowercase=lowercase)
     return metric.corpus_score(list(hypotheses), [list(references)]).score, str(metric.get_signature())
 
 
 def chrf(hypotheses: Sequence[str], references: Sequence[str]) -> tuple[float, str]:
-    """Score translations by their character n-grams (Popović, 2015); arguments and result as for `bleu`."""
+    """Score translations by their character n-grams (Popović, 2015); arguments, result and errors as for `bleu`."""
     from sacrebleu.metrics import CHRF
 
+    _check_pairs(hypotheses, references)
     metric = CHRF()
     return metric.corpus_score(list(hypotheses), [list(references)]).score, str(metric.get_signature())
+
+
+def _check_pairs(hypotheses: Sequence[str], references: Sequence[str]) -> None:
+    _check_texts(hypotheses=hypotheses, references=references)
+    if not len(hypotheses) == len(references) > 0:
+        raise ValueError(
+            f"{len(hypotheses)} hypotheses and {len(references)} references: give one reference for each hypothesis, "
+            "and at least one."
+        )
+
+
+def _check_texts(**lists: Sequence[str]) -> None:
+    for name, texts in lists.items():
+        if isinstance(texts, str):
+            raise TypeError(
+                f"{name} is one string, which would be read letter by letter: give a list, [{texts[:9]!r}…]."
+            )
 
 
 @contextmanager
@@ -259,8 +296,8 @@ def _start(
     """Encode the sources; return their mask, the memory, each one's longest translation, and a cache."""
     if max_extra < 0:
         raise ValueError(f"max_extra={max_extra} must not be negative: a translation needs room.")
-    src_mask = padding_mask(src, model.config.pad_id)
-    limits = (src_mask.sum(dim=-1).flatten() + max_extra).clamp(max=model.config.max_length)
+    src_mask = padding_mask(src)
+    limits = (src_mask.sum(dim=-1).flatten() + max_extra).clamp(1, model.config.max_length)
     cache = model.new_cache(beam * int(limits.max())) if use_cache else None
     return src_mask, model.encode(src, src_mask), limits, cache
 

@@ -4,10 +4,11 @@ from collections.abc import Callable
 
 import numpy as np
 import torch
-from jaxtyping import Bool, Float
+from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from annotated.masking import Mask
 from annotated.multi_head import MultiHeadAttention
 
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {"relu": F.relu, "gelu": F.gelu, "silu": F.silu}
@@ -36,7 +37,7 @@ class Dropout(nn.Module):
         """Drop in training mode; pass through in eval mode."""
         if not self.training or self.p == 0:
             return x
-        if x.is_cuda:
+        if x.device.type != "cpu":
             return F.dropout(x, self.p)
         # numpy's generators are faster than torch's; the seed comes from torch, so that manual_seed governs all.
         generator = np.random.SFC64(int(torch.randint(2**62, ())))
@@ -118,7 +119,9 @@ class Residual(nn.Module):
         if self.norm_first:
             return x + self.dropout(sublayer(self.norm(x)))
         change = self.dropout(sublayer(x))
-        return self.norm(x.to(change.dtype) + change)
+        # Under autocast both terms may have 16 bits. Their sum gets those of the LayerNorm until it is normalised.
+        wide = next(self.parameters(), x).dtype
+        return self.norm(x.to(wide) + change).to(change.dtype)
 
 
 class EncoderLayer(nn.Module):
@@ -151,7 +154,7 @@ class EncoderLayer(nn.Module):
         self.residuals = nn.ModuleList(Residual(d_model, dropout, norm_first) for _ in range(2))
 
     def forward(
-        self, x: Float[Tensor, "batch source d_model"], mask: Bool[Tensor, "..."] | None = None
+        self, x: Float[Tensor, "batch source d_model"], mask: Mask | None = None
     ) -> Float[Tensor, "batch source d_model"]:
         """Let the positions look at each other, then transform each by itself.
 
@@ -179,7 +182,7 @@ class Encoder(nn.Module):
         self.norm = LayerNorm(d_model) if norm_first else nn.Identity()
 
     def forward(
-        self, x: Float[Tensor, "batch source d_model"], mask: Bool[Tensor, "..."] | None = None
+        self, x: Float[Tensor, "batch source d_model"], mask: Mask | None = None
     ) -> Float[Tensor, "batch source d_model"]:
         """Turn embeddings into the memory that the decoder reads.
 

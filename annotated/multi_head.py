@@ -3,10 +3,11 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from jaxtyping import Bool, Float
+from jaxtyping import Float
 from torch import Tensor, nn
 
 from annotated.attention import attention, fused_attention
+from annotated.masking import Mask
 
 
 class MultiHeadAttention(nn.Module):
@@ -38,20 +39,23 @@ class MultiHeadAttention(nn.Module):
         self.W_k = nn.Linear(d_model, heads * self.d_k, bias=bias)
         self.W_v = nn.Linear(d_model, heads * self.d_v, bias=bias)
         self.W_o = nn.Linear(heads * self.d_v, d_model, bias=bias)
-        self.recorded: list[Tensor] | None = None
+        self.recorders: list[list[Tensor]] = []
 
     def forward(
         self,
         query: Float[Tensor, "batch query d_model"],
         key: Float[Tensor, "batch key d_model"],
         value: Float[Tensor, "batch key d_model"],
-        mask: Bool[Tensor, "..."] | None = None,
+        mask: Mask | None = None,
     ) -> Float[Tensor, "batch query d_model"]:
         """Project, attend in every head, concatenate, project back.
 
         Args:
             query: the positions that ask; key: those that may answer; value: what they answer with.
-            mask: True = may attend; broadcastable to (batch, heads, query, key).
+            mask: True = may attend; broadcastable to (batch, heads, query, key), with 2 or 4 axes.
+
+        Raises:
+            ValueError: the mask has 3 axes, or does not fit the scores.
         """
         return self.attend(query, *self.project(key, value), mask)
 
@@ -66,16 +70,21 @@ class MultiHeadAttention(nn.Module):
         query: Float[Tensor, "batch query d_model"],
         keys: Float[Tensor, "batch heads key d_k"],
         values: Float[Tensor, "batch heads key d_v"],
-        mask: Bool[Tensor, "..."] | None = None,
+        mask: Mask | None = None,
     ) -> Float[Tensor, "batch query d_model"]:
-        """Let the queries attend to keys and values that `project` made."""
+        """Let the queries attend to keys and values that `project` made; mask and errors as in `forward`."""
+        if mask is not None and mask.ndim == 3:
+            raise ValueError(
+                f"a mask of shape {tuple(mask.shape)} has 3 axes, and the first could be the batch or the heads: "
+                "give (batch, 1, query, key), which is mask[:, None], or (1, heads, query, key), which is mask[None]."
+            )
         queries = self._split(self.W_q(query))
-        if queries.is_cuda and self.recorded is None:
+        if queries.device.type != "cpu" and not self.recorders:
             mixed = fused_attention(queries, keys, values, mask)
         else:
             mixed, weights = attention(queries, keys, values, mask, return_weights=True)
-            if self.recorded is not None:
-                self.recorded.append(weights.detach())
+            for recorder in self.recorders:
+                recorder.append(weights.detach())
         return self.W_o(mixed.transpose(1, 2).flatten(2))
 
     def _split(self, x: Float[Tensor, "batch length heads_width"]) -> Float[Tensor, "batch heads length width"]:
@@ -88,15 +97,17 @@ def record_attention(model: nn.Module) -> Iterator[dict[str, list[Float[Tensor, 
     """Record the weights of every attention in `model` while the context is open, for plots.
 
     Yields a dictionary from the module's name ("decoder.layers.0.cross_attention") to one tensor per forward pass.
+    Of nested recordings each records.
 
     Args:
         model: any module that contains `MultiHeadAttention`.
     """
     modules = {name: module for name, module in model.named_modules() if isinstance(module, MultiHeadAttention)}
-    for module in modules.values():
-        module.recorded = []
+    recorded = {name: [] for name in modules}
+    for name, module in modules.items():
+        module.recorders.append(recorded[name])
     try:
-        yield {name: module.recorded for name, module in modules.items()}
+        yield recorded
     finally:
         for module in modules.values():
-            module.recorded = None
+            module.recorders.pop()

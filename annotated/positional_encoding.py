@@ -40,9 +40,11 @@ class _Encoding(nn.Module):
             start: position of the first of them.
 
         Raises:
-            ValueError: the input reaches beyond max_length.
+            ValueError: the input reaches beyond max_length, or begins before position 0.
         """
         end = start + x.size(1)
+        if start < 0:
+            raise ValueError(f"start={start} must be at least 0, the first position.")
         if end > len(self.table):
             raise ValueError(
                 f"position {end - 1} is asked for, but there are encodings for {len(self.table)} positions: "

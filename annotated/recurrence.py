@@ -23,10 +23,9 @@ class RecurrentConfig:
         layers: LSTM layers, of the encoder and of the decoder.
         dropout: probability of dropping, on embeddings and attentional states.
         max_length: the longest source or target to train on or to translate, in tokens; the model itself has no limit.
-        pad_id: id of the padding token.
 
     Raises:
-        ValueError: a size below 1, or padding outside the vocabulary.
+        ValueError: a size below 1.
     """
 
     vocab_size: int
@@ -34,14 +33,11 @@ class RecurrentConfig:
     layers: int = 1
     dropout: float = 0.2
     max_length: int = 512
-    pad_id: int = 0
 
     def __post_init__(self):
         for name in ("vocab_size", "d_model", "layers", "max_length"):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name}={getattr(self, name)} must be at least 1.")
-        if not 0 <= self.pad_id < self.vocab_size:
-            raise ValueError(f"pad_id={self.pad_id} must lie in the vocabulary, 0 … {self.vocab_size - 1}.")
 
 
 class RecurrentCache:
@@ -97,7 +93,7 @@ class RecurrentTranslator(nn.Module):
         self, src: Int[Tensor, "batch source"], tgt: Int[Tensor, "batch target"]
     ) -> Float[Tensor, "batch target d_model"]:
         """Compute what `forward` projects onto the vocabulary; arguments as there."""
-        src_mask = padding_mask(src, self.config.pad_id)
+        src_mask = padding_mask(src)
         return self.decode(tgt, self.encode(src, src_mask), src_mask)
 
     def encode(
@@ -110,7 +106,7 @@ class RecurrentTranslator(nn.Module):
             src_mask: default, the source's padding.
         """
         if src_mask is None:
-            src_mask = padding_mask(src, self.config.pad_id)
+            src_mask = padding_mask(src)
         # Packed, each sentence has its own length: the backward direction starts at its last real token. A length of 0
         # is not allowed, so a sentence of padding is read as one token; attention to it is masked all the same.
         lengths = src_mask.sum(dim=-1).flatten().clamp(min=1).cpu()

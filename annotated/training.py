@@ -1,5 +1,6 @@
 """Training: schedule, label smoothing and updates (§5.2–§5.4)."""
 
+import math
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
@@ -7,10 +8,13 @@ from typing import Literal
 
 import torch
 from jaxtyping import Float, Int
-from torch import Tensor
+from torch import Tensor, nn
 
 from annotated.data import Batch
-from annotated.translator import Translator
+from annotated.recurrence import RecurrentTranslator
+from annotated.transformer import Transformer
+from annotated.translator import Ensemble
+from annotated.vocabulary import PAD
 
 LOSS_CHUNK = 2048  # positions projected onto the vocabulary at a time
 CACHED_ROWS = 256  # rows of logits worked on at a time, so that they stay in the processor's cache
@@ -25,10 +29,10 @@ def noam_rate(step: int, d_model: int, warmup: int) -> float:
         warmup: updates until the highest rate.
 
     Raises:
-        ValueError: step or warmup is below 1.
+        ValueError: a number is below 1.
     """
-    if step < 1 or warmup < 1:
-        raise ValueError(f"step={step} and warmup={warmup} count from 1.")
+    if min(step, d_model, warmup) < 1:
+        raise ValueError(f"step={step}, d_model={d_model} and warmup={warmup} must be at least 1.")
     return d_model**-0.5 * min(step**-0.5, step * warmup**-1.5)
 
 
@@ -44,8 +48,10 @@ def linear_rate(step: int, d_model: int, warmup: int, left: float) -> float:
         left: the share of the run that is left, from 1 to 0.
 
     Raises:
-        ValueError: step or warmup is below 1, or left is not a share.
+        ValueError: a number is below 1, or left is not a share.
     """
+    if step < 1:
+        raise ValueError(f"step={step} must be at least 1.")
     if not 0 <= left <= 1:
         raise ValueError(f"left={left} must lie in 0 … 1.")
     return noam_rate(warmup, d_model, warmup) * min(step / warmup, left)
@@ -72,30 +78,59 @@ def label_smoothed_loss(
         reduction: "mean" over the positions that count (0 if none does), or "sum".
 
     Raises:
-        ValueError: smoothing is outside its range.
+        ValueError: smoothing or pad_id is outside its range, the reduction is unknown, or the shapes do not fit.
     """
-    if not 0 <= smoothing < 1:
-        raise ValueError(f"smoothing={smoothing} must be at least 0 and below 1.")
+    _check_smoothing(smoothing)
+    if reduction not in ("mean", "sum"):
+        raise ValueError(f'reduction={reduction!r} is unknown: choose "mean" or "sum".')
+    vocab = logits.size(-1)
+    if target.shape != logits.shape[:-1]:
+        raise ValueError(
+            f"targets of shape {tuple(target.shape)} do not fit logits of shape {tuple(logits.shape)}: "
+            "give one target for each row of logits."
+        )
+    if pad_id is not None and not 0 <= pad_id < vocab:
+        raise ValueError(f"pad_id={pad_id} must lie in the vocabulary, 0 … {vocab - 1}, or be None.")
     log_probs = logits.float().log_softmax(dim=-1)
-    total = log_probs.sum(dim=-1)
-    possible = logits.size(-1)
-    if pad_id is not None:
-        total = total - log_probs[..., pad_id]
-        possible -= 1
     right = log_probs.gather(-1, target[..., None]).squeeze(-1)
-    losses = -(1 - smoothing) * right - smoothing / possible * total
+    losses = -(1 - smoothing) * right
+    if smoothing:  # without it −∞ for another token costs nothing, where 0 · ∞ would be NaN
+        parts = [log_probs] if pad_id is None else [log_probs[..., :pad_id], log_probs[..., pad_id + 1 :]]
+        possible = sum(part.size(-1) for part in parts)
+        losses = losses - smoothing / possible * sum(part.sum(dim=-1) for part in parts)
     counts = torch.ones_like(target, dtype=torch.bool) if pad_id is None else target != pad_id
     loss = losses.masked_fill(~counts, 0.0).sum()
     return loss / counts.sum().clamp(min=1) if reduction == "mean" else loss
 
 
-def make_optimizer(model: Translator) -> torch.optim.Adam:
-    """Make Adam with β₁ = 0.9, β₂ = 0.98, ε = 1e-9 (§5.3); the schedule sets its rate before each update."""
-    return torch.optim.Adam(model.parameters(), lr=0.0, betas=(0.9, 0.98), eps=1e-9)
+def make_optimizer(model: nn.Module, rate: float = 1e-3) -> torch.optim.Adam:
+    """Make Adam with β₁ = 0.9, β₂ = 0.98, ε = 1e-9 (§5.3).
+
+    Args:
+        model: what is to be trained.
+        rate: the learning rate until `set_rate` changes it, as a schedule does before each update.
+    """
+    return torch.optim.Adam(model.parameters(), lr=rate, betas=(0.9, 0.98), eps=1e-9)
+
+
+def set_rate(optimizer: torch.optim.Optimizer, rate: float) -> None:
+    """Set the learning rate of all parameters.
+
+    Args:
+        optimizer: over any groups of parameters.
+        rate: finite, at least 0.
+
+    Raises:
+        ValueError: the rate is outside its range.
+    """
+    if not 0 <= rate < math.inf:
+        raise ValueError(f"rate={rate} must be finite and at least 0.")
+    for group in optimizer.param_groups:
+        group["lr"] = rate
 
 
 def train_step(
-    model: Translator,
+    model: Transformer | RecurrentTranslator,
     src: Int[Tensor, "batch source"],
     tgt: Int[Tensor, "batch target"],
     optimizer: torch.optim.Optimizer,
@@ -110,14 +145,18 @@ def train_step(
         src: source ids with <eos>, padded.
         tgt: target ids with <bos> and <eos>, padded. All but the last are read, all but the first are predicted.
         optimizer: over the model's parameters, with its rate set.
-        smoothing: ε of the label smoothing.
-        bf16: compute products in bfloat16; weights, softmax and loss stay in float32.
+        smoothing: ε of the label smoothing, 0 ≤ ε < 1.
+        bf16: compute products in bfloat16; weights, sums, softmax and loss stay in float32.
+
+    Raises:
+        TypeError: the model is an ensemble.
+        ValueError: smoothing is outside its range, or the loss is not finite; then no weight has changed.
     """
     return update(model, [Batch(src, tgt)], optimizer, smoothing, bf16=bf16)
 
 
 def update(
-    model: Translator,
+    model: Transformer | RecurrentTranslator,
     batches: Sequence[Batch],
     optimizer: torch.optim.Optimizer,
     smoothing: float = 0.1,
@@ -127,18 +166,35 @@ def update(
     """Update the model once on several batches as if they were one: their gradients add up to the joint mean's.
 
     Args:
-        batches: what does not fit into memory at once; other arguments as in `train_step`.
+        batches: what does not fit into memory at once; other arguments and errors as in `train_step`.
+
+    Raises:
+        ValueError: there is no batch.
     """
-    pad_id = model.config.pad_id
-    tokens = max(1, sum(int((tgt[:, 1:] != pad_id).sum()) for _, tgt in batches))
+    if isinstance(model, Ensemble):
+        raise TypeError("an ensemble only translates: train its models one by one, and put them together afterwards.")
+    if not batches:
+        raise ValueError("an update needs at least one batch.")
+    _check_smoothing(smoothing)
+    tokens = max(1, sum(int((tgt[:, 1:] != PAD).sum()) for _, tgt in batches))
     optimizer.zero_grad()
-    with autocast(batches[0].src.device, bf16):
-        loss = sum(_add_gradients(model, batch, smoothing, tokens) for batch in batches)
+    loss = float(sum(_add_gradients(model, batch, smoothing, tokens, bf16) for batch in batches))
+    if not math.isfinite(loss):
+        raise ValueError(
+            f"the loss is {loss}: nothing was changed. Lower the rate, or go back to weights from before it grew."
+        )
     optimizer.step()
-    return float(loss)
+    return loss
 
 
-def _add_gradients(model: Translator, batch: Batch, smoothing: float, tokens: int) -> Tensor:
+def _check_smoothing(smoothing: float) -> None:
+    if not 0 <= smoothing < 1:
+        raise ValueError(f"smoothing={smoothing} must be at least 0 and below 1.")
+
+
+def _add_gradients(
+    model: Transformer | RecurrentTranslator, batch: Batch, smoothing: float, tokens: int, bf16: bool
+) -> Tensor:
     """Add the gradients of this batch's share of the mean loss over `tokens`; return that share.
 
     The projection onto the vocabulary is the largest product of all. Only positions that count go through it, a chunk
@@ -146,14 +202,16 @@ def _add_gradients(model: Translator, batch: Batch, smoothing: float, tokens: in
     """
     src, tgt = batch
     target = tgt[:, 1:]
-    counts = target != model.config.pad_id
-    states = model.states(src, tgt[:, :-1])[counts]
+    counts = target != PAD
+    with autocast(src.device, bf16):
+        states = model.states(src, tgt[:, :-1])[counts]
     leaf = states.detach().requires_grad_()
     loss = torch.zeros((), device=src.device)
     for chunk, answers in zip(leaf.split(LOSS_CHUNK), target[counts].split(LOSS_CHUNK), strict=True):
-        logits = model.logits(chunk)
+        with autocast(src.device, bf16):
+            logits = model.logits(chunk)
         gradient = logits.detach()
-        loss += _logits_to_gradient(gradient, answers, smoothing, model.config.pad_id, tokens)
+        loss += _logits_to_gradient(gradient, answers, smoothing, PAD, tokens)
         logits.backward(gradient)
     states.backward(leaf.grad)
     return loss
@@ -172,7 +230,9 @@ def _logits_to_gradient(
     loss = z.new_zeros(())
     for part, answers in zip(logits.split(rows), target[:, None].split(rows), strict=True):
         z = z[: len(part)].copy_(part)
-        expected = (1 - smoothing) * z.gather(-1, answers) + uniform * (z.sum(-1, True) - z[:, pad_id, None])
+        expected = (1 - smoothing) * z.gather(-1, answers)
+        if uniform:
+            expected += uniform * (z[:, :pad_id].sum(-1, True) + z[:, pad_id + 1 :].sum(-1, True))
         highest = z.amax(dim=-1, keepdim=True)
         exps = z.sub_(highest).exp_()
         total = exps.sum(dim=-1, keepdim=True)

@@ -3,12 +3,12 @@
 import math
 from dataclasses import dataclass
 
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from annotated.decoder import Cache, Decoder
 from annotated.encoder import ACTIVATIONS, Dropout, Encoder
-from annotated.masking import causal_mask, combine, padding_mask
+from annotated.masking import Mask, SourceMask, causal_mask, combine, padding_mask
 from annotated.positional_encoding import LearnedEncoding, SinusoidalEncoding
 
 POSITIONS = {"sinusoidal": SinusoidalEncoding, "learned": LearnedEncoding}
@@ -32,7 +32,6 @@ class TransformerConfig:
         tie_embeddings: one matrix for both embeddings and the output projection (§3.4).
         activation: "relu", or as departures "gelu" and "silu".
         attention_bias: biases in the attention projections. Departure.
-        pad_id: id of the padding token.
 
     Raises:
         ValueError: a size below 1, or an unknown choice. Building the model finds sizes that do not fit together.
@@ -52,7 +51,6 @@ class TransformerConfig:
     tie_embeddings: bool = True
     activation: str = "relu"
     attention_bias: bool = False
-    pad_id: int = 0
 
     def __post_init__(self):
         for name in ("vocab_size", "d_model", "d_ff", "heads", "layers", "d_k", "d_v", "max_length"):
@@ -62,8 +60,6 @@ class TransformerConfig:
         for name, choices in (("positions", POSITIONS), ("activation", ACTIVATIONS)):
             if getattr(self, name) not in choices:
                 raise ValueError(f"{name}={getattr(self, name)!r} is unknown: choose from {', '.join(choices)}.")
-        if not 0 <= self.pad_id < self.vocab_size:
-            raise ValueError(f"pad_id={self.pad_id} must lie in the vocabulary, 0 … {self.vocab_size - 1}.")
 
     @classmethod
     def base(cls, vocab_size: int, **changes) -> "TransformerConfig":
@@ -133,8 +129,8 @@ class Transformer(nn.Module):
         self,
         src: Int[Tensor, "batch source"],
         tgt: Int[Tensor, "batch target"],
-        src_mask: Bool[Tensor, "..."] | None = None,
-        tgt_mask: Bool[Tensor, "..."] | None = None,
+        src_mask: SourceMask | None = None,
+        tgt_mask: Mask | None = None,
     ) -> Float[Tensor, "batch target vocab"]:
         """Compute the logits of each next token, all positions at once (teacher forcing).
 
@@ -150,33 +146,37 @@ class Transformer(nn.Module):
         self,
         src: Int[Tensor, "batch source"],
         tgt: Int[Tensor, "batch target"],
-        src_mask: Bool[Tensor, "..."] | None = None,
-        tgt_mask: Bool[Tensor, "..."] | None = None,
+        src_mask: SourceMask | None = None,
+        tgt_mask: Mask | None = None,
     ) -> Float[Tensor, "batch target d_model"]:
         """Compute what `forward` projects onto the vocabulary; arguments as there."""
         if src_mask is None:
-            src_mask = padding_mask(src, self.config.pad_id)
+            src_mask = padding_mask(src)
         return self.decode(tgt, self.encode(src, src_mask), src_mask, tgt_mask)
 
     def encode(
-        self, src: Int[Tensor, "batch source"], src_mask: Bool[Tensor, "..."] | None = None
+        self, src: Int[Tensor, "batch source"], src_mask: Mask | None = None
     ) -> Float[Tensor, "batch source d_model"]:
         """Turn source ids into the memory.
 
         Args:
             src: source ids.
-            src_mask: default, the source's padding.
+            src_mask: default, the source's padding; 4 axes, broadcastable to (batch, heads, source, source).
+
+        Raises:
+            ValueError: the mask does not fit.
         """
         if src_mask is None:
-            src_mask = padding_mask(src, self.config.pad_id)
+            src_mask = padding_mask(src)
+        _check_source_mask(src_mask)
         return self.encoder(self._embed(self.src_embedding, src), src_mask)
 
     def decode(
         self,
         tgt: Int[Tensor, "row target"],
         memory: Float[Tensor, "batch source d_model"],
-        src_mask: Bool[Tensor, "..."] | None,
-        tgt_mask: Bool[Tensor, "..."] | None = None,
+        src_mask: SourceMask | None,
+        tgt_mask: Mask | None = None,
         cache: Cache | None = None,
     ) -> Float[Tensor, "row target d_model"]:
         """Turn target ids and the memory into states; `logits` of the last one predicts the next token.
@@ -187,10 +187,15 @@ class Transformer(nn.Module):
             src_mask: the mask the memory was made with. It has no default: padding cannot be told from the memory.
             tgt_mask: default, the future and the target's padding. With a cache, the future; do not give it then.
             cache: from `new_cache`, to decode step by step.
+
+        Raises:
+            ValueError: a mask does not fit, or tgt_mask is given with a cache; the cache or the model has no more room.
         """
+        if src_mask is not None:
+            _check_source_mask(src_mask)
         start = 0 if cache is None else cache.length
         if tgt_mask is None and cache is None:
-            tgt_mask = combine(causal_mask(tgt.size(1), device=tgt.device), padding_mask(tgt, self.config.pad_id))
+            tgt_mask = combine(causal_mask(tgt.size(1), device=tgt.device), padding_mask(tgt))
         return self.decoder(self._embed(self.tgt_embedding, tgt, start), memory, tgt_mask, src_mask, cache)
 
     def logits(self, states: Float[Tensor, "*batch d_model"]) -> Float[Tensor, "*batch vocab"]:
@@ -205,3 +210,12 @@ class Transformer(nn.Module):
         self, embedding: nn.Embedding, ids: Int[Tensor, "row length"], start: int = 0
     ) -> Float[Tensor, "row length d_model"]:
         return self.dropout(self.positions(embedding(ids) * math.sqrt(self.config.d_model), start))
+
+
+def _check_source_mask(mask: Mask) -> None:
+    """Refuse a mask (batch, source), which attention would take for (query, key) where their lengths agree."""
+    if mask.ndim != 4:
+        raise ValueError(
+            f"a source mask of shape {tuple(mask.shape)} has {mask.ndim} axes, not 4: "
+            "give (batch, 1, 1, source), as padding_mask does."
+        )

@@ -33,7 +33,7 @@ class LibraryTransformer(nn.Module):
             for embedding, ids in ((self.src_embedding, src), (self.tgt_embedding, tgt))
         )
         future = nn.Transformer.generate_square_subsequent_mask(tgt.size(1), dtype=torch.bool)
-        src_padding, tgt_padding = (ids == self.config.pad_id for ids in (src, tgt))
+        src_padding, tgt_padding = (ids == PAD for ids in (src, tgt))
         padding = dict(
             src_key_padding_mask=src_padding, tgt_key_padding_mask=tgt_padding, memory_key_padding_mask=src_padding
         )

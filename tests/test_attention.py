@@ -1,6 +1,7 @@
 """Scaled dot-product attention against numbers by hand, its own properties, and PyTorch."""
 
 import math
+import re
 
 import jaxtyping
 import pytest
@@ -31,7 +32,7 @@ def test_one_key_returns_its_value():
 
 def test_one_allowed_key_returns_its_value():
     value = torch.randn(2, 7, 3)
-    allowed = torch.arange(7) == 4
+    allowed = (torch.arange(7) == 4)[None]
     assert_close(attention(torch.randn(2, 5, 11), torch.randn(2, 7, 11), value, allowed), value[:, 4:5].expand(2, 5, 3))
 
 
@@ -110,7 +111,7 @@ def test_query_with_nothing_to_attend_to():
 
 def test_nothing_to_attend_to_at_all():
     query, key, value = (torch.randn(2, n, 3, requires_grad=True) for n in (5, 7, 7))
-    output = attention(query, key, value, torch.tensor(False))
+    output = attention(query, key, value, torch.zeros(1, 1, dtype=torch.bool))
     assert torch.equal(output, torch.zeros(2, 5, 3))
     assert all((gradient == 0).all() for gradient in torch.autograd.grad(output.sum(), (query, key, value)))
 
@@ -144,3 +145,19 @@ def test_mask_must_be_boolean(mask, monkeypatch):
     monkeypatch.setattr(jaxtyping.config, "jaxtyping_disable", True)
     with pytest.raises(TypeError, match=r"mask must be boolean, True = may attend; got torch\.(float32|int64)"):
         attention(torch.randn(5, 3), torch.randn(7, 3), torch.randn(7, 2), mask)
+
+
+@pytest.mark.parametrize("shape", [(), (7,), (2, 7), (7, 5), (3, 5, 7), (2, 1, 5, 7), (1, 2, 5, 7)], ids=str)
+@pytest.mark.parametrize("apply", [attention, fused_attention])
+def test_a_mask_that_does_not_fit_is_an_error(apply, shape, monkeypatch):
+    monkeypatch.setattr(jaxtyping.config, "jaxtyping_disable", True)
+    with pytest.raises(
+        ValueError, match=rf"a mask of shape {re.escape(str(shape))} does not fit scores of shape \(2, 5"
+    ):
+        apply(torch.randn(2, 5, 3), torch.randn(2, 7, 3), torch.randn(2, 7, 2), torch.ones(shape, dtype=torch.bool))
+
+
+def test_the_fused_kernels_mask_must_be_boolean(monkeypatch):
+    monkeypatch.setattr(jaxtyping.config, "jaxtyping_disable", True)
+    with pytest.raises(TypeError, match="mask must be boolean"):
+        fused_attention(torch.randn(5, 3), torch.randn(7, 3), torch.randn(7, 2), torch.ones(5, 7, dtype=torch.long))

@@ -3,6 +3,8 @@
 import copy
 import functools
 import itertools
+import math
+import re
 from collections.abc import Sequence
 
 import pytest
@@ -17,7 +19,7 @@ from annotated.data import pad
 from annotated.decoding import Hypothesis, beam_search, bleu, chrf, greedy_decode, length_penalty, translate
 from annotated.training import make_optimizer, train_step
 from annotated.transformer import Transformer, TransformerConfig
-from annotated.vocabulary import BOS, EOS, PAD, UNK, SubwordTokenizer
+from annotated.vocabulary import BOS, EOS, PAD, SPECIALS, UNK, SubwordTokenizer, Vocabulary, WordTokenizer
 
 SEEDS = range(3)
 
@@ -34,8 +36,7 @@ def make_model(seed: int, vocab: int = 11, longest: int = 7) -> Transformer:
         model = Transformer(TransformerConfig(vocab, **sizes)).eval()
         src = pad([[*random_ids(vocab, 1 + i % 6), EOS] for i in range(20)])
         tgt = pad([[BOS, *random_ids(vocab, i % (longest + 1)), EOS] for i in range(20)])
-        optimizer = make_optimizer(model)
-        optimizer.param_groups[0]["lr"] = 0.01
+        optimizer = make_optimizer(model, 0.01)
         for _ in range(60):
             train_step(model, src, tgt, optimizer)
         return model
@@ -288,10 +289,22 @@ def test_the_mode_is_restored_after_an_error():
     assert model.training
 
 
-@pytest.mark.parametrize(("beam", "alpha"), [(0, 0.6), (-1, 0.6), (6, 0.6), (4, -0.1)])
+@pytest.mark.parametrize(("beam", "alpha"), [(0, 0.6), (-1, 0.6), (6, 0.6)])
 def test_a_beam_that_makes_no_sense_is_an_error(beam, alpha):
-    with pytest.raises(ValueError, match=f"alpha={alpha} must not" if alpha < 0 else rf"beam={beam} must lie in 1 … 5"):
+    with pytest.raises(ValueError, match=f"beam={beam} must lie in 1 … 5"):
         beam_search(make_model(0), pad(make_sources(11, 2)), beam, alpha)
+
+
+@pytest.mark.parametrize("alpha", [-0.1, 100.1, 1e6, math.inf, math.nan])
+def test_a_penalty_that_makes_no_sense_is_an_error(alpha):
+    with pytest.raises(ValueError, match=re.escape(f"alpha={alpha} must lie in 0 … 100")):
+        beam_search(make_model(0), pad(make_sources(11, 2)), 2, alpha)
+
+
+@pytest.mark.parametrize("method", ["greedy", "beam"])
+def test_a_source_of_padding_has_a_translation(method):
+    (found,) = search(make_model(0), [[PAD, PAD]], method, max_extra=0)
+    assert len(found.ids) <= 1
 
 
 # Texts
@@ -313,9 +326,33 @@ def texter(tokenizer) -> Transformer:
 def test_texts_are_translated_in_order_whatever_the_batch(tokenizer, texter, beam):
     alone = [translate(texter, tokenizer, [text], "de", beam=beam)[0] for text in TEXTS]
     assert len(set(alone)) > 2  # not only empty ones and one other
-    for batch_size in (1, 2, 3):
-        assert translate(texter, tokenizer, TEXTS, "de", beam=beam, batch_size=batch_size) == alone
+    for batch_tokens in (1, 300, 700):
+        assert translate(texter, tokenizer, TEXTS, "de", beam=beam, batch_tokens=batch_tokens) == alone
     assert translate(texter, tokenizer, TEXTS[::-1], "de", beam=beam) == alone[::-1]
+
+
+@pytest.mark.parametrize(("beam", "max_extra", "batch_tokens"), [(0, 10, 120), (2, 10, 240), (2, 50, 500), (4, 50, 1)])
+def test_a_batch_is_as_large_as_its_tokens_allow(tokenizer, texter, monkeypatch, beam, max_extra, batch_tokens):
+    shapes = []
+
+    def noting(model, src, *arguments, **options):
+        shapes.append(tuple(src.shape))
+        return [Hypothesis([], 0.0, 0.0)] * len(src)
+
+    monkeypatch.setattr(decoding, "beam_search" if beam else "greedy_decode", noting)
+    texts = ["Hund " * i for i in range(1, 12)] * 2
+    translate(texter, tokenizer, texts, "de", beam=beam, max_extra=max_extra, batch_tokens=batch_tokens)
+    room = [max(beam, 1) * min(longest + max_extra, 59) for _, longest in shapes]
+    assert sum(rows for rows, _ in shapes) == len(texts)
+    assert all(rows * each <= batch_tokens or rows == 1 for (rows, _), each in zip(shapes, room, strict=True))
+    # All but the last, which holds what is left: one sentence more would have been too many.
+    assert all((rows + 1) * each > batch_tokens for (rows, _), each in list(zip(shapes, room, strict=True))[:-1])
+
+
+@pytest.mark.parametrize("batch_tokens", [0, -5])
+def test_a_batch_needs_room(tokenizer, texter, batch_tokens):
+    with pytest.raises(ValueError, match=f"batch_tokens={batch_tokens} must be at least 1"):
+        translate(texter, tokenizer, TEXTS, "de", batch_tokens=batch_tokens)
 
 
 def test_empty_texts_stay_empty(tokenizer, texter):
@@ -341,7 +378,29 @@ def test_too_long_a_text_is_named(tokenizer, texter):
         translate(texter, tokenizer, ["Ein Hund", "Hund " * 60], "de")
 
 
+def test_a_text_that_can_never_fit_is_not_even_encoded(tokenizer, texter, monkeypatch):
+    monkeypatch.setattr(type(tokenizer), "encode_batch", None)
+    with pytest.raises(ValueError, match="text 2 is 3777 characters long and the model takes 59 tokens: split it"):
+        translate(texter, tokenizer, ["Ein Hund", "x" * (64 * 59 + 1)], "de")
+
+
+def test_one_string_is_not_a_list_of_texts(tokenizer, texter):
+    with pytest.raises(TypeError, match="texts is one string, which would be read letter by letter: give a list"):
+        translate(texter, tokenizer, "Ein Hund", "de")
+
+
 # Scores
+
+
+@pytest.mark.parametrize("metric", [bleu, chrf])
+def test_a_score_needs_a_reference_for_each_hypothesis(metric):
+    for hypotheses, references in ((["a b c d", "e"], ["a b c d"]), (["a"], ["a", "b"]), ([], []), ([], ["a"])):
+        counts = f"{len(hypotheses)} hypotheses and {len(references)} references: give one reference for each"
+        with pytest.raises(ValueError, match=counts):
+            metric(hypotheses, references)
+    for hypotheses, references in (("a dog", ["a dog"]), (["a dog"], "a dog")):
+        with pytest.raises(TypeError, match="is one string, which would be read letter by letter"):
+            metric(hypotheses, references)
 
 
 def test_bleu_by_hand():
@@ -372,3 +431,9 @@ def test_chrf_is_sacrebleus():
     score, signature = chrf(HYPOTHESES, REFERENCES)
     assert score == sacrebleu.corpus_chrf(HYPOTHESES, [REFERENCES]).score
     assert {"nc:6", "nw:0", f"version:{sacrebleu.__version__}"} <= set(signature.split("|"))
+
+
+def test_a_text_of_one_token_is_translated():
+    words = WordTokenizer(Vocabulary([*SPECIALS, *"abcdefg"]), ("de", "en"))
+    talkative = biased(make_model(0), {len(SPECIALS): 60.0})
+    assert translate(talkative, words, ["g", ""], "de", beam=0, max_extra=0) == ["a a", ""]

@@ -189,3 +189,24 @@ def test_sentence_of_padding_stays_finite(norm_first):
     output.square().sum().backward()
     assert output.isfinite().all()
     assert all(tensor.grad.isfinite().all() for tensor in (x, *encoder.parameters()))
+
+
+def test_a_sum_of_16_bits_is_not_rounded_before_it_is_normalised():
+    residual = randomise(Residual(64, 0.0))
+    x, change = torch.randn(2, 5, 64).bfloat16(), torch.randn(2, 5, 64).bfloat16()
+    output = residual(x, lambda _: change)
+    assert output.dtype == torch.bfloat16
+    assert torch.equal(output, residual.norm(x.float() + change.float()).bfloat16())
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16], ids=str)
+@pytest.mark.parametrize("norm_first", [False, True], ids=["post-norm", "pre-norm"])
+def test_a_residual_keeps_the_precision_of_its_model(dtype, norm_first):
+    residual = Residual(6, 0.0, norm_first).to(dtype)
+    assert residual(torch.randn(2, 5, 6, dtype=dtype), torch.tanh).dtype == dtype
+
+
+def test_dropout_with_p_next_to_one_still_keeps_something():
+    """Of 2¹⁶ possible draws the highest one is always kept: about 16 in 2²⁰."""
+    kept = Dropout(1 - 2**-20)(torch.ones(2**20)).count_nonzero()
+    assert 4 < kept < 40

@@ -44,8 +44,7 @@ def test_an_update_is_that_of_the_cpu(model, batch, bf16, tolerance):
     losses = []
     for device in ("cpu", "cuda"):
         moved = copy.deepcopy(model).to(device)
-        optimizer = make_optimizer(moved)
-        optimizer.param_groups[0]["lr"] = 1e-3
+        optimizer = make_optimizer(moved, 1e-3)
         losses.append([train_step(moved, *(side.to(device) for side in batch), optimizer, bf16=bf16) for _ in range(5)])
     assert losses[1] == pytest.approx(losses[0], rel=tolerance)
     assert losses[1][-1] < losses[1][0]

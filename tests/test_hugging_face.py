@@ -50,8 +50,7 @@ def make_pair(activation: str = "silu", steps: int = 0) -> tuple[Transformer, to
 def _train(model: Transformer, steps: int) -> None:
     src = pad([[*random_ids(1 + i % 6), EOS] for i in range(20)])
     tgt = pad([[BOS, *random_ids(i % 8), EOS] for i in range(20)])
-    optimizer = make_optimizer(model)
-    optimizer.param_groups[0]["lr"] = 0.01
+    optimizer = make_optimizer(model, 0.01)
     for _ in range(steps):
         train_step(model, src, tgt, optimizer)
 

@@ -1,5 +1,7 @@
 """Masks against tables drawn by hand."""
 
+import jaxtyping
+import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
@@ -55,3 +57,10 @@ def test_combine_allows_what_all_allow(seed, count):
     torch.manual_seed(seed)
     masks = [torch.rand(5, 7) < 0.8 for _ in range(count)]
     assert torch.equal(combine(*masks), torch.stack(masks).all(0))
+
+
+def test_only_boolean_masks_are_combined(monkeypatch):
+    monkeypatch.setattr(jaxtyping.config, "jaxtyping_disable", True)
+    added = torch.zeros(3, 3).masked_fill(~causal_mask(3), -torch.inf)
+    with pytest.raises(TypeError, match=r"mask must be boolean, True = may attend; got torch\.float32"):
+        combine(added, causal_mask(3))

@@ -1,7 +1,9 @@
 """Multi-head attention against one head at a time, numbers by hand, and PyTorch."""
 
 import math
+import re
 
+import jaxtyping
 import pytest
 import torch
 from hypothesis import given
@@ -54,8 +56,8 @@ def test_two_heads_by_hand():
     for linear in (ours.W_k, ours.W_v, ours.W_o):
         nn.init.eye_(linear.weight)
     values = torch.tensor([[[1.0, 2.0, 10.0, 20.0], [3.0, 4.0, 30.0, 40.0]]])
-    first_only = torch.tensor([True, False])
-    per_head = torch.stack((torch.tensor([True, True]), first_only))[None, :, None]
+    first_only = torch.tensor([[True, False]])
+    per_head = torch.stack((torch.tensor([[True, True]]), first_only))[None]
     assert_near(ours(values, values, values)[0, 1], torch.tensor([2.0, 3.0, 20.0, 30.0]))
     assert_near(ours(values, values, values, first_only)[0, 1], torch.tensor([1.0, 2.0, 10.0, 20.0]))
     assert_near(ours(values, values, values, per_head)[0, 1], torch.tensor([2.0, 3.0, 10.0, 20.0]))
@@ -132,7 +134,7 @@ def test_query_with_nothing_to_attend_to():
 
 def test_nothing_to_attend_to_leaves_the_output_bias():
     ours = randomise(MultiHeadAttention(21, HEADS, bias=True))
-    assert torch.equal(ours(*inputs(21), torch.tensor(False)), ours.W_o.bias.expand(BATCH, QUERY, 21))
+    assert torch.equal(ours(*inputs(21), torch.zeros(1, 1, dtype=torch.bool)), ours.W_o.bias.expand(BATCH, QUERY, 21))
 
 
 def test_keys_and_values_can_be_kept():
@@ -204,4 +206,30 @@ def test_recording_ends_with_its_context():
         raise ZeroDivisionError
     model(x, memory)
     assert len(recorded["look"]) == 1
-    assert model.look.recorded is None
+    assert not model.look.recorders
+
+
+def test_of_nested_recordings_each_records():
+    model = Reader()
+    x, memory, _ = inputs(21)
+    with record_attention(model) as outer:
+        model(x, memory)
+        with record_attention(model.look) as inner:
+            model(x[:, :1], memory)
+        model(x, memory)
+    assert [weights.size(-1) for weights in outer["look"]] == [QUERY, 1, QUERY]
+    assert [weights.size(-1) for weights in inner[""]] == [1]
+    assert len(outer["ask.twice"]) == 6
+
+
+@pytest.mark.parametrize("shape", [(3, 1, 7), (3, 5, 7), (1, 5, 7)], ids=str)
+def test_a_mask_of_three_axes_is_an_error(shape, monkeypatch):
+    # With 3 sentences and 3 heads, (3, 5, 7) would be one mask for each head.
+    monkeypatch.setattr(jaxtyping.config, "jaxtyping_disable", True)
+    ours = MultiHeadAttention(12, 3)
+    x, memory, mask = torch.randn(3, 5, 12), torch.randn(3, 7, 12), torch.ones(shape, dtype=torch.bool)
+    with pytest.raises(
+        ValueError, match=rf"a mask of shape {re.escape(str(shape))} has 3 axes.*give \(batch, 1, query"
+    ):
+        ours(x, memory, memory, mask)
+    assert ours(x, memory, memory, mask[:, None]).shape == (3, 5, 12)

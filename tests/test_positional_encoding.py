@@ -85,3 +85,9 @@ def test_too_long_input_is_an_error(kind, start, length):
     message = rf"position {start + length - 1} is asked for, but there are encodings for 11 positions: .*max_length"
     with pytest.raises(ValueError, match=message):
         kind(6, 11)(torch.zeros(1, length, 6), start)
+
+
+@pytest.mark.parametrize("kind", [SinusoidalEncoding, LearnedEncoding])
+def test_no_position_is_before_the_first(kind):
+    with pytest.raises(ValueError, match="start=-1 must be at least 0, the first position"):
+        kind(6, 11)(torch.zeros(1, 1, 6), -1)

@@ -1,8 +1,10 @@
 """The schedule, the loss and one update."""
 
 import copy
+import functools
 import math
 
+import jaxtyping
 import pytest
 import torch
 from hypothesis import given
@@ -16,10 +18,12 @@ from annotated.training import (
     linear_rate,
     make_optimizer,
     noam_rate,
+    set_rate,
     train_step,
     update,
 )
 from annotated.transformer import Transformer, TransformerConfig
+from annotated.translator import Ensemble
 from annotated.vocabulary import BOS, EOS, PAD, SPECIALS
 
 VOCAB = 13
@@ -61,10 +65,10 @@ def test_the_rate_is_highest_at_warmup(step, d_model, warmup):
     assert noam_rate(step, d_model, warmup) <= highest * (1 + 1e-12)
 
 
-@pytest.mark.parametrize(("step", "warmup"), [(0, 4), (-1, 4), (1, 0)])
-def test_steps_count_from_one(step, warmup):
-    with pytest.raises(ValueError, match=f"step={step} and warmup={warmup} count from 1"):
-        noam_rate(step, 16, warmup)
+@pytest.mark.parametrize(("step", "d_model", "warmup"), [(0, 16, 4), (-1, 16, 4), (1, 16, 0), (1, 0, 4), (1, -4, 4)])
+def test_steps_and_sizes_count_from_one(step, d_model, warmup):
+    with pytest.raises(ValueError, match=f"step={step}, d_model={d_model} and warmup={warmup} must be at least 1"):
+        noam_rate(step, d_model, warmup)
 
 
 @pytest.mark.parametrize(
@@ -79,6 +83,11 @@ def test_the_linear_rate_by_hand(step, left, rate):
 def test_what_is_left_is_a_share(left):
     with pytest.raises(ValueError, match=f"left={left} must lie in 0 … 1"):
         linear_rate(1, 16, 4, left)
+
+
+def test_the_linear_rates_steps_count_from_one():
+    with pytest.raises(ValueError, match="step=0 must be at least 1"):
+        linear_rate(0, 16, 4, 1.0)
 
 
 # The loss
@@ -182,6 +191,42 @@ def test_smoothing_has_a_range(smoothing):
         label_smoothed_loss(torch.zeros(1, 5), torch.tensor([1]), smoothing)
 
 
+@pytest.mark.parametrize("reduction", ["mean", "sum"])
+@pytest.mark.parametrize("smoothing", [0.0, 0.1])
+def test_padding_may_be_impossible(smoothing, reduction):
+    logits, target = torch.randn(3, 5, requires_grad=True), torch.tensor([4, 1, 2])
+    impossible = logits.index_fill(-1, torch.tensor([2]), -torch.inf)
+    loss = label_smoothed_loss(impossible, target, smoothing, 2, reduction=reduction)
+    without = label_smoothed_loss(
+        logits[:, [0, 1, 3, 4]][:2], torch.tensor([3, 1]), smoothing, pad_id=None, reduction=reduction
+    )
+    torch.testing.assert_close(loss, without)
+    theirs, ours = (torch.autograd.grad(x, logits)[0] for x in (without, loss))
+    torch.testing.assert_close(ours, theirs)
+
+
+def test_without_smoothing_a_wrong_token_may_be_impossible():
+    logits = torch.tensor([[0.0, 1.0, 2.0, -torch.inf]])
+    assert label_smoothed_loss(logits, torch.tensor([1]), 0.0) == F.cross_entropy(logits, torch.tensor([1]))
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (dict(reduction="none"), 'reduction=\'none\' is unknown: choose "mean" or "sum"'),
+        (dict(pad_id=-1), "pad_id=-1 must lie in the vocabulary, 0 … 4, or be None"),
+        (dict(pad_id=5), "pad_id=5 must lie in the vocabulary, 0 … 4, or be None"),
+        (dict(target=torch.tensor([[1, 2, 3]])), r"targets of shape \(1, 3\) do not fit logits of shape \(2, 3, 5\)"),
+    ],
+    ids=str,
+)
+def test_what_the_loss_cannot_answer_is_an_error(options, message, monkeypatch):
+    monkeypatch.setattr(jaxtyping.config, "jaxtyping_disable", True)
+    arguments = dict(logits=torch.zeros(2, 3, 5), target=torch.ones(2, 3, dtype=torch.long))
+    with pytest.raises(ValueError, match=message):
+        label_smoothed_loss(**(arguments | options))
+
+
 # One update
 
 
@@ -224,11 +269,42 @@ def test_the_closed_form_is_the_gradient_of_the_loss(monkeypatch, rows, smoothin
     torch.testing.assert_close(overwritten, logits.grad, rtol=1e-6, atol=1e-8)
 
 
+@pytest.mark.parametrize(("smoothing", "impossible"), [(0.3, [2]), (0.0, [2, 0])])
+def test_the_closed_form_may_hold_impossible_tokens(smoothing, impossible):
+    logits, target = torch.randn(4, 7).index_fill(-1, torch.tensor(impossible), -torch.inf), torch.tensor([3, 6, 1, 5])
+    leaf = logits.clone().requires_grad_()
+    textbook = label_smoothed_loss(leaf, target, smoothing, 2)
+    textbook.backward()
+    loss = training._logits_to_gradient(logits, target, smoothing, 2, 4)
+    torch.testing.assert_close(loss, textbook)
+    torch.testing.assert_close(logits, leaf.grad)
+
+
 def test_the_optimizer_is_the_papers():
     optimizer = make_optimizer(make_model())
     assert isinstance(optimizer, torch.optim.Adam)
     assert (optimizer.defaults["betas"], optimizer.defaults["eps"]) == ((0.9, 0.98), 1e-9)
     assert optimizer.defaults["weight_decay"] == 0
+
+
+def test_an_optimizer_learns_without_a_schedule():
+    model = make_model()
+    before = model.output.weight.clone()
+    train_step(model, *make_batch((2, 3)), make_optimizer(model))
+    # Adam's first step has the size of the rate, 1e-3, wherever there is a gradient.
+    assert (model.output.weight - before).abs().max().item() == pytest.approx(1e-3, rel=0.01)
+    assert make_optimizer(model, 0.02).param_groups[0]["lr"] == 0.02
+
+
+def test_the_rate_of_every_group_is_set():
+    weights = [torch.nn.Parameter(torch.zeros(1)) for _ in range(2)]
+    optimizer = torch.optim.SGD([{"params": [weights[0]]}, {"params": [weights[1]], "lr": 5.0}], lr=1.0)
+    set_rate(optimizer, 0.25)
+    assert [group["lr"] for group in optimizer.param_groups] == [0.25, 0.25]
+    for rate in (-0.1, math.nan, math.inf):
+        with pytest.raises(ValueError, match=f"rate={rate} must be finite and at least 0"):
+            set_rate(optimizer, rate)
+    assert optimizer.param_groups[0]["lr"] == 0.25
 
 
 def test_several_batches_accumulate_to_one():
@@ -253,6 +329,42 @@ def test_an_update_forgets_the_last_ones_gradients():
     first = gradients(model)
     train_step(model, *batch, optimizer)
     torch.testing.assert_close(gradients(model), first)
+
+
+def test_after_a_loss_that_is_not_finite_nothing_has_changed():
+    model = make_model()
+    optimizer = make_optimizer(model)
+    batch = make_batch((2, 3), (4, 5))
+    train_step(model, *batch, optimizer)
+    model.decoder.layers[0].residuals[0].norm.gain.data[0] = math.nan
+    weights, state = copy.deepcopy(model.state_dict()), copy.deepcopy(optimizer.state_dict())
+    with pytest.raises(ValueError, match=r"the loss is nan: nothing was changed\. Lower the rate"):
+        train_step(model, *batch, optimizer)
+    assert_unchanged = functools.partial(torch.testing.assert_close, rtol=0, atol=0, equal_nan=True)
+    assert_unchanged(model.state_dict(), weights)
+    assert_unchanged(optimizer.state_dict()["state"], state["state"])
+
+
+def test_what_cannot_be_an_update_is_an_error(monkeypatch):
+    monkeypatch.setattr(jaxtyping.config, "jaxtyping_disable", True)
+    model, batch = make_model(), make_batch((2, 3))
+    ensemble = Ensemble([model])
+    with pytest.raises(TypeError, match="an ensemble only translates: train its models one by one"):
+        train_step(ensemble, *batch, make_optimizer(ensemble))
+    with pytest.raises(ValueError, match="an update needs at least one batch"):
+        update(model, [], make_optimizer(model))
+    with pytest.raises(ValueError, match=r"smoothing=1\.5 must be at least 0 and below 1"):
+        train_step(model, *batch, make_optimizer(model), 1.5)
+
+
+def test_the_backward_pass_runs_outside_autocast():
+    model, found = make_model(), []
+    square = torch.eye(2)
+    for parameter in (model.output.weight, model.encoder.layers[0].feed_forward.W_1.weight):
+        parameter.register_hook(lambda gradient: found.append((square @ square).dtype))
+    train_step(model, *make_batch((2, 3)), make_optimizer(model), bf16=True)
+    assert set(found) == {torch.float32}
+    assert len(found) >= 2
 
 
 def test_columns_of_padding_change_nothing():
@@ -301,7 +413,7 @@ def test_twenty_steps_give_the_same_losses_on_every_torch():
     optimizer = make_optimizer(model)
     losses = []
     for step in range(1, 21):
-        optimizer.param_groups[0]["lr"] = noam_rate(step, model.config.d_model, warmup=50)
+        set_rate(optimizer, noam_rate(step, model.config.d_model, warmup=50))
         losses.append(train_step(model, *batches[step % 2], optimizer))
     expected = {1: 2.8955, 10: 2.6433, 19: 2.1813, 20: 2.0846}
     assert {step: losses[step - 1] for step in expected} == pytest.approx(expected, abs=1e-4)
@@ -310,8 +422,7 @@ def test_twenty_steps_give_the_same_losses_on_every_torch():
 def test_a_model_learns_one_batch_by_heart():
     model = make_model(d_model=16, d_ff=32, layers=1)
     src, tgt = make_batch((2, 6), (4, 3), (3, 5))
-    optimizer = make_optimizer(model)
-    optimizer.param_groups[0]["lr"] = 0.02
+    optimizer = make_optimizer(model, 0.02)
     losses = [train_step(model, src, tgt, optimizer, smoothing=0.0) for _ in range(40)]
     assert losses[0] > 2
     assert losses[-1] < 0.1

@@ -4,6 +4,7 @@ import math
 from dataclasses import asdict
 from itertools import combinations
 
+import jaxtyping
 import pytest
 import torch
 from hypothesis import given, settings
@@ -13,6 +14,7 @@ from torch import nn
 from torch.func import functional_call
 from torch.nn import functional as F
 
+from annotated import multi_head
 from annotated.encoder import Dropout, LayerNorm
 from annotated.masking import causal_mask, combine, padding_mask
 from annotated.multi_head import MultiHeadAttention, record_attention
@@ -103,7 +105,6 @@ def test_presets_are_rows_of_table_3():
         tie_embeddings=True,
         activation="relu",
         attention_bias=False,
-        pad_id=0,
     )
     base = dict(vocab_size=37_000, d_model=512, d_ff=2048, heads=8, layers=6, dropout=0.1)
     big = dict(vocab_size=37_000, d_model=1024, d_ff=4096, heads=16, layers=6, dropout=0.3)
@@ -131,8 +132,6 @@ def test_our_presets_differ_in_size_only(preset):
         ({"d_v": -3}, "d_v=-3 must be at least 1"),
         ({"positions": "rotary"}, "positions='rotary' is unknown: choose from sinusoidal, learned"),
         ({"activation": "tanh"}, "activation='tanh' is unknown: choose from relu, gelu, silu"),
-        ({"pad_id": 19}, "pad_id=19 must lie in the vocabulary, 0 … 18"),
-        ({"pad_id": -1}, "pad_id=-1 must lie in the vocabulary, 0 … 18"),
         ({"heads": 3}, "d_model=14 does not divide into 3 heads"),
         ({"d_model": 15, "heads": 3}, "d_model=15 is odd"),
         ({"dropout": 1.0}, "dropout p=1.0 must be at least 0 and below 1"),
@@ -300,15 +299,40 @@ def test_training_and_translating_see_the_same_logits(norm_first):
     assert torch.equal(model.logits(model.decode(TARGET, model.encode(SOURCE), mask)), trained)
 
 
-@pytest.mark.parametrize("pad_id", [0, 18])
-def test_masks_default_to_padding_and_future(pad_id):
-    model = make_model(pad_id=pad_id)
-    src, tgt = SOURCE.where(SOURCE > 0, pad_id), TARGET.where(TARGET > 0, pad_id)
-    src_mask, tgt_mask = src != pad_id, combine(causal_mask(4), padding_mask(tgt, pad_id))
-    default = model(src, tgt)
-    assert torch.equal(default, model(src, tgt, src_mask[:, None, None], tgt_mask))
-    assert not torch.allclose(default, model(src, tgt, torch.tensor(True), tgt_mask))
-    assert not torch.allclose(default, model(src, tgt, None, causal_mask(4)))
+def test_masks_default_to_padding_and_future():
+    model = make_model()
+    src_mask, tgt_mask = SOURCE != 0, combine(causal_mask(4), padding_mask(TARGET))
+    default = model(SOURCE, TARGET)
+    assert torch.equal(default, model(SOURCE, TARGET, src_mask[:, None, None], tgt_mask))
+    assert not torch.allclose(default, model(SOURCE, TARGET, torch.ones(1, 1, 1, 1, dtype=torch.bool), tgt_mask))
+    assert not torch.allclose(default, model(SOURCE, TARGET, None, causal_mask(4)))
+
+
+@pytest.mark.parametrize("axes", [(slice(None),), (slice(None), None)], ids=["(batch, source)", "(batch, 1, source)"])
+def test_a_source_mask_without_all_its_axes_is_an_error(axes, monkeypatch):
+    # With as many sentences as tokens and heads, both would be taken for something else.
+    monkeypatch.setattr(jaxtyping.config, "jaxtyping_disable", True)
+    model, src = make_model(), torch.tensor([[4, 2], [2, 0]])
+    right = padding_mask(src)
+    memory, wrong = model.encode(src, right), (src != 0)[axes]
+    for apply in (
+        lambda: model.encode(src, wrong),
+        lambda: model.decode(src, memory, wrong),
+        lambda: model.decode(src[:, :1], memory, wrong, cache=model.new_cache(1)),
+    ):
+        with pytest.raises(ValueError, match=r"a source mask of shape \(2, (1, )?2\) has . axes, not 4: give"):
+            apply()
+    assert model.decode(src, memory, right).shape == (2, 2, 14)
+
+
+@norms
+def test_a_device_that_is_no_cpu_takes_its_own_kernels(norm_first, monkeypatch):
+    # No vendor is asked for: what is not a CPU gets torch's dropout and the fused attention.
+    monkeypatch.setattr(multi_head, "attention", None)
+    with torch.device("meta"):
+        model = make_model(norm_first=norm_first, dropout=0.3).train()
+    logits = model(SOURCE.to("meta"), TARGET.to("meta"))
+    assert (logits.shape, logits.device.type) == ((2, 4, 19), "meta")
 
 
 def test_recorded_attention_of_every_layer():
@@ -452,3 +476,10 @@ def test_cache_overflow_is_an_error():
     cache = model.new_cache(3)
     with pytest.raises(ValueError, match=r"the cache holds 3 tokens of a sentence and 4 are needed"):
         model.decode(TARGET, model.encode(SOURCE), padding_mask(SOURCE), cache=cache)
+
+
+def test_the_sizes_of_our_presets():
+    small, tiny = asdict(TransformerConfig.small(99)), asdict(TransformerConfig.tiny(99))
+    base = asdict(TransformerConfig.base(99))
+    assert small == base | dict(d_model=256, d_ff=512, heads=4, layers=3, dropout=0.2)
+    assert tiny == base | dict(d_model=128, d_ff=256, heads=4, layers=2)

@@ -53,7 +53,7 @@ def test_an_ensembles_probabilities_are_the_mean_of_its_models(kind, count):
 
 def test_the_mean_by_hand():
     """One model gives a token 0.9 and the other 0.3: their mean is 0.6, and not √(0.9 · 0.3) ≈ 0.52."""
-    config = TransformerConfig(2, d_model=2, heads=1, d_ff=1, layers=1, pad_id=0, tie_embeddings=False)
+    config = TransformerConfig(2, d_model=2, heads=1, d_ff=1, layers=1, tie_embeddings=False)
     models = [Transformer(config), Transformer(config)]
     states = torch.tensor([[1.0, 0.0], [0.0, 1.0]])  # a row for each model
     for model, state, share in zip(models, states, (0.9, 0.3), strict=True):

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 ROOT = Path(__file__).resolve().parents[2]
-ABOUT_THE_REPOSITORY = ("environment", "machines", "notebooks", "planted_bugs", "run", "sync")
+ABOUT_THE_REPOSITORY = ("environment", "machines", "mutations", "notebooks", "planted_bugs", "run", "sync")
 ENOUGH = 0.75  # the share of the bugs that the lessons must catch
 
 # A lesson and its file carry the same name, such as `attention.py` and `01_attention.ipynb`; these stand in another's.
@@ -68,7 +68,7 @@ BUGS = [
     Bug(
         "pre-norm unannounced",
         "encoder.py",
-        "change = self.dropout(sublayer(x))\n        return self.norm(x.to(change.dtype) + change)",
+        "change = self.dropout(sublayer(x))",
         "return x + self.dropout(sublayer(self.norm(x)))",
     ),
     Bug("dropout not made up for", "encoder.py", "(x * kept).div_(1 - self.p)", "x * kept"),
@@ -81,7 +81,7 @@ BUGS = [
     Bug("embeddings not scaled", "transformer.py", "embedding(ids) * math.sqrt(self.config.d_model)", "embedding(ids)"),
     Bug("cached step at position 0", "transformer.py", "start = 0 if cache is None else cache.length", "start = 0"),
     Bug("first two rates equal", "training.py", "step * warmup**-1.5", "max(step - 1, 1) * warmup**-1.5"),
-    Bug("padding given mass", "training.py", "possible -= 1", "possible -= 0"),
+    Bug("padding given mass", "training.py", "possible = sum(part.size(-1) for part in parts)", "possible = vocab"),
     Bug("dropout while decoding", "decoding.py", "model.eval()", "model.train()"),
     Bug(
         "end symbol ignored",
@@ -142,7 +142,7 @@ BUGS = [
     ),
     Bug("batches of unlike lengths", "data.py", "for i in sorted(order, key=by_length):", "for i in order:"),
     Bug("sources without <eos>", "data.py", "encoded.sources.append([*source, EOS])", "encoded.sources.append(source)"),
-    Bug("merges from the source alone", "vocabulary.py", "chain.from_iterable(pairs), trainer", "pairs[0], trainer"),
+    Bug("merges from the source alone", "vocabulary.py", "in chain.from_iterable(pairs) if len", "in pairs[0] if len"),
     Bug("one occurrence more needed", "vocabulary.py", "if count >= min_freq", "if count > min_freq"),
     Bug(
         "heads merged across positions",
@@ -165,7 +165,7 @@ BUGS = [
     Bug(
         "dropout on the sum",
         "encoder.py",
-        "change = self.dropout(sublayer(x))\n        return self.norm(x.to(change.dtype) + change)",
+        "change = self.dropout(sublayer(x))",
         "return self.norm(self.dropout(x + sublayer(x)))",
     ),
     Bug(
@@ -203,8 +203,8 @@ BUGS = [
     Bug(
         "each part by its own tokens",
         "training.py",
-        "_add_gradients(model, batch, smoothing, tokens) for",
-        "_add_gradients(model, batch, smoothing, tokens / len(batches)) for",
+        "_add_gradients(model, batch, smoothing, tokens, bf16) for",
+        "_add_gradients(model, batch, smoothing, tokens / len(batches), bf16) for",
     ),
     Bug("last batch lost", "data.py", "for group in groups]\n", "for group in groups[:-1]]\n"),
     Bug(

@@ -30,7 +30,7 @@ from annotated.decoding import beam_search, greedy_decode, in_bfloat16
 from annotated.recurrence import RecurrentConfig, RecurrentTranslator
 from annotated.training import bf16_is_fast, make_optimizer, train_step
 from annotated.transformer import Transformer, TransformerConfig
-from annotated.vocabulary import BOS, EOS, UNK
+from annotated.vocabulary import BOS, EOS, PAD, UNK
 from tests import peers
 
 VOCAB, SENTENCES, TOKENS = 6000, 240, 17
@@ -66,14 +66,12 @@ def training(bf16: bool, repetitions: int) -> None:
 
     def textbook_step(model: torch.nn.Module, logits: Callable[[], torch.Tensor], optimizer: torch.optim.Adam) -> None:
         optimizer.zero_grad()
-        F.cross_entropy(
-            logits().flatten(0, 1), tgt[:, 1:].flatten(), ignore_index=config.pad_id, label_smoothing=0.1
-        ).backward()
+        F.cross_entropy(logits().flatten(0, 1), tgt[:, 1:].flatten(), ignore_index=PAD, label_smoothing=0.1).backward()
         optimizer.step()
 
     ours = Transformer(config)
     library = peers.LibraryTransformer(config, copy.deepcopy(ours.positions))
-    optimizers = {model: _optimizer(model) for model in (ours, library)}
+    optimizers = {model: make_optimizer(model, RATE) for model in (ours, library)}
     timed: Timed = {"ours, float32": partial(train_step, ours, src, tgt, optimizers[ours])}
     if bf16:
         timed["ours, bfloat16"] = partial(train_step, ours, src, tgt, optimizers[ours], bf16=True)
@@ -85,8 +83,8 @@ def training(bf16: bool, repetitions: int) -> None:
         timed["Hugging Face MarianMTModel"] = partial(
             textbook_step,
             marian,
-            lambda: marian(input_ids=src, attention_mask=src != config.pad_id, decoder_input_ids=tgt[:, :-1]).logits,
-            _optimizer(marian),
+            lambda: marian(input_ids=src, attention_mask=src != PAD, decoder_input_ids=tgt[:, :-1]).logits,
+            make_optimizer(marian, RATE),
         )
     squares = {
         name: torch.randn(1024, 1024).to(dtype) for name, dtype in (("float32", None), ("bfloat16", torch.bfloat16))
@@ -120,7 +118,8 @@ def recurrence(bf16: bool, repetitions: int) -> None:
         "LSTM with attention": RecurrentTranslator(RecurrentConfig(VOCAB)),
     }
     timed: Timed = {
-        name: partial(train_step, model, src, tgt, _optimizer(model), bf16=bf16) for name, model in models.items()
+        name: partial(train_step, model, src, tgt, make_optimizer(model, RATE), bf16=bf16)
+        for name, model in models.items()
     }
     seconds = _medians(timed, repetitions)
     precision = "bfloat16" if bf16 else "float32"
@@ -186,7 +185,7 @@ def growth(bf16: bool, repetitions: int) -> None:
             )
             model = Transformer(config)
             src, tgt = (torch.randint(UNK, VOCAB, (chosen["batch"], chosen["length"] + i)) for i in (0, 1))
-            step = partial(train_step, model, src, tgt, _optimizer(model), bf16=bf16)
+            step = partial(train_step, model, src, tgt, make_optimizer(model, RATE), bf16=bf16)
             kept.append(_megabytes_kept(model, step))
             steps[str(size)] = step
         seconds = _medians(steps, repetitions)
@@ -252,12 +251,6 @@ def _multiplications(config: TransformerConfig) -> int:
     attention = 4 * tokens * d * d + 2 * SENTENCES * TOKENS**2 * d
     feed_forward = 2 * tokens * d * config.d_ff
     return config.layers * (3 * attention + 2 * feed_forward) + tokens * d * config.vocab_size
-
-
-def _optimizer(model: torch.nn.Module) -> torch.optim.Adam:
-    optimizer = make_optimizer(model)
-    optimizer.param_groups[0]["lr"] = RATE
-    return optimizer
 
 
 def processor() -> str:

@@ -1,16 +1,22 @@
 """Every exercise: its stub is seen as untouched, its solution passes, and wrong answers get a helpful diagnosis."""
 
 import ast
+import random
 import re
+import signal
+import threading
+from contextlib import suppress
 from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 import nbformat
+import numpy as np
 import pytest
 import torch
 
 from annotated.exercises import CHAPTERS, EXERCISES, check, is_untouched
+from annotated.exercises.chapter_14 import changes_with_errors, shuffled_share
 from annotated.exercises.diagnosis import compare
 from tests.answers import chapter_01
 
@@ -21,6 +27,9 @@ RIGHT = [answer for answers in ANSWERS for answer in answers.RIGHT]
 
 NOTEBOOKS = Path(__file__).parent.parent / "notebooks"
 CHECK = re.compile(r'^check\("(\d\d\.\d+)", (\w+)\)', re.MULTILINE)
+SHAPE = re.compile(
+    r"\((?:…|\w+)(?:, [^()]+|,)?\)|any shape|\bn [a-z]+"
+)  # (batch, length), (d), of any shape, n changes
 
 
 def code(path: Path) -> list[str]:
@@ -32,6 +41,25 @@ def notebook_for(number: str, folder: Path) -> Path:
     """The notebook of an exercise's chapter."""
     (path,) = folder.glob(f"{number[:2]}_*.ipynb")
     return path
+
+
+def stub(number: str) -> str:
+    """The source of what a reader completes: the cell before the check."""
+    cells = code(notebook_for(number, NOTEBOOKS))
+    return cells[next(i for i, cell in enumerate(cells) if f'check("{number}"' in cell) - 1]
+
+
+def shows_shapes(source: str) -> bool:
+    """Whether a stub has a docstring, with a shape where its signature speaks of tensors; `answer = ...` has none."""
+    definition = ast.parse(source).body[0]
+    if not isinstance(definition, ast.FunctionDef | ast.ClassDef):
+        return True
+    docstrings = [
+        ast.get_docstring(node) or ""
+        for node in ast.walk(definition)
+        if isinstance(node, ast.FunctionDef | ast.ClassDef)
+    ]
+    return bool(SHAPE.search(" ".join(docstrings)) if "Tensor" in source else docstrings[0])
 
 
 def verdict(capsys: pytest.CaptureFixture[str], number: str, answer: object) -> str:
@@ -122,6 +150,210 @@ def test_what_a_reader_raises_is_one_line(capsys: pytest.CaptureFixture[str]) ->
     assert verdict(capsys, "01.2", speechless).endswith("your code raised NotImplementedError: no message")
 
 
+@pytest.mark.parametrize("error", [SystemExit("enough"), GeneratorExit("enough"), BaseException("enough")])
+def test_what_ends_a_program_does_not_end_the_notebook(
+    error: BaseException, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def impatient(query, key, value):
+        raise error
+
+    line = verdict(capsys, "01.2", impatient)
+    assert line == f"✗ 01.2 Attention from scratch: your code raised {type(error).__name__}: enough"
+
+
+@pytest.mark.parametrize("inner", [ValueError, SystemExit])
+def test_an_exception_whose_text_cannot_be_read_is_reported(
+    inner: type[BaseException], capsys: pytest.CaptureFixture[str]
+) -> None:
+    class BrokenError(Exception):
+        def __str__(self) -> str:
+            raise inner
+
+        __repr__ = __str__
+
+    def careless(query, key, value):
+        raise BrokenError
+
+    assert verdict(capsys, "01.2", careless).endswith("your code raised BrokenError: its message cannot be read")
+
+
+def test_a_long_message_is_cut(capsys: pytest.CaptureFixture[str]) -> None:
+    def talkative(query, key, value):
+        raise ValueError("x" * 100_000)
+
+    assert len(verdict(capsys, "01.2", talkative)) < 1000
+
+
+def test_an_interruption_is_the_reader_s_own() -> None:
+    def interrupted(query, key, value):
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        check("01.2", interrupted)
+
+
+def stubborn(query, key, value):
+    while True:
+        with suppress(Exception):
+            query = query + 1
+
+
+def very_stubborn(query, key, value):
+    while True:
+        with suppress(BaseException):
+            query = query + 1
+
+
+def endless_message(query, key, value):
+    class EndlessError(Exception):
+        def __str__(self) -> str:
+            while True:
+                pass
+
+    raise EndlessError
+
+
+@pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="no time limit on this system")
+@pytest.mark.parametrize("answer", [stubborn, very_stubborn, endless_message])
+def test_a_loop_that_never_ends_is_stopped(answer: object, capsys: pytest.CaptureFixture[str]) -> None:
+    handler, timer = signal.getsignal(signal.SIGALRM), signal.getitimer(signal.ITIMER_REAL)
+    check("01.2", answer, seconds=0.1)
+    line = capsys.readouterr().out
+    assert line.endswith("your code was still running after 0.1 s: does a loop never end?\n")
+    assert line.count("\n") == 1
+    assert (signal.getsignal(signal.SIGALRM), signal.getitimer(signal.ITIMER_REAL)) == (handler, timer)
+
+
+@pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="no time limit on this system")
+def test_somebody_else_s_timer_goes_on(capsys: pytest.CaptureFixture[str]) -> None:
+    rung = []
+    old = signal.signal(signal.SIGALRM, lambda *_: rung.append(True))
+    try:
+        signal.setitimer(signal.ITIMER_REAL, 30.0)
+        check("01.2", stubborn, seconds=0.1)
+        assert 29.0 < signal.getitimer(signal.ITIMER_REAL)[0] < 29.95
+        signal.setitimer(signal.ITIMER_REAL, 0.05)
+        check("01.2", stubborn, seconds=0.1)
+        signal.sigtimedwait([], 0.1)  # its time has passed meanwhile: it goes off at once
+        assert rung == [True]
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, old)
+
+
+def test_outside_the_main_thread_there_is_no_limit(capsys: pytest.CaptureFixture[str]) -> None:
+    thread = threading.Thread(target=check, args=("01.1", [4.0, 9.0]), kwargs={"seconds": 0.1})
+    thread.start()
+    thread.join()
+    assert capsys.readouterr().out == "✓ 01.1 One row by hand\n"
+
+
+def test_what_an_answer_prints_is_cut_and_comes_before_the_line(capsys: pytest.CaptureFixture[str]) -> None:
+    def chatty(query, key, value):
+        print("scores")
+        print("x" * 9_999, end="")
+
+    check("01.2", chatty)
+    first, long, rest, line = capsys.readouterr().out.splitlines()
+    assert (first, long) == ("scores", "x" * 4_993)
+    assert rest == "… and 5,006 more characters that your code printed"
+    assert line.startswith("✗ 01.2 Attention from scratch: your function returned None")
+
+
+def test_settings_and_random_numbers_are_those_of_the_notebook_afterwards(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    def meddling(query, key, value):
+        torch.set_default_dtype(torch.float16)
+        torch.set_grad_enabled(False)
+        torch.set_num_threads(threads + 1)
+        torch.manual_seed(1), np.random.seed(1), random.seed(1)
+        raise ValueError
+
+    threads = torch.get_num_threads()
+    state = torch.get_rng_state(), np.random.get_state()[1].tolist(), random.getstate()
+    try:
+        verdict(capsys, "01.2", meddling)
+        assert torch.get_default_dtype() == torch.float32
+        assert torch.is_grad_enabled()
+        assert torch.get_num_threads() == threads
+    finally:
+        torch.set_default_dtype(torch.float32)
+        torch.set_grad_enabled(True)
+        torch.set_num_threads(threads)
+    assert torch.equal(torch.get_rng_state(), state[0])
+    assert (np.random.get_state()[1].tolist(), random.getstate()) == state[1:]
+
+
+def test_settings_of_the_notebook_change_no_verdict(capsys: pytest.CaptureFixture[str]) -> None:
+    torch.set_default_dtype(torch.float64)
+    try:
+        with torch.no_grad():
+            for number, answer in RIGHT:
+                if number in ("01.1", "01.5", "04.5"):
+                    assert verdict(capsys, number, answer).startswith("✓")
+            assert not torch.is_grad_enabled()
+        assert torch.get_default_dtype() == torch.float64
+    finally:
+        torch.set_default_dtype(torch.float32)
+
+
+def scaled_in_place(query, key, value):
+    query /= query.size(-1) ** 0.5
+    return (query @ key.transpose(-2, -1)).softmax(-1) @ value
+
+
+def errors_without_base(groups):
+    base = groups.pop(0)
+    return changes_with_errors([base, *groups])
+
+
+def share_of_one_list(base, row):
+    runs = len(base)
+    base += row
+    return shuffled_share(base[:runs], row)
+
+
+def layer_in_place(number: str) -> type[torch.nn.Module]:
+    """The right layer of an exercise, which also writes its result over its input."""
+    (layer,) = (answer for name, answer in RIGHT if name == number)
+
+    class InPlace(layer):
+        def forward(self, x, *others):
+            return x.copy_(super().forward(x, *others))
+
+    return InPlace
+
+
+@pytest.mark.parametrize(
+    ("number", "answer"),
+    [
+        ("01.2", scaled_in_place),
+        ("04.3", lambda x, gain, eps: x.mul_(gain / (x.square().mean(-1, keepdim=True) + eps).sqrt())),
+        ("04.4", layer_in_place("04.4")),
+        ("05.4", layer_in_place("05.4")),
+        ("14.3", errors_without_base),
+        ("14.5", share_of_one_list),
+    ],
+)
+def test_a_right_answer_may_work_in_place(number: str, answer: object, capsys: pytest.CaptureFixture[str]) -> None:
+    assert verdict(capsys, number, answer) == f"✓ {number} {EXERCISES[number].title}"
+
+
+@pytest.mark.parametrize(
+    ("number", "answer"),
+    [
+        ("01.2", lambda query, key, value: value.zero_()[..., :1, :].expand(*query.shape[:-1], -1)),
+        ("04.3", lambda x, gain, eps: x.zero_()),
+        ("07.5", lambda weight, gradients, *_: [g.zero_() for g in gradients] and weight.clone()),
+    ],
+)
+def test_a_wrong_answer_cannot_make_itself_right(
+    number: str, answer: object, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert verdict(capsys, number, answer).startswith("✗")
+
+
 def test_unknown_exercise_names_the_known_ones() -> None:
     with pytest.raises(ValueError, match=r"no exercise '99\.9'.*01\.1, 01\.2"):
         check("99.9", ...)
@@ -143,8 +375,15 @@ def test_exercises_are_numbered_without_gaps() -> None:
         assert numbers == [f"{chapter}.{i + 1}" for i in range(len(numbers))]
 
 
-def test_stubs_show_their_shapes_in_a_docstring() -> None:
-    for path in NOTEBOOKS.glob("*.ipynb"):
-        for cell in code(path):
-            if re.search(r"^ +\.\.\.$", cell, re.MULTILINE):
-                assert ast.get_docstring(ast.parse(cell).body[0])
+@pytest.mark.parametrize("number", EXERCISES)
+def test_stubs_show_their_shapes_in_a_docstring(number: str) -> None:
+    assert shows_shapes(stub(number))
+
+
+@pytest.mark.parametrize(
+    "docstring", ["", '"""Mix the values."""', '"""Mix the values (those of the keys)."""', "# (batch, length)"]
+)
+def test_a_stub_without_shapes_is_noticed(docstring: str) -> None:
+    assert not shows_shapes(f"def mix(query: Tensor, key: Tensor) -> Tensor:\n    {docstring}\n    ...")
+    assert not shows_shapes(f"class Mixer:\n    {docstring}\n    def mix(self, query: Tensor) -> Tensor: ...")
+    assert not shows_shapes("def count(heads: int) -> int: ...")

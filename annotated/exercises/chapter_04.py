@@ -164,7 +164,7 @@ def encoder_layer(answer: Callable[..., nn.Module]) -> str | None:
         expected = reference(model, x, mask, heads)
         mistakes = {name: reference(model, x, mask, **{"heads": heads} | change) for name, change in by_name.items()}
         for given, result in ((mask, expected), (None, reference(model, x, None, heads))):
-            diagnosis = compare(model(x, given), result, mistakes)
+            diagnosis = compare(model(x.clone(), given), result, mistakes)
             if diagnosis:
                 return diagnosis if given is not None else f"right with a mask, but with mask=None: {diagnosis}"
         return misplaced_dropout(model, x)
@@ -177,8 +177,8 @@ def misplaced_dropout(model: nn.Module, x: Tensor) -> str | None:
         saved = {key: value.clone() for key, value in model.state_dict().items()}
         for parameter in getattr(model, silent).parameters():
             parameter.zero_()
-        written = model.eval()(x) - x
-        factors = (model.train()(x) - x) / written
+        written = model.eval()(x.clone()) - x
+        factors = (model.train()(x.clone()) - x) / written
         model.load_state_dict(saved)
         if is_close(factors, torch.ones_like(factors), 1e-3):
             return f"in training mode nothing is dropped from {name}."

@@ -282,7 +282,9 @@ def decoder_layer_from_scratch(answer: type[nn.Module]) -> str | None:
             "the feed-forward network is missing.": run(*right[:2], norms=norms[:2]),
             "the feed-forward network comes last.": run(ours.feed_forward, to_target, to_memory),
         }
-        return compare(theirs(x, memory, tgt_mask, src_mask), ours(x, memory, tgt_mask, src_mask), mistakes)
+        return compare(
+            theirs(x.clone(), memory.clone(), tgt_mask, src_mask), ours(x, memory, tgt_mask, src_mask), mistakes
+        )
 
 
 def growing_cache(answer: type) -> str | None:

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from annotated.data import pad
 from annotated.exercises.diagnosis import Exercise, compare
-from annotated.training import label_smoothed_loss, make_optimizer, noam_rate, train_step
+from annotated.training import label_smoothed_loss, make_optimizer, noam_rate, set_rate, train_step
 from annotated.transformer import Transformer, TransformerConfig
 from annotated.vocabulary import BOS, EOS, PAD
 
@@ -270,7 +270,7 @@ def adam_from_scratch(answer: Callable[..., Tensor]) -> str | None:
         "you used the first rate throughout; each update has its own.": variant(fixed_rate=True),
         "the sign is reversed: a step goes against the gradient.": 2 * weight - variant(),
     }
-    result = answer(weight, gradients, rates, betas, eps)
+    result = answer(weight, [gradient.clone() for gradient in gradients], list(rates), betas, eps)
     if not torch.equal(weight, before):
         return "your function changed the weight it was given: make a new tensor."
     return compare(result, variant(), mistakes)
@@ -295,7 +295,7 @@ def faulty_train_once(
     """One update, with the faults that are named."""
     rate = noam_rate(max(1, step - 1) if "rate" in faults else step, model.config.d_model, warmup)
     if "late" not in faults:
-        optimizer.param_groups[0]["lr"] = rate
+        set_rate(optimizer, rate)
     if "eval" not in faults:
         model.train()
     if "zero" not in faults:
@@ -314,7 +314,7 @@ def faulty_train_once(
         loss = label_smoothed_loss(logits, target, 0.0 if "smoothing" in faults else 0.1)
     loss.backward()
     optimizer.step()
-    optimizer.param_groups[0]["lr"] = rate
+    set_rate(optimizer, rate)
     return loss.item()
 
 
@@ -339,7 +339,7 @@ def repaired_loop(answer: Callable[..., float]) -> str | None:
 
     def correct(model: Transformer, src: Tensor, tgt: Tensor, optimizer: Any, step: int, warmup: int) -> float:
         model.train()
-        optimizer.param_groups[0]["lr"] = noam_rate(step, model.config.d_model, warmup)
+        set_rate(optimizer, noam_rate(step, model.config.d_model, warmup))
         return train_step(model, src, tgt, optimizer)
 
     expected, losses = three_updates(correct)
@@ -372,6 +372,6 @@ EXERCISES = {
     "07.2": Exercise("The smoothed loss from scratch", smoothed_loss),
     "07.3": Exercise("Learn the merges", byte_pairs),
     "07.4": Exercise("Batches by budget", token_batches),
-    "07.5": Exercise("Adam from scratch", adam_from_scratch),
+    "07.5": Exercise("Adam from scratch", adam_from_scratch, copies=False),
     "07.6": Exercise("A loop with six faults", repaired_loop),
 }

@@ -1,5 +1,6 @@
 """What exercises share: compare an answer with the right one and with known mistakes; see how large its tensors get."""
 
+import copy
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
@@ -9,10 +10,29 @@ from torch.overrides import TorchFunctionMode
 
 
 class Exercise(NamedTuple):
-    """An exercise: its title, and a function that returns what is wrong with an answer, or None."""
+    """An exercise: its title, and a function that returns what is wrong with an answer, or None.
+
+    `copies` says that an answer may change what it is given: it works on copies.
+    """
 
     title: str
     diagnose: Callable[..., str | None]
+    copies: bool = True
+
+
+def on_copies(answer: Callable[..., Any]) -> Callable[..., Any]:
+    """Call an answer with copies of tensors and lists, so that what it changes in place is not what we compare with.
+
+    Args:
+        answer: a reader's function.
+    """
+
+    def call(*given: Any, **named: Any) -> Any:
+        own = [one.clone() if isinstance(one, Tensor) else one for one in given]
+        own = [copy.deepcopy(one) if isinstance(one, list | dict) else one for one in own]
+        return answer(*own, **named)
+
+    return call
 
 
 def compare(answer: object, expected: Tensor, mistakes: Mapping[str, Tensor], tolerance: float = 1e-4) -> str | None:

@@ -1,22 +1,25 @@
 """Checkpoints: safetensors for weights, JSON for everything else, never pickle; averaging (§6.1)."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args, get_type_hints
 
 import torch
 from torch import Tensor, nn
 
+from annotated.files import write_whole
 from annotated.recurrence import RecurrentConfig, RecurrentTranslator
 from annotated.transformer import Transformer, TransformerConfig
 from annotated.translator import Ensemble, Translator, make_translator
-from annotated.vocabulary import TOKENIZER, Tokenizer, load_tokenizer, write_whole
+from annotated.vocabulary import PAD, TOKENIZER, Tokenizer, load_tokenizer
 
 WEIGHTS = "model.safetensors"
 CONFIG = "config.json"
 ARCHITECTURES = {"transformer": TransformerConfig, "recurrent": RecurrentConfig}
+LONGEST = 100_000  # positions of a model in a file: a table for more may not fit into memory
 
 
 def save_checkpoint(folder: str | Path, model: Transformer | RecurrentTranslator, **info: Any) -> None:
@@ -41,12 +44,26 @@ def load_checkpoint(folder: str | Path) -> tuple[Transformer | RecurrentTranslat
 
     Raises:
         FileNotFoundError: the folder holds no model.
-        ValueError: its files do not fit together.
+        ValueError: its files do not fit together, or a weight is not a number.
     """
     config, info = load_config(folder)
-    model = make_translator(config)
-    load_weights(model, load_tensors(Path(folder) / WEIGHTS)[0])
-    return model.eval(), info
+    weights, _ = load_tensors(Path(folder) / WEIGHTS)
+    try:
+        return _model_of(config, weights), info
+    except ValueError as error:
+        raise ValueError(f"{Path(folder) / WEIGHTS}: {error}") from None
+
+
+def _model_of(config: TransformerConfig | RecurrentConfig, weights: dict[str, Tensor]) -> nn.Module:
+    # The sizes are compared before anything of that size is made: on "meta", a tensor has a shape and no numbers.
+    if config.layers > len(weights):
+        raise ValueError(f"there are only {len(weights)} weights, and the config says {config.layers} layers.")
+    with torch.device("meta"):
+        check_weights(make_translator(config), weights)
+    with torch.random.fork_rng(devices=[]):  # to load is not to draw: the caller's random numbers stay as they are
+        model = make_translator(config)
+    load_weights(model, weights)
+    return model.eval()
 
 
 def load_translator(folders: Sequence[str | Path]) -> tuple[Translator, Tokenizer, dict[str, Any]]:
@@ -63,16 +80,28 @@ def load_translator(folders: Sequence[str | Path]) -> tuple[Translator, Tokenize
         ValueError: its files do not fit together, or the runs do not.
     """
     first, *others = folders
-    model, info = load_checkpoint(first)
-    tokenizer = load_tokenizer(first)
+    model, tokenizer, info = _load_run(first)
     models = [model]
     for folder in others:
-        model, other = load_checkpoint(folder)
+        model, _, other = _load_run(folder)
         same_tokens = (Path(folder) / TOKENIZER).read_bytes() == (Path(first) / TOKENIZER).read_bytes()
         if not same_tokens or any(info[side] != other[side] for side in ("src", "tgt")):
             raise ValueError(f"{folder} has other tokens or languages than {first}: train both on the same corpus.")
         models.append(model)
     return (Ensemble(models) if others else model), tokenizer, info
+
+
+def _load_run(folder: str | Path) -> tuple[Transformer | RecurrentTranslator, Tokenizer, dict[str, Any]]:
+    model, info = load_checkpoint(folder)
+    tokenizer = load_tokenizer(folder)
+    if len(tokenizer) != model.config.vocab_size:
+        raise ValueError(
+            f"the tokenizer in {folder} has {len(tokenizer)} tokens and the model {model.config.vocab_size}: they are "
+            "not of one run. Copy both again."
+        )
+    if not all(isinstance(info.get(side), str) for side in ("src", "tgt")):
+        raise ValueError(f"{Path(folder) / CONFIG} does not say which languages: it needs src and tgt.")
+    return model, tokenizer, info
 
 
 def load_config(folder: str | Path) -> tuple[TransformerConfig | RecurrentConfig, dict[str, Any]]:
@@ -86,15 +115,32 @@ def load_config(folder: str | Path) -> tuple[TransformerConfig | RecurrentConfig
     if not path.is_file():
         raise FileNotFoundError(f"no model in {folder}: {CONFIG} is missing. Give a folder that `train --out` wrote.")
     try:
-        info = json.loads(path.read_bytes())
+        info = dict(json.loads(path.read_bytes()))
         config = ARCHITECTURES[info.pop("architecture", "transformer")]  # the first checkpoints did not say
-        return config(**info.pop("model")), info
-    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        sizes = info.pop("model")
+        pad_id = sizes.pop("pad_id", PAD)  # they had a choice, which nothing but 0 survived
+        if pad_id == PAD:
+            return config(**_typed(config, sizes)), info
+    except (AttributeError, KeyError, TypeError, ValueError, RecursionError) as error:
         raise ValueError(f"{path} is damaged ({error!r}). Copy the folder again, or train again.") from None
+    raise ValueError(f"{path} asks for pad_id={pad_id!r}, and padding is always {PAD}: train the model again.")
 
 
-def load_weights(model: nn.Module, weights: dict[str, Tensor]) -> None:
-    """Copy weights into a model, by name.
+def _typed(config: type, sizes: dict[str, Any]) -> dict[str, Any]:
+    """Return what a file says of a model, if every entry is of the type that the configuration asks for."""
+    for name, kind in get_type_hints(config).items():
+        value = sizes.get(name)
+        if kind is float and type(value) is int:  # JSON's 0 is as good as its 0.0
+            sizes[name] = float(value)
+        elif name in sizes and type(value) not in (get_args(kind) or (kind,)):
+            raise TypeError(f"{name} is {value!r}")
+    if sizes.get("max_length", 1) > LONGEST:
+        raise ValueError(f"max_length is above {LONGEST}")
+    return sizes
+
+
+def check_weights(model: nn.Module, weights: dict[str, Tensor]) -> None:
+    """Compare the names and shapes of weights with a model's.
 
     Raises:
         ValueError: a weight is missing, left over or of another shape; says which.
@@ -107,8 +153,20 @@ def load_weights(model: nn.Module, weights: dict[str, Tensor]) -> None:
         raise ValueError(
             f"the weights are not this model's: {wrong[0]} differs, {len(wrong)} in all. Is the config theirs?"
         )
+
+
+def load_weights(model: nn.Module, weights: dict[str, Tensor]) -> None:
+    """Copy weights into a model, by name; if any is wrong, the model stays as it is.
+
+    Raises:
+        ValueError: a weight is missing, left over or of another shape, or holds what is not a number; says which.
+    """
+    check_weights(model, weights)
+    for name, weight in weights.items():
+        if not weight.isfinite().all():
+            raise ValueError(f"the weights are damaged: {name} holds NaN or infinity. Copy them again, or train again.")
     with torch.no_grad():
-        for name, parameter in parameters.items():
+        for name, parameter in model.named_parameters():
             parameter.copy_(weights[name])
 
 
@@ -147,13 +205,29 @@ def load_tensors(path: str | Path) -> tuple[dict[str, Tensor], Any]:
         FileNotFoundError: there is no such file.
         ValueError: it is not a safetensors file, or cut short.
     """
+    with _opened(path) as file:
+        names = file.keys()
+        return {name: file.get_tensor(name) for name in names}, _note(file)
+
+
+def load_note(path: str | Path) -> Any:
+    """Read the note alone of what `save_tensors` wrote; raises as `load_tensors` does."""
+    with _opened(path) as file:
+        return _note(file)
+
+
+@contextmanager
+def _opened(path: str | Path) -> Iterator[Any]:
     from safetensors import SafetensorError, safe_open
 
     try:
         with safe_open(path, framework="pt") as file:
-            names, metadata = file.keys(), file.metadata() or {}
-            return {name: file.get_tensor(name) for name in names}, json.loads(metadata.get("note", "null"))
+            yield file
     except FileNotFoundError:
         raise FileNotFoundError(f"there are no weights at {path}.") from None
     except SafetensorError as error:
         raise ValueError(f"{path} is not a whole safetensors file ({error}). Copy it again.") from None
+
+
+def _note(file: Any) -> Any:
+    return json.loads((file.metadata() or {}).get("note", "null"))

@@ -3,7 +3,6 @@
 import codecs
 import gzip
 import os
-import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -12,7 +11,7 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
-from annotated.vocabulary import BOS, EOS, PAD, Tokenizer, write_whole
+from annotated.vocabulary import BOS, EOS, LONGEST_TOKEN, PAD, Tokenizer
 
 CORPORA = {"captions": ("train", "val", "test"), "multi30k": ("train", "val", "test_2016_flickr")}
 LANGUAGES = ("de", "en")
@@ -39,11 +38,11 @@ class Pairs(NamedTuple):
 
 
 class Encoded(NamedTuple):
-    """Aligned rows of ids: sources end in <eos>, targets start with <bos> and end in <eos>."""
+    """Aligned rows of ids: sources end in <eos>, targets start with <bos> and end in <eos>; `kept` are their pairs."""
 
     sources: list[list[int]]
     targets: list[list[int]]
-    dropped: int
+    kept: list[int]
 
 
 class Batch(NamedTuple):
@@ -67,9 +66,14 @@ def read_lines(path: str | Path) -> list[str]:
         ValueError: the file has no lines, an empty line, or a line that is not UTF-8; says which line.
     """
     try:
-        content = Path(path).read_bytes().removeprefix(codecs.BOM_UTF8)
+        content = Path(path).read_bytes()
     except (FileNotFoundError, IsADirectoryError, NotADirectoryError):
         raise FileNotFoundError(f"there is no file {path}. Give a text file with one sentence a line.") from None
+    return _sentences(content, path)
+
+
+def _sentences(content: bytes, path: str | Path) -> list[str]:
+    content = content.removeprefix(codecs.BOM_UTF8)
     if not content:
         raise ValueError(f"{path} has no lines. Give a text file with one sentence a line.")
     lines = []
@@ -95,20 +99,23 @@ def read_pairs(source_path: str | Path, target_path: str | Path) -> Pairs:
         FileNotFoundError: a file is missing.
         ValueError: a line is bad (see `read_lines`), or the files have different numbers of lines.
     """
-    pairs = Pairs(read_lines(source_path), read_lines(target_path))
-    if len(pairs.source) != len(pairs.target):
+    return _aligned(read_lines(source_path), read_lines(target_path), source_path, target_path)
+
+
+def _aligned(source: list[str], target: list[str], source_path: str | Path, target_path: str | Path) -> Pairs:
+    if len(source) != len(target):
         raise ValueError(
-            f"{source_path} has {len(pairs.source)} lines and {target_path} has {len(pairs.target)}. "
+            f"{source_path} has {len(source)} lines and {target_path} has {len(target)}. "
             "Line n of one file must be the translation of line n of the other."
         )
-    return pairs
+    return Pairs(source, target)
 
 
 def load_corpus(name: str, split: str, src: str = "de", tgt: str = "en") -> Pairs:
     """Read one split of a corpus this course knows, in either direction.
 
-    "captions" lies in the repository. "multi30k" (Elliott et al., 2016) is taken from $ANNOTATED_DATA/multi30k, else
-    from the user's cache, else downloaded into that cache.
+    "captions" lies in the repository. "multi30k" (Elliott et al., 2016) is taken from $ANNOTATED_DATA/multi30k where
+    that is set, else from the user's cache, else downloaded into that cache; both with a checksum.
 
     Args:
         name: a key of `CORPORA`.
@@ -127,38 +134,35 @@ def load_corpus(name: str, split: str, src: str = "de", tgt: str = "en") -> Pair
     if {src, tgt} != set(LANGUAGES):
         raise ValueError(f"{name} translates between {' and '.join(LANGUAGES)}; got from {src!r} to {tgt!r}.")
     files = f"{split}.{src}", f"{split}.{tgt}"
-    folder = _multi30k_folder(files) if name == "multi30k" else DATA_FOLDER / name
-    if not folder.is_dir():
+    if name == "multi30k" and not os.environ.get("ANNOTATED_DATA"):
+        return _aligned(*(_sentences(_download_multi30k(file), file) for file in files), *files)
+    folder = DATA_FOLDER / name
+    if name == "multi30k":
+        folder = Path(os.environ["ANNOTATED_DATA"]) / name
+        for file in files:
+            if not (folder / file).is_file():
+                raise FileNotFoundError(
+                    f"there is no {folder / file}, where ANNOTATED_DATA={os.environ['ANNOTATED_DATA']} says it is. "
+                    "Correct that setting, or unset it to download the corpus."
+                )
+    elif not folder.is_dir():
         raise FileNotFoundError(f"{name} is not in {folder}. It comes with the repository: install from a clone of it.")
     return read_pairs(folder / files[0], folder / files[1])
 
 
-def _multi30k_folder(files: tuple[str, str]) -> Path:
-    folder = Path(os.environ.get("ANNOTATED_DATA", "")) / "multi30k"
-    if os.environ.get("ANNOTATED_DATA") and all((folder / file).is_file() for file in files):
-        return folder
-    import pooch
-
-    cache = Path(pooch.os_cache("annotated")) / "multi30k"
-    for file in files:
-        if not (cache / file).is_file():
-            write_whole(cache / file, _download_multi30k(file))
-    return cache
-
-
 def _download_multi30k(file: str) -> bytes:
+    """Return a file of Multi30k from the user's cache, whose checksum is asked for each time, or from the network."""
     import pooch
 
-    url = f"{MULTI30K_URL}{file}.gz"
+    url, cache = f"{MULTI30K_URL}{file}.gz", Path(pooch.os_cache("annotated")) / "multi30k"
     by_hand = f"put {', '.join(MULTI30K_SHA256)} into a folder multi30k and set ANNOTATED_DATA to the folder around it."
-    with tempfile.TemporaryDirectory() as folder:
-        try:
-            packed = pooch.retrieve(url, f"sha256:{MULTI30K_SHA256[file]}", fname=f"{file}.gz", path=folder)
-        except ValueError as error:
-            raise ValueError(f"{url} is not the file it was: {error} Try again, or {by_hand}") from None
-        except OSError as error:
-            raise FileNotFoundError(f"cannot download {url} ({error}). Without a network, {by_hand}") from None
-        return gzip.decompress(Path(packed).read_bytes())
+    try:
+        packed = pooch.retrieve(url, f"sha256:{MULTI30K_SHA256[file]}", fname=f"{file}.gz", path=cache)
+    except ValueError as error:
+        raise ValueError(f"{url} is not the file it was: {error} Try again, or {by_hand}") from None
+    except OSError as error:
+        raise FileNotFoundError(f"cannot download {url} ({error}). Without a network, {by_hand}") from None
+    return gzip.decompress(Path(packed).read_bytes())
 
 
 def hold_out(pairs: Pairs, count: int, seed: int = 0) -> tuple[Pairs, Pairs]:
@@ -200,27 +204,35 @@ def encode_pairs(
         src: the language of `pairs.source`.
         tgt: the language of `pairs.target`.
         max_length: the most positions, the model's own limit.
-        drop_long: leave longer pairs out, as one does in training, and count them; else they are an error.
+        drop_long: leave longer pairs out, as one does in training; else they are an error.
 
     Raises:
         ValueError: a pair is longer than `max_length`, with its number, or no pair is left.
     """
-    encoded = Encoded([], [], 0)
-    rows = zip(tokenizer.encode_batch(pairs.source, src), tokenizer.encode_batch(pairs.target, tgt), strict=True)
-    for number, (source, target) in enumerate(rows, start=1):
+    encoded = Encoded([], [], [])
+    # What is longer than any tokens could be is not encoded at all: a megabyte takes seconds.
+    short = [max(map(len, pair)) <= LONGEST_TOKEN * max_length for pair in zip(*pairs, strict=True)]
+
+    def encode(texts: list[str], language: str) -> list[list[int]]:
+        return tokenizer.encode_batch([t if fits else "" for t, fits in zip(texts, short, strict=True)], language)
+
+    rows = encode(pairs.source, src), encode(pairs.target, tgt)
+    for i, (source, target, fits) in enumerate(zip(*rows, short, strict=True)):
         length = max(len(source), len(target)) + 1
-        if length <= max_length:
+        if fits and length <= max_length:
             encoded.sources.append([*source, EOS])
             encoded.targets.append([BOS, *target, EOS])
+            encoded.kept.append(i)
         elif not drop_long:
             raise ValueError(
-                f"line {number} ({pairs.source[number - 1][:40]!r} …) is {length} tokens long with its end symbol; "
-                f"the limit is {max_length}. Shorten or remove the line, or raise the model's max_length."
+                f"line {i + 1} ({pairs.source[i][:40]!r} …) is {length if fits else 'far too many'} tokens "
+                f"long with its end symbol; the limit is {max_length}. Shorten the line, or remove it on both sides."
             )
-    dropped = len(pairs.source) - len(encoded.sources)
-    if not encoded.sources:
-        raise ValueError(f"no pair of {dropped} fits into {max_length} tokens. Raise max_length.")
-    return encoded._replace(dropped=dropped)
+    if not encoded.kept:
+        raise ValueError(
+            f"no pair of {len(pairs.source)} fits into {max_length} tokens. Give shorter texts, one sentence a line."
+        )
+    return encoded
 
 
 def pad(rows: Sequence[Sequence[int]]) -> Int[Tensor, "rows longest"]:

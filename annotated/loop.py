@@ -1,9 +1,12 @@
 """The training loop: epochs, validation, progress, and all that a run keeps on disk (§5, §6.1)."""
 
 import copy
+import hashlib
 import json
+import math
 import time
-from collections.abc import Sequence
+from array import array
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -12,8 +15,10 @@ import torch
 from torch import Tensor
 
 from annotated.checkpoint import (
+    CONFIG,
     WEIGHTS,
     average_checkpoints,
+    load_note,
     load_tensors,
     load_weights,
     save_checkpoint,
@@ -21,11 +26,15 @@ from annotated.checkpoint import (
 )
 from annotated.data import Batch, Pairs, encode_pairs, make_batches, padding_share
 from annotated.decoding import bleu, translate
-from annotated.training import linear_rate, make_optimizer, noam_rate, update
+from annotated.files import locked, remove_leftovers, write_whole
+from annotated.training import linear_rate, make_optimizer, noam_rate, set_rate, update
 from annotated.translator import Translator
-from annotated.vocabulary import Tokenizer, write_whole
+from annotated.vocabulary import PAD, TOKENIZER, Tokenizer
 
 SCHEDULES = ("noam", "linear")
+STATE, STATE_BEFORE = "state.safetensors", "state-before.safetensors"
+LARGEST_BATCH = 1_000_000  # ids a side; what one update of the largest models sees, and no memory holds
+METRICS, CHECKPOINTS = "metrics.jsonl", "checkpoints"
 
 
 @dataclass(frozen=True)
@@ -64,14 +73,40 @@ class TrainingOptions:
     def __post_init__(self):
         for name in ("epochs", "max_minutes", "batch_tokens", "accumulate", "warmup", "rate", "average"):
             value = getattr(self, name)
-            if value is not None and value <= 0:
-                raise ValueError(f"{name}={value} must be above 0.")
+            if value is not None and not 0 < value < math.inf:
+                raise ValueError(f"{name}={value} must be above 0 and finite.")
+        if self.batch_tokens > LARGEST_BATCH:
+            raise ValueError(f"batch_tokens={self.batch_tokens} must be at most {LARGEST_BATCH}: use --accumulate.")
         if self.schedule not in SCHEDULES:
             raise ValueError(f"schedule={self.schedule!r} is unknown: choose from {', '.join(SCHEDULES)}.")
         if not 0 <= self.smoothing < 1:
             raise ValueError(f"smoothing={self.smoothing} must be at least 0 and below 1.")
         if not 0 <= self.seed < 2**32:
             raise ValueError(f"seed={self.seed} must lie in 0 … {2**32 - 1}.")
+
+
+def defaults_for(pairs: int) -> dict[str, Any]:
+    """Choose what a run needs from the size of its corpus: about 4,000 updates, four times the warm-up, whatever it is.
+
+    Found by experiment with 400, 3,000 and 12,000 pairs (`tests/benchmarks/corpus_size.py`). A shorter warm-up to a
+    higher rate leaves the paper's post-norm layers stuck, so small corpora get small batches and more epochs; and on
+    them a small model learns more in the same time.
+
+    Args:
+        pairs: number of training pairs.
+
+    Returns:
+        The command line's options by name: preset, vocab_size, batch_tokens, epochs, warmup and dropout.
+    """
+    root = math.sqrt(pairs)
+    return {
+        "preset": "tiny" if pairs < 20_000 else "small",
+        "vocab_size": round(min(6000, max(500, 60 * root))),
+        "batch_tokens": round(min(4096, max(256, 25 * root))),
+        "epochs": max(5, round(5100 / root)),
+        "warmup": 1000,
+        "dropout": 0.3 if pairs < 10_000 else 0.2,
+    }
 
 
 @dataclass
@@ -100,75 +135,118 @@ def train(
     """Train a model and leave in `out` all that is needed to translate with it, and to go on training.
 
     Each epoch adds a line to metrics.jsonl and a file to checkpoints/, and renews model.safetensors (the average of the
-    last checkpoints), config.json and state.safetensors (from where `resume` goes on, on a CPU exactly).
+    last checkpoints), config.json and state.safetensors (from where `resume` goes on, on a CPU exactly; if it is
+    damaged, from the one before it). The first state is written before the first update.
 
     Args:
         model: a new model; it ends with the averaged weights.
         tokenizer: turns the pairs into ids.
         pairs: training pairs; too long ones are left out.
-        val: validation pairs, decoded greedily after each epoch.
-        out: the run's folder.
+        val: validation pairs, decoded greedily after each epoch; too long ones are left out.
+        out: the run's folder; no other process may train there.
         src, tgt: the languages of the pairs.
         options: how to train, by default `TrainingOptions()`.
         settings: what config.json keeps of how the run was started, by default the options.
-        resume: go on with the run in `out`.
+        resume: go on with the run in `out`. Its model, pairs, tokens, batches and seed must be the same, because where
+            it stands is counted in them. Epochs, minutes, schedule, rate, smoothing, dropout and averaging may change.
 
     Returns:
         The lines of metrics.jsonl.
 
     Raises:
-        FileExistsError: `out` already holds a run and `resume` is not set.
+        FileExistsError: `out` already holds a run or a model, and `resume` is not set.
         FileNotFoundError: `resume` is set and there is no run.
-        ValueError: the run in `out` has another model, or nothing left to do; a validation pair is too long.
+        BlockingIOError: another process is training in `out`.
+        ValueError: the run in `out` is another one, or has nothing left to do; or a loss is not finite. Then the last
+            good state is there to go on from.
     """
     out, options = Path(out), options or TrainingOptions()
-    state = out / "state.safetensors"
-    optimizer = make_optimizer(model)
-    progress, metrics = Progress(), []
     if resume:
-        progress, metrics = _load_state(state, model, optimizer)
-    elif state.exists():
-        raise FileExistsError(f"{out} already holds a run: continue it with --resume, or choose another --out.")
+        newest_state(out)
     else:
-        torch.manual_seed(options.seed)
-        for leftover in (out / "checkpoints").glob("*.safetensors"):
-            leftover.unlink()
-    if progress.epoch >= options.epochs or _out_of_time(progress, options):
-        raise ValueError(
-            f"the run has done {progress.epoch} epochs in {progress.seconds / 60:.1f} minutes, as it was told to: "
-            "give more --epochs or --max-minutes."
-        )
+        require_new(out)
     limit = model.config.max_length
-    encode_pairs(val, tokenizer, src, tgt, limit)  # a sentence too long to translate is better found now than later
-    sources, targets, dropped = encode_pairs(pairs, tokenizer, src, tgt, limit, drop_long=True)
-    if dropped:
-        print(f"{dropped} of {len(pairs.source)} training pairs are longer than {limit} tokens and left out.")
+    sources, targets, kept = encode_pairs(pairs, tokenizer, src, tgt, limit, drop_long=True)
+    short = encode_pairs(val, tokenizer, src, tgt, limit, drop_long=True).kept
+    for kind, count, total in (("training", len(kept), len(pairs.source)), ("validation", len(short), len(val.source))):
+        if count < total:
+            print(f"{total - count} of {total} {kind} pairs are longer than {limit} tokens and left out.")
+    val = Pairs(*([side[i] for i in short] for side in val))
     batches = make_batches(sources, targets, options.batch_tokens)
     print(f"{len(batches)} batches an epoch, {padding_share(batches):.1%} of their tokens padding", flush=True)
-    tokenizer.save(out)
-    began = time.perf_counter() - progress.seconds
+    if (updates := math.ceil(len(batches) / options.accumulate) * options.epochs) <= options.warmup:
+        print(
+            f"Careful: {updates} updates in all, and a warm-up of {options.warmup}: the learning rate will not get to "
+            "its height. Give a shorter --warmup, more --epochs or smaller --batch-tokens.",
+            flush=True,
+        )
+    identity = {
+        "src": src,
+        "tgt": tgt,
+        "batch_tokens": options.batch_tokens,
+        "accumulate": options.accumulate,
+        "seed": options.seed,
+        "training_pairs": _checksum(text.encode() for text in (*pairs.source, *pairs.target)),
+        "tokens": _checksum(array("q", row).tobytes() for row in (*sources, *targets)),
+        **{name: value for name, value in asdict(model.config).items() if name != "dropout"},
+    }
+    settings = settings or asdict(options)
 
-    while progress.epoch < options.epochs and not _out_of_time(progress, options):
-        batches = make_batches(sources, targets, options.batch_tokens, seed=1000 * options.seed + progress.epoch)
-        groups = [batches[i : i + options.accumulate] for i in range(0, len(batches), options.accumulate)]
-        loss, speed = _train_epoch(model, optimizer, groups, progress, options, began)
-        save_tensors(out / "checkpoints" / f"{progress.step:07}.safetensors", dict(model.named_parameters()))
-        val_bleu, _ = bleu(translate(model, tokenizer, val.source, src, beam=0, bf16=options.bf16), val.target)
-        progress.seconds = time.perf_counter() - began
-        line = {
-            "step": progress.step,
-            "epoch": progress.epoch + progress.position / len(groups),
-            "minutes": progress.seconds / 60,
-            "rate": optimizer.param_groups[0]["lr"],
-            "loss": loss,
-            "val_bleu": val_bleu,
-            "tokens_per_second": speed,
-        }
-        metrics.append(line)
-        write_whole(out / "metrics.jsonl", "".join(json.dumps(line) + "\n" for line in metrics).encode())
-        _save_average(out, model, options.average, src=src, tgt=tgt, settings=settings or asdict(options))
-        _save_state(state, model, optimizer, progress, metrics)
-        print(_report(line, options), flush=True)
+    with locked(out):
+        for folder in (out, out / CHECKPOINTS):
+            remove_leftovers(folder)
+        optimizer = make_optimizer(model)
+        if resume:
+            progress, metrics = _load_state(out, model, optimizer, identity)
+        else:
+            require_new(out)
+            torch.manual_seed(options.seed)
+            progress, metrics = Progress(), []
+        if progress.epoch >= options.epochs or _out_of_time(progress, options):
+            raise ValueError(
+                f"the run has done {progress.epoch} epochs in {progress.seconds / 60:.1f} minutes, as it was told to: "
+                "give more --epochs or --max-minutes."
+            )
+
+        def save_state() -> None:
+            note = {"run": identity, "settings": settings, "progress": asdict(progress), "metrics": metrics}
+            _save_state(out, model, optimizer, note)
+
+        if not resume:
+            save_state()
+        tokenizer.save(out)
+        began = time.perf_counter() - progress.seconds
+        while progress.epoch < options.epochs and not _out_of_time(progress, options):
+            batches = make_batches(sources, targets, options.batch_tokens, seed=1000 * options.seed + progress.epoch)
+            groups = [batches[i : i + options.accumulate] for i in range(0, len(batches), options.accumulate)]
+            loss, speed = _train_epoch(model, optimizer, groups, progress, options, began)
+            _require_finite(model, optimizer, progress)
+            save_tensors(_checkpoint(out, progress.step), dict(model.named_parameters()))
+            translations = translate(model, tokenizer, val.source, src, beam=0, bf16=options.bf16)
+            progress.seconds = time.perf_counter() - began
+            line = {
+                "step": progress.step,
+                "epoch": progress.epoch + progress.position / len(groups),
+                "minutes": progress.seconds / 60,
+                "rate": optimizer.param_groups[0]["lr"],
+                "loss": loss,
+                "val_bleu": bleu(translations, val.target)[0],
+                "tokens_per_second": speed,
+            }
+            metrics.append(line)
+            write_whole(out / METRICS, "".join(json.dumps(line) + "\n" for line in metrics).encode())
+            _save_average(out, model, metrics, options.average, src=src, tgt=tgt, settings=settings)
+            save_state()
+            _remove_checkpoints(out, _steps(metrics)[-options.average - 1 :])
+            print(_report(line, options), flush=True)
+            if len(set(translations)) == 1 < len(translations):
+                print(f"Careful: it translates every validation sentence alike, as {translations[0]!r}.", flush=True)
+        if progress.step <= options.warmup:
+            print(
+                f"Careful: the run ended at update {progress.step}, inside its warm-up of {options.warmup}. Go on with "
+                "--resume and more --max-minutes, or train anew with a shorter --warmup.",
+                flush=True,
+            )
     load_weights(model, load_tensors(out / WEIGHTS)[0])
     return metrics
 
@@ -191,11 +269,13 @@ def _train_epoch(
         for group in groups[progress.position :]:
             progress.step += 1
             progress.position += 1
-            for parameters in optimizer.param_groups:
-                parameters["lr"] = _rate(progress, len(groups), options, model.config.d_model)
+            set_rate(optimizer, _rate(progress, len(groups), options, model.config.d_model))
             group = [Batch(src.to(device), tgt.to(device)) for src, tgt in group]
-            losses.append(update(model, group, optimizer, options.smoothing, bf16=options.bf16))
-            tokens += sum(int((side != model.config.pad_id).sum()) for batch in group for side in batch)
+            try:
+                losses.append(update(model, group, optimizer, options.smoothing, bf16=options.bf16))
+            except ValueError as error:
+                raise ValueError(f"update {progress.step}: {error} --resume goes on from the last state.") from error
+            tokens += sum(int((side != PAD).sum()) for batch in group for side in batch)
             speed = tokens / (time.perf_counter() - epoch_began)
             bar.update()
             bar.set_postfix_str(f"loss {losses[-1]:.2f}, {speed:,.0f} tokens/s")
@@ -221,31 +301,62 @@ def _out_of_time(progress: Progress, options: TrainingOptions) -> bool:
     return options.max_minutes is not None and progress.seconds >= 60 * options.max_minutes
 
 
-def _save_average(out: Path, model: Translator, count: int, **info: Any) -> None:
-    """Make the last checkpoints' average the run's model; delete the older ones."""
-    checkpoints = sorted((out / "checkpoints").glob("*.safetensors"))
-    averaged = copy.deepcopy(model)
-    load_weights(averaged, average_checkpoints(checkpoints[-count:]))
-    save_checkpoint(out, averaged, **info)
-    for path in checkpoints[:-count]:
-        path.unlink()
+def require_new(out: str | Path) -> None:
+    """Refuse a folder for a new run where anything lies that a run writes: it may be somebody's only copy.
+
+    Raises:
+        FileExistsError: a run, or part of one, is there.
+        NotADirectoryError: `out` is a file, or a folder that it shall lie in is.
+    """
+    out = Path(out)
+    for folder in (out, *out.parents):
+        if folder.exists() and not folder.is_dir():
+            raise NotADirectoryError(f"{folder} is a file: give a folder as --out.")
+    for name in (STATE, STATE_BEFORE, WEIGHTS, CONFIG, TOKENIZER, METRICS, CHECKPOINTS):
+        if (out / name).exists() or (out / name).is_symlink():
+            raise FileExistsError(
+                f"{out} already holds a run or a model ({name}): continue a run with --resume, or choose another --out."
+            )
 
 
-def _save_state(path: Path, model: Translator, optimizer: torch.optim.Adam, progress: Progress, metrics: list) -> None:
-    tensors = {f"weights/{name}": parameter for name, parameter in model.named_parameters()}
-    for index, moments in optimizer.state_dict()["state"].items():
-        tensors |= {f"adam/{index}/{name}": moment for name, moment in moments.items()}
-    tensors["random"] = torch.get_rng_state()
-    device = next(model.parameters()).device
-    if device.type == "cuda":
-        tensors["random_cuda"] = torch.cuda.get_rng_state(device)
-    save_tensors(path, tensors, {"progress": asdict(progress), "metrics": metrics})
+def newest_state(out: str | Path) -> Path:
+    """Find the file from which a run goes on: the last state, or if that is damaged the one before it.
+
+    Raises:
+        FileNotFoundError: there is none.
+        ValueError: both are damaged.
+    """
+    problem: Exception = FileNotFoundError(f"there is no run to resume in {out}: start it without --resume.")
+    for path in (Path(out) / STATE, Path(out) / STATE_BEFORE):
+        try:
+            note = load_note(path)
+            if not isinstance(note, dict) or not note.keys() >= {"run", "settings", "progress", "metrics"}:
+                raise ValueError(f"{path} is of an older version of the course, or of something else: train anew.")
+            return path
+        except (FileNotFoundError, NotADirectoryError):
+            continue
+        except ValueError as error:
+            problem = error
+    raise problem
 
 
-def _load_state(path: Path, model: Translator, optimizer: torch.optim.Adam) -> tuple[Progress, list[dict[str, Any]]]:
-    if not path.exists():
-        raise FileNotFoundError(f"there is no run to resume in {path.parent}: start it without --resume.")
+def load_settings(out: str | Path) -> dict[str, Any]:
+    """Read how the run in `out` was started; raises as `newest_state` does."""
+    return load_note(newest_state(out))["settings"]
+
+
+def _load_state(
+    out: Path, model: Translator, optimizer: torch.optim.Adam, identity: dict[str, Any]
+) -> tuple[Progress, list[dict[str, Any]]]:
+    """Take the model, the optimizer and the random numbers back to the newest state; delete what is newer than it."""
+    path = newest_state(out)
     tensors, note = load_tensors(path)
+    for name, value in identity.items():
+        if note["run"].get(name) != value:
+            raise ValueError(
+                f"the run in {out} was started with {name}={note['run'].get(name)}, not {value}: where it stands is "
+                "counted in that. Give what it was started with, or start another run in another --out."
+            )
     load_weights(
         model, {name.removeprefix("weights/"): w for name, w in tensors.items() if name.startswith("weights/")}
     )
@@ -257,9 +368,74 @@ def _load_state(path: Path, model: Translator, optimizer: torch.optim.Adam) -> t
     optimizer.load_state_dict({"state": moments, "param_groups": optimizer.state_dict()["param_groups"]})
     torch.set_rng_state(tensors["random"])
     device = next(model.parameters()).device
-    if device.type == "cuda" and "random_cuda" in tensors:  # not where the run was begun on a CPU
-        torch.cuda.set_rng_state(tensors["random_cuda"], device)
-    return Progress(**note["progress"]), note["metrics"]
+    if f"random_{device.type}" in tensors:  # not where the run was begun on another kind of device
+        getattr(torch, device.type).set_rng_state(tensors[f"random_{device.type}"], device)
+    progress, metrics = Progress(**note["progress"]), note["metrics"]
+
+    if path.name == STATE_BEFORE:
+        print(f"{out / STATE} is damaged or missing: going on from the one before it, update {progress.step}.")
+        (out / STATE).unlink(missing_ok=True)
+    _remove_checkpoints(out, [step for step in _checkpoints(out) if step <= progress.step])
+    return progress, metrics
+
+
+def _save_state(out: Path, model: Translator, optimizer: torch.optim.Adam, note: dict[str, Any]) -> None:
+    """Write the state, and keep the one before it: should the new one be damaged, an epoch is lost and not the run."""
+    tensors = {f"weights/{name}": parameter for name, parameter in model.named_parameters()}
+    for index, moments in optimizer.state_dict()["state"].items():
+        tensors |= {f"adam/{index}/{name}": moment for name, moment in moments.items()}
+    tensors["random"] = torch.get_rng_state()
+    device = next(model.parameters()).device
+    if device.type != "cpu":
+        tensors[f"random_{device.type}"] = getattr(torch, device.type).get_rng_state(device)
+    if (out / STATE).exists():
+        (out / STATE).replace(out / STATE_BEFORE)
+    save_tensors(out / STATE, tensors, note)
+
+
+def _require_finite(model: Translator, optimizer: torch.optim.Adam, progress: Progress) -> None:
+    moments = [moment for moments in optimizer.state.values() for moment in moments.values()]
+    if not all(tensor.isfinite().all() for tensor in (*model.parameters(), *moments)):
+        raise ValueError(
+            f"after update {progress.step} the weights are not finite. The last state is kept: go on from it with "
+            "--resume and a lower --rate."
+        )
+
+
+def _checkpoint(out: Path, step: int) -> Path:
+    return out / CHECKPOINTS / f"{step:07}.safetensors"
+
+
+def _checkpoints(out: Path) -> list[int]:
+    """List the updates after which a checkpoint was written, by the names that `_checkpoint` gives; others stay."""
+    names = ((path, path.name.removesuffix(".safetensors")) for path in (out / CHECKPOINTS).glob("*.safetensors"))
+    return sorted(int(name) for path, name in names if name.isdecimal() and path == _checkpoint(out, int(name)))
+
+
+def _remove_checkpoints(out: Path, kept: Sequence[int]) -> None:
+    for step in set(_checkpoints(out)) - set(kept):
+        _checkpoint(out, step).unlink()
+
+
+def _steps(metrics: Sequence[dict[str, Any]]) -> list[int]:
+    """List the updates whose checkpoints count: the ends of epochs, and the last line's, wherever its epoch stands."""
+    return [line["step"] for line in metrics if line is metrics[-1] or float(line["epoch"]).is_integer()]
+
+
+def _save_average(out: Path, model: Translator, metrics: Sequence[dict[str, Any]], count: int, **info: Any) -> None:
+    """Make the average of the last checkpoints that are still there the run's model."""
+    paths = [_checkpoint(out, step) for step in _steps(metrics)[-count:]]
+    averaged = copy.deepcopy(model)
+    load_weights(averaged, average_checkpoints([path for path in paths if path.exists()]))
+    save_checkpoint(out, averaged, **info)
+
+
+def _checksum(parts: Iterable[bytes]) -> str:
+    """Sum up what the parts are and where one ends."""
+    total = hashlib.sha256()
+    for part in parts:
+        total.update(len(part).to_bytes(8) + part)
+    return total.hexdigest()[:16]
 
 
 def _report(line: dict[str, Any], options: TrainingOptions) -> str:

@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from torch import Tensor
 
+from annotated.files import write_whole
+
 if TYPE_CHECKING:
     import tokenizers
 
@@ -18,6 +20,9 @@ SPECIALS = ("<pad>", "<bos>", "<eos>", "<unk>")
 PAD, BOS, EOS, UNK = range(len(SPECIALS))
 
 TOKENIZER = "tokenizer.json"
+LONGEST_TOKEN = 64  # characters; a text with more of them for each token that a model takes is too long unread
+LONGEST_TEXT = 20_000  # characters to learn merges from at once
+LARGEST_VOCABULARY = 1_000_000  # subwords; what the largest multilingual models have, several times over
 
 
 @runtime_checkable
@@ -181,7 +186,14 @@ class WordTokenizer:
         content = _read(folder)
         if "words" not in content:
             raise ValueError(f"{Path(folder) / TOKENIZER} is no word tokenizer. Read it with load_tokenizer.")
-        return cls(Vocabulary(content["words"]), content["languages"])
+        for name in ("words", "languages"):
+            entries = content.get(name)
+            if not isinstance(entries, list) or not all(isinstance(entry, str) for entry in entries):
+                raise _damaged(folder, f"{name} must be a list of texts")
+        try:
+            return cls(Vocabulary(content["words"]), content["languages"])
+        except ValueError as error:
+            raise _damaged(folder, error) from None
 
 
 class SubwordTokenizer:
@@ -209,20 +221,21 @@ class SubwordTokenizer:
         """Learn the merges from both sides of a corpus together; the same texts always give the same merges.
 
         Args:
-            pairs: the sentences of the first and of the second language; the training split only.
+            pairs: the sentences of the first and of the second language; the training split only. What is longer than
+                `LONGEST_TEXT` teaches nothing: the time goes with the square of the length of a word.
             languages: not needed here; it keeps the call the same as for words.
             vocab_size: number of tokens, with the 4 specials and the 256 bytes. A small corpus may yield fewer.
 
         Raises:
-            ValueError: `vocab_size` leaves no room for the specials and the bytes.
+            ValueError: `vocab_size` leaves no room for the specials and the bytes, or is above `LARGEST_VOCABULARY`.
         """
         library = _tokenizers()
         alphabet = library.pre_tokenizers.ByteLevel.alphabet()
         smallest = len(SPECIALS) + len(alphabet)
-        if vocab_size < smallest:
+        if not smallest <= vocab_size <= LARGEST_VOCABULARY:
             raise ValueError(
-                f"vocab_size must be at least {smallest} ({len(SPECIALS)} specials and {len(alphabet)} bytes), "
-                f"and more to learn any merge; got {vocab_size}."
+                f"vocab_size must be at least {smallest} ({len(SPECIALS)} specials and {len(alphabet)} bytes), more to "
+                f"learn any merge, and at most {LARGEST_VOCABULARY:,}; got {vocab_size}."
             )
         bpe = library.Tokenizer(library.models.BPE())
         bpe.normalizer = library.normalizers.Sequence([library.normalizers.NFC(), library.normalizers.Strip()])
@@ -231,7 +244,8 @@ class SubwordTokenizer:
         trainer = library.trainers.BpeTrainer(
             vocab_size=vocab_size, special_tokens=list(SPECIALS), initial_alphabet=alphabet, show_progress=False
         )
-        bpe.train_from_iterator(chain.from_iterable(pairs), trainer)
+        texts = (text for text in chain.from_iterable(pairs) if len(text) <= LONGEST_TEXT)
+        bpe.train_from_iterator(texts, trainer)
         return cls(bpe)
 
     def encode(self, text: str, language: str) -> list[int]:
@@ -264,7 +278,13 @@ class SubwordTokenizer:
         content = _read(folder)
         if "model" not in content:
             raise ValueError(f"{Path(folder) / TOKENIZER} is no subword tokenizer. Read it with load_tokenizer.")
-        return cls(_tokenizers().Tokenizer.from_str(json.dumps(content)))
+        try:
+            bpe = _tokenizers().Tokenizer.from_str(json.dumps(content))
+        except Exception as error:  # the library raises nothing more special
+            raise _damaged(folder, error) from None
+        if [bpe.token_to_id(special) for special in SPECIALS] != [PAD, BOS, EOS, UNK]:
+            raise _damaged(folder, f"it does not start with {', '.join(SPECIALS)}")
+        return cls(bpe)
 
 
 def load_tokenizer(folder: str | Path) -> WordTokenizer | SubwordTokenizer:
@@ -281,30 +301,21 @@ def load_tokenizer(folder: str | Path) -> WordTokenizer | SubwordTokenizer:
     return kind.load(folder)
 
 
-def write_whole(path: Path, content: bytes) -> None:
-    """Write a file whole or not at all: under a temporary name first, then renamed; makes the folder if need be.
-
-    Args:
-        path: the file to write or replace.
-        content: its bytes.
-    """
-    path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
-        temporary.write_bytes(content)
-        temporary.replace(path)
-    finally:
-        temporary.unlink(missing_ok=True)
-
-
 def _read(folder: str | Path) -> dict[str, Any]:
     path = Path(folder) / TOKENIZER
     try:
-        return json.loads(path.read_bytes())
+        content = json.loads(path.read_bytes())
     except (FileNotFoundError, NotADirectoryError):
         raise FileNotFoundError(f"there is no tokenizer {path}. Give the folder of a trained model.") from None
-    except ValueError as error:
-        raise ValueError(f"{path} is damaged ({error}). Save the tokenizer again.") from None
+    except (ValueError, RecursionError) as error:
+        raise _damaged(folder, error) from None
+    if not isinstance(content, dict):
+        raise _damaged(folder, f"it holds {type(content).__name__}, not a table")
+    return content
+
+
+def _damaged(folder: str | Path, why: object) -> ValueError:
+    return ValueError(f"{Path(folder) / TOKENIZER} is damaged ({why}). Save the tokenizer again.")
 
 
 def _word_rules(language: str) -> Any:

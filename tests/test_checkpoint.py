@@ -2,6 +2,7 @@
 
 import copy
 import json
+import math
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,9 @@ from safetensors.torch import load_file, save_file
 from annotated.checkpoint import (
     average_checkpoints,
     load_checkpoint,
+    load_config,
     load_tensors,
+    load_translator,
     load_weights,
     save_checkpoint,
     save_tensors,
@@ -19,7 +22,7 @@ from annotated.checkpoint import (
 from annotated.data import read_lines
 from annotated.decoding import beam_search, bleu, in_bfloat16, translate
 from annotated.transformer import Transformer, TransformerConfig
-from annotated.vocabulary import BOS, EOS, load_tokenizer
+from annotated.vocabulary import BOS, EOS, SPECIALS, Vocabulary, WordTokenizer, load_tokenizer
 
 DELIVERED = Path(__file__).resolve().parent.parent / "data" / "checkpoints" / "de-en"
 VOCAB = 13
@@ -49,6 +52,7 @@ def test_a_loaded_model_is_in_eval_mode_and_brings_its_info(tmp_path):
     model, info = load_checkpoint(str(tmp_path))
     assert not any(module.training for module in model.modules())
     assert info == {"src": "de", "note": "größer", "settings": {"epochs": 3}}
+    assert "größer" in (tmp_path / "config.json").read_text(encoding="utf-8")  # for people, too
 
 
 @pytest.mark.parametrize(("tied", "count"), [(True, 1), (False, 3)])
@@ -132,7 +136,17 @@ def test_damaged_weights_are_named(folder, content):
 
 @pytest.mark.parametrize(
     "content",
-    [b"", b"{", b"{}", b'"model"', b"[]", b'{"model": {"depth": 3}}', b'{"model": {"vocab_size": "many"}}', b"\xff"],
+    [
+        b"",
+        b"{",
+        b"{}",
+        b'"model"',
+        b"[]",
+        b'{"model": {"depth": 3}}',
+        b'{"model": {"vocab_size": "many"}}',
+        b"\xff",
+        b"[" * 10**5,
+    ],
 )
 def test_a_damaged_configuration_is_named(folder, content):
     (folder / "config.json").write_bytes(content)
@@ -166,24 +180,81 @@ def test_weights_of_another_model_are_refused_and_change_nothing(change, name):
     torch.testing.assert_close(dict(model.named_parameters()), before, rtol=0, atol=0)
 
 
-@pytest.mark.parametrize("moment", ["write_bytes", "replace"])
-def test_a_crash_while_writing_leaves_the_old_file(tmp_path, monkeypatch, moment):
-    path = tmp_path / "weights.safetensors"
-    save_tensors(path, {"gain": torch.tensor([1.0, 2.0])}, {"step": 3})
-    write_bytes = Path.write_bytes
+@pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
+def test_weights_that_are_no_numbers_are_refused_and_change_nothing(folder, value):
+    model, _ = load_checkpoint(folder)
+    before = {name: weight.clone() for name, weight in model.named_parameters()}
+    weights = {name: weight + 1 for name, weight in before.items()}
+    weights["decoder.layers.1.feed_forward.W_2.bias"][3] = value
+    with pytest.raises(ValueError, match=r"damaged: decoder\.layers\.1\.feed_forward\.W_2\.bias holds NaN or infinity"):
+        load_weights(model, weights)
+    torch.testing.assert_close(dict(model.named_parameters()), before, rtol=0, atol=0)
+    save_tensors(folder / "model.safetensors", weights)
+    with pytest.raises(ValueError, match="holds NaN or infinity"):
+        load_checkpoint(folder)
 
-    def crash(self, content):
-        if moment == "write_bytes":
-            write_bytes(self, content[: len(content) // 2])
-        raise OSError("disk full")
 
-    with monkeypatch.context() as patch, pytest.raises(OSError, match="disk full"):
-        patch.setattr(Path, moment, crash)
-        save_tensors(path, {"gain": torch.tensor([5.0, 7.0])}, {"step": 4})
-    tensors, note = load_tensors(path)
-    assert tensors["gain"].tolist() == [1.0, 2.0]
-    assert note == {"step": 3}
-    assert list(tmp_path.iterdir()) == [path], "no half file is left behind"
+def test_loading_draws_no_random_numbers(folder):
+    before = torch.get_rng_state()
+    load_checkpoint(folder)
+    assert torch.equal(torch.get_rng_state(), before)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        (dict(d_model=10**9), "not this model's"),
+        (dict(vocab_size=10**12), "not this model's"),
+        (dict(d_ff=10**12), "not this model's"),
+        (dict(layers=10**9), "only 61 weights, and the config says 1000000000 layers"),
+        (dict(max_length=10**9), r"config\.json is damaged.*max_length is above 100000"),
+        (dict(vocab_size="13"), r"config\.json is damaged.*vocab_size is '13'"),
+        (dict(layers=True), r"config\.json is damaged.*layers is True"),
+        (dict(layers=2.0), r"config\.json is damaged.*layers is 2\.0"),
+        (dict(dropout="much"), r"config\.json is damaged.*dropout is 'much'"),
+        (dict(norm_first=1), r"config\.json is damaged.*norm_first is 1"),
+        (dict(activation=None), r"config\.json is damaged.*activation is None"),
+        (dict(positions=["learned"]), r"config\.json is damaged.*positions is "),
+    ],
+)
+def test_sizes_in_a_file_are_compared_before_anything_is_made_of_them(folder, changes, message):
+    config = json.loads((folder / "config.json").read_text())
+    config["model"] |= changes
+    (folder / "config.json").write_text(json.dumps(config))
+    with pytest.raises(ValueError, match=message):
+        load_checkpoint(folder)
+
+
+@pytest.mark.parametrize("change", ["words", "languages"])
+def test_an_ensemble_agrees_on_tokens_and_on_languages(tmp_path, change):
+    for name in ("a", "b"):
+        odd = name == "b"
+        languages = dict(src="en", tgt="de") if odd and change == "languages" else dict(src="de", tgt="en")
+        save_checkpoint(tmp_path / name, make_model(), **languages)
+        words = [*SPECIALS, *("ihgfedcba" if odd and change == "words" else "abcdefghi")]
+        WordTokenizer(Vocabulary(words), ["de", "en"]).save(tmp_path / name)
+    with pytest.raises(ValueError, match=r"b has other tokens or languages than .*a"):
+        load_translator([tmp_path / "a", tmp_path / "b"])
+    assert len(load_translator([tmp_path / "a", tmp_path / "a"])[0].models) == 2
+
+
+def test_whole_numbers_do_for_real_ones(folder):
+    config = json.loads((folder / "config.json").read_text())
+    config["model"]["dropout"] = 0
+    (folder / "config.json").write_text(json.dumps(config))
+    assert load_checkpoint(folder)[0].config.dropout == 0
+
+
+def test_a_run_whose_tokenizer_is_anothers_is_refused(folder):
+    config = json.loads((folder / "config.json").read_text())
+    for info in ({}, {"src": "de"}, {"src": "de", "tgt": 3}):
+        (folder / "config.json").write_text(json.dumps(config | info))
+        WordTokenizer(Vocabulary([*SPECIALS, *"abcdefghi"]), ["de", "en"]).save(folder)
+        with pytest.raises(ValueError, match="does not say which languages"):
+            load_translator([folder])
+    WordTokenizer(Vocabulary([*SPECIALS, *"abcdefghij"]), ["de", "en"]).save(folder)
+    with pytest.raises(ValueError, match="has 14 tokens and the model 13"):
+        load_translator([folder])
 
 
 def test_tensors_are_stored_as_they_are(tmp_path):
@@ -249,3 +320,14 @@ def test_the_delivered_model_translates_captions_it_has_never_seen(multi30k: Pat
     sources, references = (read_lines(multi30k / f"test_2016_flickr.{side}")[:100] for side in ("de", "en"))
     score, _ = bleu(translate(model, load_tokenizer(DELIVERED), sources, info["src"], beam=0), references)
     assert score > 35
+
+
+def test_old_configurations_name_the_padding(tmp_path):
+    assert json.loads((DELIVERED / "config.json").read_text(encoding="utf-8"))["model"]["pad_id"] == 0
+    assert load_config(DELIVERED)[0] == TransformerConfig.small(6000)
+    save_checkpoint(tmp_path, make_model())
+    content = json.loads((tmp_path / "config.json").read_text(encoding="utf-8"))
+    content["model"]["pad_id"] = 3
+    (tmp_path / "config.json").write_text(json.dumps(content), encoding="utf-8")
+    with pytest.raises(ValueError, match=r"config\.json asks for pad_id=3, and padding is always 0"):
+        load_config(tmp_path)

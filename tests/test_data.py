@@ -152,7 +152,7 @@ def cached(home: Path) -> list[str]:
 
 def test_multi30k_is_downloaded_once(home):
     assert load_corpus("multi30k", "val") == (["val.de"], ["val.en"])
-    assert cached(home) == ["val.de", "val.en"]
+    assert cached(home) == ["val.de.gz", "val.en.gz"]
     (home / "server" / "val.de.gz").unlink()
     assert load_corpus("multi30k", "val", src="en", tgt="de") == (["val.en"], ["val.de"])
 
@@ -165,10 +165,19 @@ def test_multi30k_of_ones_own_comes_first(home, monkeypatch):
     assert cached(home) == []
 
 
-def test_half_a_multi30k_of_ones_own_is_left_aside(home, monkeypatch):
-    monkeypatch.setenv("ANNOTATED_DATA", str(home / "mine"))
-    write(home / "mine" / "multi30k" / "val.de", "Mein Hund.\n")
+def test_what_lies_in_the_cache_is_checked_again(home):
+    load_corpus("multi30k", "val")
+    write(home / "cache" / "annotated" / "multi30k" / "val.en.gz", gzip.compress(b"Another text.\n"))
     assert load_corpus("multi30k", "val") == (["val.de"], ["val.en"])
+
+
+def test_a_wrong_path_to_ones_own_multi30k_is_an_error_and_no_download(home, monkeypatch):
+    write(home / "mine" / "multi30k" / "val.de", "Mein Hund.\n")
+    for folder, missing in (("typo", "val.de"), ("mine", "val.en")):
+        monkeypatch.setenv("ANNOTATED_DATA", str(home / folder))
+        with pytest.raises(FileNotFoundError, match=rf"no .*{folder}/multi30k/{missing}.* ANNOTATED_DATA=.*{folder}"):
+            load_corpus("multi30k", "val")
+    assert cached(home) == []
 
 
 def test_a_wrong_checksum_names_both_and_keeps_nothing(home):
@@ -241,23 +250,31 @@ def test_sources_end_and_targets_start_and_end(words):
     encoded = encode_pairs(Pairs(["ein Hund", "Hund"], ["a dog runs", "cat"]), words, "de", "en", max_length=11)
     assert encoded.sources == [[4, 5, EOS], [5, EOS]]
     assert encoded.targets == [[BOS, 6, 7, 8, EOS], [BOS, UNK, EOS]]
-    assert encoded.dropped == 0
+    assert encoded.kept == [0, 1]
 
 
 @pytest.mark.parametrize("long", [("ein ein ein Hund", "a"), ("ein", "a dog runs runs")], ids=["source", "target"])
 def test_a_pair_may_be_as_long_as_the_model_and_no_longer(words, long):
     pairs = Pairs(["ein Hund", long[0]], ["a dog", long[1]])
-    assert encode_pairs(pairs, words, "de", "en", max_length=5).dropped == 0
+    assert encode_pairs(pairs, words, "de", "en", max_length=5).kept == [0, 1]
     with pytest.raises(ValueError, match=rf"line 2 \('{long[0]}' …\) is 5 tokens long .*limit is 4.*Shorten"):
         encode_pairs(pairs, words, "de", "en", max_length=4)
 
 
-def test_long_pairs_are_dropped_on_demand_and_counted(words):
+def test_long_pairs_are_dropped_on_demand(words):
     pairs = Pairs(["ein", "ein Hund", "Hund"], ["a", "a dog runs", "dog"])
     encoded = encode_pairs(pairs, words, "de", "en", max_length=3, drop_long=True)
-    assert encoded == ([[4, EOS], [5, EOS]], [[BOS, 6, EOS], [BOS, 7, EOS]], 1)
+    assert encoded == ([[4, EOS], [5, EOS]], [[BOS, 6, EOS], [BOS, 7, EOS]], [0, 2])
     with pytest.raises(ValueError, match="no pair of 3 fits into 1 tokens"):
         encode_pairs(pairs, words, "de", "en", max_length=1, drop_long=True)
+
+
+def test_a_text_without_end_is_too_long_and_not_even_encoded(words):
+    pairs = Pairs(["ein", "e" * 10**7, "Hund"], ["a", "dog", "d" * 10**7])
+    encoded = encode_pairs(pairs, words, "de", "en", max_length=3, drop_long=True)
+    assert encoded == ([[4, EOS]], [[BOS, 6, EOS]], [0])
+    with pytest.raises(ValueError, match=r"line 2 .* is far too many tokens long"):
+        encode_pairs(pairs, words, "de", "en", max_length=3)
 
 
 # Batches
@@ -443,6 +460,6 @@ def test_subwords_give_back_every_line_of_multi30k(splits, subwords):
 def test_batches_of_multi30k_hold_little_padding(splits, subwords):
     encoded = encode_pairs(splits["train"], subwords, "de", "en", max_length=256)
     batches = make_batches(encoded.sources, encoded.targets, max_tokens=4096, seed=1)
-    assert encoded.dropped == 0
+    assert encoded.kept == list(range(29000))
     assert sum(len(batch.src) for batch in batches) == 29000
     assert padding_share(batches) < 0.04

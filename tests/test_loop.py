@@ -2,6 +2,8 @@
 
 import json
 import math
+import os
+import re
 from dataclasses import replace
 
 import pytest
@@ -9,9 +11,10 @@ import torch
 from safetensors.torch import load_file
 
 from annotated import loop
-from annotated.checkpoint import load_checkpoint
+from annotated.checkpoint import load_checkpoint, save_tensors
 from annotated.data import Pairs
 from annotated.decoding import translate
+from annotated.files import locked
 from annotated.loop import TrainingOptions, train
 from annotated.training import noam_rate, update
 from annotated.transformer import Transformer, TransformerConfig
@@ -69,7 +72,7 @@ def read_metrics(out) -> list[dict]:
 
 
 def files(out) -> set[str]:
-    return {path.relative_to(out).as_posix() for path in out.rglob("*") if path.is_file()}
+    return {path.relative_to(out).as_posix() for path in out.rglob("*") if path.is_file() and path.name != ".lock"}
 
 
 def assert_same_run(out, other) -> None:
@@ -89,8 +92,9 @@ def test_a_run_leaves_all_that_is_needed(finished, tokenizer):
         "metrics.jsonl",
         "model.safetensors",
         "state.safetensors",
+        "state-before.safetensors",
         "tokenizer.json",
-        *(f"checkpoints/{step:07}.safetensors" for step in steps[-2:]),
+        *(f"checkpoints/{step:07}.safetensors" for step in steps[-3:]),  # one more than averaged, for the state before
     }
     loaded, info = load_checkpoint(out)
     assert (info["src"], info["tgt"]) == ("de", "en")
@@ -132,7 +136,7 @@ def test_the_linear_schedule_ends_with_the_minutes(tokenizer, pairs, tmp_path, m
 
 def test_the_model_is_the_average_of_the_last_checkpoints(finished):
     out, model, _ = finished
-    older, newer = (load_file(path) for path in sorted((out / "checkpoints").iterdir()))
+    older, newer = (load_file(path) for path in sorted((out / "checkpoints").iterdir())[-2:])
     assert any(not torch.equal(older[name], newer[name]) for name in older)
     averaged = load_file(out / "model.safetensors")
     for name, weight in averaged.items():
@@ -174,6 +178,19 @@ def test_another_seed_gives_another_run(finished, tokenizer, pairs, tmp_path):
     assert metrics[0]["loss"] != finished[2][0]["loss"]
 
 
+def stop_after(monkeypatch, updates: int) -> None:
+    """Interrupt the training after so many updates."""
+
+    def update_then_stop(*args, **kwargs):
+        nonlocal updates
+        updates -= 1
+        if updates < 0:
+            raise KeyboardInterrupt
+        return update(*args, **kwargs)
+
+    monkeypatch.setattr(loop, "update", update_then_stop)
+
+
 @pytest.mark.parametrize("epochs", [1, 2])
 def test_a_resumed_run_is_the_uninterrupted_one(finished, tokenizer, pairs, tmp_path, epochs):
     run(tokenizer, pairs, tmp_path, replace(OPTIONS, epochs=epochs))
@@ -184,20 +201,12 @@ def test_a_resumed_run_is_the_uninterrupted_one(finished, tokenizer, pairs, tmp_
     torch.testing.assert_close(list(model.parameters()), list(finished[1].parameters()), rtol=0, atol=0)
 
 
+@pytest.mark.parametrize("epochs", [0, 1])
 def test_a_run_killed_within_an_epoch_goes_on_from_the_last_whole_one(
-    finished, tokenizer, pairs, tmp_path, monkeypatch
+    finished, tokenizer, pairs, tmp_path, monkeypatch, epochs
 ):
-    updates = finished[2][0]["step"] + 2
-
-    def update_then_stop(*args, **kwargs):
-        nonlocal updates
-        updates -= 1
-        if updates < 0:
-            raise KeyboardInterrupt
-        return update(*args, **kwargs)
-
     with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
-        patch.setattr(loop, "update", update_then_stop)
+        stop_after(patch, epochs * finished[2][0]["step"] + 2)
         run(tokenizer, pairs, tmp_path)
     run(tokenizer, pairs, tmp_path, resume=True)
     assert_same_run(tmp_path, finished[0])
@@ -236,19 +245,154 @@ def test_a_run_out_of_time_leaves_a_model_and_goes_on_where_it_was(finished, tok
         torch.testing.assert_close(ours, theirs, rtol=0, atol=0)
 
 
+def test_only_whole_epochs_are_averaged_where_the_clock_stopped_within_one(tokenizer, pairs, tmp_path, monkeypatch):
+    options = replace(OPTIONS, average=3)
+    run(tokenizer, pairs, tmp_path / "whole", options)
+    with monkeypatch.context() as patch:
+        patch.setattr(loop.time, "perf_counter", iter(range(10**6)).__next__)
+        _, metrics = run(tokenizer, pairs, tmp_path / "run", replace(options, max_minutes=0.2))
+    assert 1 < metrics[-1]["epoch"] < 2
+    run(tokenizer, pairs, tmp_path / "run", options, resume=True)
+    ours, theirs = (load_file(tmp_path / name / "model.safetensors") for name in ("run", "whole"))
+    torch.testing.assert_close(ours, theirs, rtol=0, atol=0)
+    assert not (tmp_path / "run" / "checkpoints" / f"{metrics[-1]['step']:07}.safetensors").exists()
+
+
+def test_a_checkpoint_newer_than_the_state_goes_and_what_is_not_ours_stays(finished, tokenizer, pairs, tmp_path):
+    run(tokenizer, pairs, tmp_path, replace(OPTIONS, epochs=1))
+    checkpoints = tmp_path / "checkpoints"
+    for name in ("0000099.safetensors", "mine.safetensors", "5.safetensors"):
+        (checkpoints / name).write_bytes(b"of another model")
+    run(tokenizer, pairs, tmp_path, resume=True)
+    assert {path.name for path in checkpoints.iterdir()} == {
+        "mine.safetensors",
+        "5.safetensors",
+        *(path.name for path in (finished[0] / "checkpoints").iterdir()),
+    }
+    for name in ("5.safetensors", "mine.safetensors"):
+        (checkpoints / name).unlink()
+    assert_same_run(tmp_path, finished[0])
+
+
+@pytest.mark.parametrize("damage", [lambda path: path.write_bytes(path.read_bytes()[:-9]), lambda path: path.unlink()])
+def test_after_damage_to_the_last_state_the_one_before_goes_on(finished, tokenizer, pairs, tmp_path, damage, capsys):
+    run(tokenizer, pairs, tmp_path, replace(OPTIONS, epochs=2))
+    damage(tmp_path / "state.safetensors")
+    run(tokenizer, pairs, tmp_path, resume=True)
+    step = finished[2][0]["step"]
+    assert f"state.safetensors is damaged or missing: going on from the one before it, update {step}" in (
+        capsys.readouterr().out
+    )
+    assert_same_run(tmp_path, finished[0])
+
+
+def test_two_damaged_states_are_named_and_nothing_changes(tokenizer, pairs, tmp_path):
+    run(tokenizer, pairs, tmp_path, replace(OPTIONS, epochs=2))
+    for name in ("state.safetensors", "state-before.safetensors"):
+        (tmp_path / name).write_bytes(b"not whole")
+    before = {name: (tmp_path / name).read_bytes() for name in files(tmp_path)}
+    with pytest.raises(ValueError, match=r"state-before\.safetensors is not a whole safetensors file"):
+        run(tokenizer, pairs, tmp_path, resume=True)
+    assert {name: (tmp_path / name).read_bytes() for name in files(tmp_path)} == before
+
+
+def test_what_a_killed_writer_left_goes_when_the_run_goes_on(tokenizer, pairs, tmp_path):
+    run(tokenizer, pairs, tmp_path, replace(OPTIONS, epochs=1))
+    for folder in (tmp_path, tmp_path / "checkpoints"):
+        (folder / ".0123456789abcdef.tmp").write_bytes(b"half")
+    (tmp_path / ".notes.tmp").write_bytes(b"mine")
+    run(tokenizer, pairs, tmp_path, replace(OPTIONS, epochs=2), resume=True)
+    assert [path.name for path in tmp_path.rglob("*.tmp")] == [".notes.tmp"]
+
+
+def test_two_runs_do_not_train_in_one_folder(finished, tokenizer, pairs, tmp_path):
+    out = tmp_path / "run"
+    with locked(out), pytest.raises(BlockingIOError, match=rf"run is in use by process {os.getpid()} on "):
+        run(tokenizer, pairs, out)
+    run(tokenizer, pairs, out, replace(OPTIONS, epochs=1))
+    with locked(out), pytest.raises(BlockingIOError, match="run is in use by process"):
+        run(tokenizer, pairs, out, resume=True)
+    run(tokenizer, pairs, out, resume=True)
+    assert_same_run(out, finished[0])
+
+
+@pytest.mark.parametrize(
+    ("changes", "name"),
+    [
+        (dict(options=replace(OPTIONS, batch_tokens=50)), "batch_tokens=40, not 50"),
+        (dict(options=replace(OPTIONS, accumulate=1)), "accumulate=2, not 1"),
+        (dict(options=replace(OPTIONS, seed=1)), "seed=0, not 1"),
+        (dict(src="en"), "src=de, not en"),
+        (dict(tgt="fr"), "tgt=en, not fr"),
+        (dict(d_ff=12), "d_ff=11, not 12"),
+        (dict(norm_first=True), "norm_first=False, not True"),
+        (dict(last="neun"), "training_pairs="),
+        (dict(words=[*SPECIALS, *NUMBERS.values(), *NUMBERS]), "tokens="),
+    ],
+)
+def test_what_gives_the_position_its_meaning_cannot_change(finished, tokenizer, pairs, changes, name):
+    out = finished[0]
+    before = {name: (out / name).read_bytes() for name in files(out)}
+    languages = {side: changes.pop(side, language) for side, language in (("src", "de"), ("tgt", "en"))}
+    options = changes.pop("options", OPTIONS)
+    pairs = Pairs([*pairs.source[:-1], changes.pop("last", pairs.source[-1])], pairs.target)
+    tokenizer = WordTokenizer(Vocabulary(changes.pop("words", tokenizer.vocabulary.words)), ("de", "en", "fr"))
+    options = replace(options, epochs=5)
+    with pytest.raises(ValueError, match=f"was started with {name}.*where it stands is counted in that"):
+        train(new_model(**changes), tokenizer, pairs, pairs, out, **languages, options=options, resume=True)
+    assert {name: (out / name).read_bytes() for name in files(out)} == before
+
+
+def test_what_does_not_can(finished, tokenizer, pairs, tmp_path):
+    run(tokenizer, pairs, tmp_path, replace(OPTIONS, epochs=1))
+    changed = replace(OPTIONS, epochs=2, schedule="linear", warmup=3, rate=0.5, smoothing=0.0, average=1)
+    _, metrics = run(tokenizer, pairs, tmp_path, changed, resume=True, dropout=0.3)
+    assert [line["epoch"] for line in metrics] == [1, 2]
+
+
+def test_weights_that_are_no_numbers_end_a_run_and_its_last_good_state_stays(
+    finished, tokenizer, pairs, tmp_path, monkeypatch
+):
+    run(tokenizer, pairs, tmp_path, replace(OPTIONS, epochs=1))
+    before = {name: (tmp_path / name).read_bytes() for name in files(tmp_path)}
+
+    def update_to_nan(model, *args, **kwargs):
+        next(model.parameters()).data[0, 0] = math.nan
+        return 1.0
+
+    with monkeypatch.context() as patch, pytest.raises(ValueError, match=r"weights are not finite.*lower --rate"):
+        patch.setattr(loop, "update", update_to_nan)
+        run(tokenizer, pairs, tmp_path, resume=True)
+    assert {name: (tmp_path / name).read_bytes() for name in files(tmp_path)} == before
+    run(tokenizer, pairs, tmp_path, resume=True)
+    assert_same_run(tmp_path, finished[0])
+
+
+def test_a_run_that_ends_within_its_warm_up_says_so_before_and_after(tokenizer, pairs, tmp_path, capsys, monkeypatch):
+    run(tokenizer, pairs, tmp_path / "few", replace(OPTIONS, epochs=1, warmup=50))
+    out = capsys.readouterr().out
+    updates = re.search(r"Careful: (\d+) updates in all, and a warm-up of 50: ", out)[1]
+    assert f"Careful: the run ended at update {updates}, inside its warm-up of 50" in out
+    assert out.index("updates in all") < out.index("epoch  1.00") < out.index("the run ended")
+    run(tokenizer, pairs, tmp_path / "enough", replace(OPTIONS, epochs=1, warmup=int(updates) - 1))
+    assert "warm-up" not in capsys.readouterr().out
+
+
+def test_a_model_that_says_the_same_to_everything_says_so(tokenizer, pairs, tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr(loop, "translate", lambda model, tokenizer, texts, *args, **options: [""] * len(texts))
+    run(tokenizer, pairs, tmp_path / "same", replace(OPTIONS, epochs=1))
+    assert "it translates every validation sentence alike, as ''" in capsys.readouterr().out
+    monkeypatch.setattr(loop, "translate", lambda model, tokenizer, texts, *args, **options: list(texts))
+    run(tokenizer, pairs, tmp_path / "other", replace(OPTIONS, epochs=1))
+    assert "alike" not in capsys.readouterr().out
+
+
 def test_a_finished_run_stays_as_it_is(finished, tokenizer, pairs):
     out = finished[0]
     before = {name: (out / name).read_bytes() for name in files(out)}
     with pytest.raises(ValueError, match=r"the run has done 3 epochs .*--epochs"):
         run(tokenizer, pairs, out, resume=True)
     assert {name: (out / name).read_bytes() for name in files(out)} == before
-
-
-def test_what_a_run_killed_early_left_behind_is_not_averaged_in(finished, tokenizer, pairs, tmp_path):
-    (tmp_path / "checkpoints").mkdir()
-    (tmp_path / "checkpoints" / "0000002.safetensors").write_bytes(b"of another model")
-    run(tokenizer, pairs, tmp_path)
-    assert_same_run(tmp_path, finished[0])
 
 
 def test_nothing_is_pickled(finished, tokenizer, pairs, tmp_path, monkeypatch):
@@ -262,12 +406,44 @@ def test_nothing_is_pickled(finished, tokenizer, pairs, tmp_path, monkeypatch):
     run(tokenizer, pairs, tmp_path, replace(OPTIONS, epochs=1))
     run(tokenizer, pairs, tmp_path, replace(OPTIONS, epochs=2), resume=True)
     load_checkpoint(tmp_path)
-    assert {path.suffix for path in tmp_path.rglob("*.*")} == {".json", ".jsonl", ".safetensors"}
+    assert {name.rpartition(".")[2] for name in files(tmp_path)} == {"json", "jsonl", "safetensors"}
 
 
 def test_a_run_is_never_overwritten(finished, tokenizer, pairs):
     with pytest.raises(FileExistsError, match=r"de-en already holds a run.*--resume"):
         run(tokenizer, pairs, finished[0])
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "model.safetensors",
+        "config.json",
+        "tokenizer.json",
+        "metrics.jsonl",
+        "state-before.safetensors",
+        "checkpoints/0000005.safetensors",
+        "checkpoints/mine.safetensors",
+    ],
+)
+def test_a_new_run_touches_no_model_that_lies_there(tokenizer, pairs, tmp_path, name):
+    path = tmp_path / name
+    path.parent.mkdir(exist_ok=True)
+    path.write_bytes(b"the only copy")
+    with pytest.raises(FileExistsError, match=rf"already holds a run or a model \({name.partition('/')[0]}\)"):
+        run(tokenizer, pairs, tmp_path)
+    assert files(tmp_path) == {name}
+    assert path.read_bytes() == b"the only copy"
+
+
+def test_a_new_run_follows_no_link(tokenizer, pairs, tmp_path):
+    (tmp_path / "run").mkdir()
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "elsewhere" / "0000001.safetensors").write_bytes(b"the only copy")
+    (tmp_path / "run" / "checkpoints").symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(FileExistsError, match="checkpoints"):
+        run(tokenizer, pairs, tmp_path / "run")
+    assert files(tmp_path / "elsewhere") == {"0000001.safetensors"}
 
 
 def test_there_must_be_a_run_to_resume(tokenizer, pairs, tmp_path):
@@ -277,8 +453,14 @@ def test_there_must_be_a_run_to_resume(tokenizer, pairs, tmp_path):
 
 
 def test_a_run_resumes_with_its_own_model_only(finished, tokenizer, pairs):
-    with pytest.raises(ValueError, match="the weights are not this model's"):
+    with pytest.raises(ValueError, match="was started with d_ff=11, not 12"):
         run(tokenizer, pairs, finished[0], resume=True, d_ff=12)
+
+
+def test_a_state_of_an_older_version_is_named(finished, tokenizer, pairs, tmp_path):
+    save_tensors(tmp_path / "state.safetensors", {"w": torch.ones(2)}, {"progress": {}, "metrics": []})
+    with pytest.raises(ValueError, match=r"state\.safetensors is of an older version of the course"):
+        run(tokenizer, pairs, tmp_path, resume=True)
 
 
 def test_too_long_pairs_are_left_out_and_counted(tokenizer, pairs, tmp_path, capsys):
@@ -289,11 +471,22 @@ def test_too_long_pairs_are_left_out_and_counted(tokenizer, pairs, tmp_path, cap
     assert "1 of 32 training pairs are longer than 17 tokens and left out" in capsys.readouterr().out
 
 
-def test_a_too_long_pair_for_validation_is_an_error_before_any_work_is_lost(tokenizer, pairs, tmp_path):
-    val = Pairs(["eins", "eins " * 20], ["one", "one"])
-    with pytest.raises(ValueError, match=r"21 tokens long.* 17"):
-        train(new_model(), tokenizer, pairs, val, tmp_path, options=OPTIONS)
-    assert not (tmp_path / "checkpoints").exists()
+def test_too_long_pairs_for_validation_are_left_out_and_counted(tokenizer, pairs, tmp_path, capsys, monkeypatch):
+    asked = []
+    monkeypatch.setattr(
+        loop, "translate", lambda model, tokenizer, texts, *args, **options: asked.append(texts) or texts
+    )
+    val = Pairs(["eins", "eins " * 20, "zwei", "drei"], ["one", "one", "two", "three " * 17])
+    train(new_model(), tokenizer, pairs, val, tmp_path, options=replace(OPTIONS, epochs=1))
+    assert "2 of 4 validation pairs are longer than 17 tokens and left out" in capsys.readouterr().out
+    assert asked == [["eins", "zwei"]]
+
+
+def test_nothing_fits_is_an_error_before_anything_is_written(tokenizer, pairs, tmp_path):
+    val = Pairs(["eins " * 20], ["one"])
+    with pytest.raises(ValueError, match="no pair of 1 fits into 17 tokens"):
+        train(new_model(), tokenizer, pairs, val, tmp_path / "run", options=OPTIONS)
+    assert not (tmp_path / "run").exists()
 
 
 def test_a_run_learns_to_translate(tokenizer, tmp_path):
@@ -314,11 +507,37 @@ def test_a_run_learns_to_translate(tokenizer, tmp_path):
         ("warmup", 0),
         ("rate", -0.5),
         ("average", 0),
+        ("rate", math.nan),
+        ("rate", math.inf),
+        ("max_minutes", math.nan),
+        ("max_minutes", math.inf),
     ],
 )
 def test_options_that_make_no_sense_are_named(name, value):
-    with pytest.raises(ValueError, match=f"{name}={value} must be above 0"):
+    with pytest.raises(ValueError, match=f"{name}={value} must be above 0 and finite"):
         TrainingOptions(**{name: value})
+
+
+def test_the_options_are_the_documented_ones():
+    assert TrainingOptions() == TrainingOptions(
+        epochs=30,
+        max_minutes=None,
+        batch_tokens=4096,
+        accumulate=1,
+        schedule="noam",
+        warmup=4000,
+        rate=1.0,
+        smoothing=0.1,
+        average=5,
+        seed=0,
+        bf16=False,
+    )
+
+
+def test_a_batch_has_a_limit():
+    assert TrainingOptions(batch_tokens=10**6).batch_tokens == 10**6
+    with pytest.raises(ValueError, match="batch_tokens=1000001 must be at most 1000000"):
+        TrainingOptions(batch_tokens=10**6 + 1)
 
 
 def test_an_unknown_schedule_is_named():

@@ -3,7 +3,6 @@
 import os
 import unicodedata
 from collections import Counter
-from pathlib import Path
 
 import pytest
 import torch
@@ -21,7 +20,6 @@ from annotated.vocabulary import (
     Vocabulary,
     WordTokenizer,
     load_tokenizer,
-    write_whole,
 )
 
 PAIRS = (
@@ -266,24 +264,17 @@ def test_loading_rejects_the_other_kind(words, subwords, tmp_path):
         WordTokenizer.load(tmp_path)
 
 
-def test_a_file_is_written_whole_or_not_at_all(tmp_path, monkeypatch):
-    file, same = tmp_path / "file", tmp_path / "same"
-    write_whole(file, b"older")
-    same.hardlink_to(file)
-    write_whole(file, b"old")
-    # The old file was replaced, not overwritten: whoever still reads it reads all of it.
-    assert same.read_bytes() == b"older"
+def test_a_vocabulary_has_a_limit():
+    with pytest.raises(ValueError, match=r"at most 1,000,000; got 1000001"):
+        SubwordTokenizer.train(PAIRS, LANGUAGES, vocab_size=1_000_001)
 
-    def fail(self, content):
-        with self.open("wb") as half:
-            half.write(content[:1])
-        raise OSError("disk full")
 
-    monkeypatch.setattr(Path, "write_bytes", fail)
-    with pytest.raises(OSError, match="disk full"):
-        write_whole(file, b"new")
-    assert file.read_bytes() == b"old"
-    assert sorted(tmp_path.iterdir()) == [file, same]
+def test_a_text_without_end_teaches_nothing():
+    long = "ab" * 10_001  # characters
+    learnt = [SubwordTokenizer.train((texts, PAIRS[1]), LANGUAGES, 290) for texts in (PAIRS[0], [*PAIRS[0], long])]
+    assert learnt[0].encode(long, "de") == learnt[1].encode(long, "de")
+    shorter = SubwordTokenizer.train(([*PAIRS[0], long[:20_000]], PAIRS[1]), LANGUAGES, 290)
+    assert len(shorter.encode(long, "de")) < len(learnt[0].encode(long, "de"))
 
 
 @pytest.mark.parametrize(("setting", "kept"), [(None, "false"), ("true", "true")])

@@ -19,9 +19,10 @@ from torch.nn import functional as F
 from annotated.checkpoint import load_checkpoint, load_tensors, load_weights
 from annotated.data import Pairs, encode_pairs, load_corpus, pad
 from annotated.decoding import bleu, chrf, translate
+from annotated.files import write_whole
 from annotated.masking import padding_mask
 from annotated.translator import Translator
-from annotated.vocabulary import PAD, Tokenizer, load_tokenizer, write_whole
+from annotated.vocabulary import PAD, Tokenizer, load_tokenizer
 
 BEAMS = (1, 2, 4, 8, 16)
 ALPHAS = (0.0, 0.6, 1.0)

@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 from xml.etree import ElementTree
 
-from annotated.vocabulary import write_whole
+from annotated.files import write_whole
 from tests.benchmarks.planted_bugs import ABOUT_THE_REPOSITORY
 from tests.benchmarks.speed import processor
 from tools.sync import ROOT, notebook_paths

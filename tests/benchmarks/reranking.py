@@ -20,8 +20,8 @@ from typing import NamedTuple
 from annotated.checkpoint import load_translator
 from annotated.data import Pairs, load_corpus
 from annotated.decoding import bleu, in_bfloat16, translate
+from annotated.files import write_whole
 from annotated.training import bf16_is_fast
-from annotated.vocabulary import write_whole
 from tests.benchmarks.decoding import log_probs
 from tests.benchmarks.scores import PAPER, TEST, p_value, score
 

@@ -24,8 +24,8 @@ from sacremoses import MosesTokenizer
 from annotated.checkpoint import load_translator
 from annotated.data import load_corpus
 from annotated.decoding import bleu, chrf, translate
+from annotated.files import write_whole
 from annotated.training import bf16_is_fast
-from annotated.vocabulary import write_whole
 
 PAPER = {"beam": 4, "alpha": 0.6, "max_extra": 50}
 # A larger exponent favours loops that never end: with little room they do no harm.

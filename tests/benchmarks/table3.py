@@ -27,10 +27,11 @@ import torch
 
 from annotated.data import Pairs, load_corpus
 from annotated.decoding import bleu, translate
+from annotated.files import write_whole
 from annotated.loop import TrainingOptions, train
 from annotated.training import bf16_is_fast
 from annotated.transformer import Transformer, TransformerConfig
-from annotated.vocabulary import SubwordTokenizer, write_whole
+from annotated.vocabulary import SubwordTokenizer
 from tests.benchmarks.decoding import loss
 
 SRC, TGT, VOCAB = "de", "en", 6000

@@ -1,7 +1,10 @@
 """What every test shares: shapes checked at each call, one thread, a fixed seed, and where the real data lies."""
 
+import contextlib
+import io
 import os
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -30,3 +33,25 @@ def multi30k() -> Path:
     if not (folder / "train.de").is_file():
         pytest.skip("needs Multi30k: set ANNOTATED_DATA to the folder that holds multi30k/train.de")
     return folder
+
+
+@pytest.fixture(scope="session")
+def corpus(tmp_path_factory) -> Path:
+    """A folder with the sixty pairs of `tests.runs` in my.de and my.en."""
+    from tests.runs import write_corpus
+
+    folder = tmp_path_factory.mktemp("corpus")
+    write_corpus(folder)
+    return folder
+
+
+@pytest.fixture(scope="session")
+def run(corpus, tmp_path_factory) -> SimpleNamespace:
+    """A run of two epochs on that corpus: its folder, and what it printed."""
+    from annotated.__main__ import main
+    from tests.runs import train_arguments
+
+    out = tmp_path_factory.mktemp("runs") / "de-en"
+    with contextlib.redirect_stdout(io.StringIO()) as printed:
+        assert main(train_arguments(corpus, out, "--epochs", "2")) == 0
+    return SimpleNamespace(out=str(out), printed=printed.getvalue())

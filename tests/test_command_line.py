@@ -1,6 +1,5 @@
 """python -m annotated train | translate | evaluate: what a user types and sees."""
 
-import contextlib
 import io
 import json
 import re
@@ -17,53 +16,17 @@ from annotated.__main__ import main
 from annotated.checkpoint import load_checkpoint
 from annotated.data import DATA_FOLDER
 from annotated.decoding import bleu, chrf, translate
+from annotated.loop import TrainingOptions, defaults_for
 from annotated.training import bf16_is_fast
 from annotated.translator import Ensemble
 from annotated.vocabulary import WordTokenizer, load_tokenizer
-
-ANIMALS = {"Hund": "dog", "Vogel": "bird", "Bär": "bear", "Käfer": "beetle", "Wolf": "wolf"}
-VERBS = {"läuft": "runs", "schläft": "sleeps", "spielt": "plays", "wartet": "waits"}
-PLACES = {"hier": "here", "dort": "there", "draußen": "outside"}
-SENTENCES = [
-    (f"Ein {animal} {verb} {place}.", f"A {ANIMALS[animal]} {VERBS[verb]} {PLACES[place]}.")
-    for animal in ANIMALS
-    for verb in VERBS
-    for place in PLACES
-]
-SMALL = ["--preset", "tiny", "--vocab-size", "280", "--warmup", "7", "--batch-tokens", "300", "--precision", "fp32"]
+from tests.runs import SENTENCES, SMALL, train_arguments
 
 
 @pytest.fixture(scope="module")
-def corpus(tmp_path_factory) -> SimpleNamespace:
-    """Make text files: sixty pairs, and some that are not as they should be."""
-    folder = tmp_path_factory.mktemp("corpus")
-
-    def write(name: str, lines: list[str]) -> str:
-        (folder / name).write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
-        return str(folder / name)
-
-    german, english = ([pair[side] for pair in SENTENCES] for side in (0, 1))
-    return SimpleNamespace(
-        de=write("my.de", german),
-        en=write("my.en", english),
-        short=write("short.en", english[:59]),
-        long=write("long.de", ["Hund " * 600]),
-        one=write("one.en", ["A dog."]),
-        none=str(folder / "none"),
-    )
-
-
-def train_arguments(corpus, out, *more: str) -> list[str]:
-    return ["train", "--source", corpus.de, "--target", corpus.en, "--out", str(out), *SMALL, *more]
-
-
-@pytest.fixture(scope="module")
-def run(corpus, tmp_path_factory) -> SimpleNamespace:
-    """Train for two epochs; return the folder and what was printed."""
-    out = tmp_path_factory.mktemp("runs") / "de-en"
-    with contextlib.redirect_stdout(io.StringIO()) as printed:
-        assert main(train_arguments(corpus, out, "--epochs", "2")) == 0
-    return SimpleNamespace(out=str(out), printed=printed.getvalue())
+def delivered() -> SimpleNamespace:
+    """The model that comes with the course: it tells sentences apart."""
+    return SimpleNamespace(out=str(DATA_FOLDER / "checkpoints" / "de-en"))
 
 
 def run_translate(run, texts, **options) -> list[str]:
@@ -76,7 +39,8 @@ def run_translate(run, texts, **options) -> list[str]:
 
 
 def test_training_says_what_it_does_and_how_far_it_is(run):
-    first, batches, *epochs = run.printed.splitlines()
+    chosen, first, batches, *epochs = run.printed.splitlines()
+    assert chosen == "chosen for 57 pairs, so that there are some thousand updates: --dropout 0.3"
     assert re.search(r"57 training and 3 validation pairs, 280 tokens .* parameters, cpu, float32, \d+ thread", first)
     assert re.fullmatch(r"\d+ batches an epoch, \d\.\d% of their tokens padding", batches)
     assert len(epochs) == 2
@@ -86,6 +50,46 @@ def test_training_says_what_it_does_and_how_far_it_is(run):
         )
 
 
+def test_what_is_not_given_follows_from_the_corpus(corpus, tmp_path, capsys, monkeypatch):
+    heard = {}
+    monkeypatch.setattr(command_line, "train", lambda model, *args, **kwargs: heard.update(kwargs, model=model))
+    files = ["--source", str(corpus / "my.de"), "--target", str(corpus / "my.en")]
+    assert main(["train", *files, "--out", str(tmp_path / "own")]) == 0
+    chosen = defaults_for(57)
+    words = " ".join(f"--{name.replace('_', '-')} {value}" for name, value in chosen.items())
+    assert capsys.readouterr().out.startswith(
+        f"chosen for 57 pairs, so that there are some thousand updates: {words}\n"
+    )
+    assert heard["settings"] | chosen == heard["settings"]
+    options = {name: getattr(heard["options"], name) for name in ("batch_tokens", "epochs", "warmup")}
+    assert chosen | options == chosen
+    assert heard["model"].config.d_model == 128
+    assert heard["model"].config.dropout == chosen["dropout"]
+    assert main(["train", *files, "--out", str(tmp_path / "own"), "--tokenizer", "words", "--epochs", "5"]) == 0
+    assert heard["options"].epochs == 5
+    assert "--vocab-size" not in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("pairs", [50, 400, 3000, 12_000, 29_000, 10**6])
+def test_what_follows_from_the_corpus_ends_well_behind_the_warm_up(pairs):
+    chosen = defaults_for(pairs)
+    TrainingOptions(**{name: chosen[name] for name in ("batch_tokens", "epochs", "warmup")})
+    assert 260 <= chosen["vocab_size"] <= 6000
+    tokens = 17 * pairs  # a side, in captions
+    assert tokens / chosen["batch_tokens"] * chosen["epochs"] > 2 * chosen["warmup"]
+
+
+def test_multi30k_gets_what_its_models_were_made_with():
+    assert defaults_for(29_000) == {
+        "preset": "small",
+        "vocab_size": 6000,
+        "batch_tokens": 4096,
+        "epochs": 30,
+        "warmup": 1000,
+        "dropout": 0.2,
+    }
+
+
 def test_training_leaves_a_folder_that_is_enough_to_translate(run):
     names = {path.name for path in Path(run.out).iterdir()}
     assert names == {
@@ -93,14 +97,16 @@ def test_training_leaves_a_folder_that_is_enough_to_translate(run):
         "config.json",
         "metrics.jsonl",
         "model.safetensors",
+        ".lock",
         "state.safetensors",
+        "state-before.safetensors",
         "tokenizer.json",
     }
     assert len(list(Path(run.out, "checkpoints").iterdir())) == 2
 
 
 def test_training_validates_on_the_given_files(corpus, tmp_path, capsys):
-    more = ("--epochs", "1", "--val-source", corpus.de, "--val-target", corpus.en)
+    more = ("--epochs", "1", "--val-source", str(corpus / "my.de"), "--val-target", str(corpus / "my.en"))
     assert main(train_arguments(corpus, tmp_path, *more)) == 0
     assert "60 training and 60 validation pairs" in capsys.readouterr().out
 
@@ -122,8 +128,9 @@ def test_training_takes_every_option(corpus, tmp_path):
         "device": "cpu",
     }
     more = [word for name, value in options.items() for word in (f"--{name.replace('_', '-')}", str(value))]
-    files = ["--source", corpus.en, "--target", corpus.de]
-    assert main(["train", *files, "--out", str(tmp_path), *SMALL, *more, "--norm-first"]) == 0
+    files = ["--source", str(corpus / "my.en"), "--target", str(corpus / "my.de")]
+    small = [word for word in SMALL if word not in ("--vocab-size", "280")]
+    assert main(["train", *files, "--out", str(tmp_path), *small, *more, "--norm-first"]) == 0
     model, info = load_checkpoint(tmp_path)
     assert info["settings"] | options == info["settings"]
     assert (info["src"], info["tgt"]) == ("en", "de")
@@ -140,6 +147,15 @@ def test_a_resumed_run_has_the_settings_it_was_started_with(run, corpus, tmp_pat
     assert configs[0] == configs[1]
 
 
+def test_an_interrupted_translation_says_nothing_of_training(run, capsys, monkeypatch):
+    def interrupt(*args, **kwargs):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(command_line, "translate", interrupt)
+    assert main(["translate", run.out, "Ein Bär"]) == 130
+    assert capsys.readouterr().err == "annotated: interrupted.\n"
+
+
 def test_an_interruption_is_no_crash(corpus, tmp_path, capsys, monkeypatch):
     def interrupt(*args, **kwargs):
         raise KeyboardInterrupt
@@ -154,19 +170,37 @@ def test_an_interruption_is_no_crash(corpus, tmp_path, capsys, monkeypatch):
 # Translating
 
 
-def test_sentences_on_the_command_line_are_translated(run, capsys):
+def test_sentences_on_the_command_line_are_translated(delivered, capsys):
     texts = ["Ein Bär schläft hier.", "Ein Vogel"]
-    assert main(["translate", run.out, *texts]) == 0
-    assert capsys.readouterr().out.splitlines() == run_translate(run, texts)
+    assert main(["translate", delivered.out, *texts]) == 0
+    assert capsys.readouterr().out.splitlines() == run_translate(delivered, texts)
 
 
 def test_how_to_search_is_passed_on(run, capsys, monkeypatch):
     heard = {}
-    monkeypatch.setattr(command_line, "translate", lambda *args, **options: heard.update(options) or ["…"])
+
+    def listen(model, *args, **options):
+        heard.update(options, dtype=next(model.parameters()).dtype)
+        return ["…"]
+
+    monkeypatch.setattr(command_line, "translate", listen)
     assert main(["translate", run.out, "Ein Bär", "--beam", "7", "--alpha", "0.25", "--precision", "fp32"]) == 0
-    assert heard == {"beam": 7, "alpha": 0.25, "max_extra": 50, "bf16": False}
+    assert heard == {"beam": 7, "alpha": 0.25, "max_extra": 50, "dtype": torch.float32}
     assert main(["translate", run.out, "Ein Bär", "--precision", "bf16", "--max-extra", "3"]) == 0
-    assert heard == {"beam": 4, "alpha": 0.6, "max_extra": 3, "bf16": True}
+    assert heard == {"beam": 4, "alpha": 0.6, "max_extra": 3, "dtype": torch.bfloat16}
+
+
+def test_sentences_may_stand_behind_options(delivered, capsys):
+    texts = ["Ein Bär schläft hier.", "Ein Vogel", "-"]
+    expected = run_translate(delivered, texts, beam=0)
+    for words in (
+        ["translate", delivered.out, "--beam", "0", "--", *texts],
+        ["translate", "--beam", "0", delivered.out, "--", *texts],
+        ["translate", delivered.out, texts[0], "--beam", "0", texts[1], texts[2]],
+        ["translate", delivered.out, "--beam=0", *texts],
+    ):
+        assert main(words) == 0
+        assert capsys.readouterr().out.splitlines() == expected
 
 
 def test_another_runs_probabilities_are_averaged_in(run, corpus, tmp_path, monkeypatch):
@@ -174,31 +208,74 @@ def test_another_runs_probabilities_are_averaged_in(run, corpus, tmp_path, monke
     assert main(train_arguments(corpus, other, "--epochs", "1", "--seed", "3")) == 0
     heard = []
     monkeypatch.setattr(command_line, "translate", lambda model, *args, **options: heard.append(model) or ["…"])
-    assert main(["translate", run.out, "Ein Bär", "--ensemble", other, "--ensemble", run.out]) == 0
+    words = ["--precision", "fp32", "--ensemble", other, "--ensemble", run.out]
+    assert main(["translate", run.out, "Ein Bär", *words]) == 0
     (ensemble,) = heard
     assert isinstance(ensemble, Ensemble)
     for model, folder in zip(ensemble.models, (run.out, other, run.out), strict=True):
         torch.testing.assert_close(model.state_dict(), load_checkpoint(folder)[0].state_dict(), rtol=0, atol=0)
 
 
-def test_lines_of_standard_input_are_translated_one_by_one(run, capsys, monkeypatch):
-    monkeypatch.setattr(sys, "stdin", io.StringIO("Ein Bär schläft hier.\n\n  Ein Vogel\n \nEin Wolf wartet"))
-    assert main(["translate", run.out, "--beam", "0"]) == 0
-    expected = run_translate(run, ["Ein Bär schläft hier.", "", "Ein Vogel", "", "Ein Wolf wartet"], beam=0)
+def give(monkeypatch, content: bytes) -> None:
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(content)))
+
+
+def test_lines_of_standard_input_are_translated_one_by_one(delivered, capsys, monkeypatch):
+    lines = "\ufeffEin Bär schläft hier.\r\n\n  Ein Vogel\n \nEin Wolf wartet"
+    give(monkeypatch, lines.encode())
+    assert main(["translate", delivered.out, "--beam", "0"]) == 0
+    expected = run_translate(delivered, ["Ein Bär schläft hier.", "", "Ein Vogel", "", "Ein Wolf wartet"], beam=0)
     assert expected[1] == expected[3] == ""
     assert capsys.readouterr().out.split("\n") == [*expected, ""]
 
 
-def test_as_a_program_it_speaks_utf_8_and_keeps_quiet(run):
+def test_a_line_is_translated_as_soon_as_it_is_there(delivered):
+    command = [sys.executable, "-m", "annotated", "translate", delivered.out, "--beam", "0"]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        for text in ("Ein Bär schläft hier.", "Ein Vogel"):
+            process.stdin.write(f"{text}\n".encode())
+            process.stdin.flush()
+            assert process.stdout.readline().decode() == run_translate(delivered, [text], beam=0)[0] + "\n"
+        process.stdin.close()
+        assert process.wait(100) == 0
+
+
+def test_an_error_far_down_keeps_what_was_translated_before_it(delivered, capsys, monkeypatch):
+    monkeypatch.setattr(command_line, "READ_AT_ONCE", 20)
+    give(monkeypatch, b"Ein Hund\nEin Wolf\nEin Vogel\nEin \xe4lterer Wolf\nEin Hund\n")
+    assert main(["translate", delivered.out, "--beam", "0"]) == 2
+    printed = capsys.readouterr()
+    assert printed.out.splitlines() == run_translate(delivered, ["Ein Hund", "Ein Wolf", "Ein Vogel"], beam=0)
+    assert printed.err.startswith("annotated: standard input, line 4: not UTF-8 (")
+    give(monkeypatch, b"Ein Hund\nEin Wolf\n" + b"Hund " * 600 + b"\n")
+    assert main(["translate", delivered.out, "--beam", "0"]) == 2
+    printed = capsys.readouterr()
+    assert printed.out.splitlines() == run_translate(delivered, ["Ein Hund", "Ein Wolf"], beam=0)
+    assert printed.err.startswith("annotated: after 2 lines: text 1 is ")
+
+
+def test_nobody_reads_the_output_any_more(run):
+    command = f"{sys.executable} -m annotated translate {run.out} Hund | true; exit ${{PIPESTATUS[0]}}"
+    done = subprocess.run(["bash", "-c", command], capture_output=True, timeout=100)
+    assert (done.returncode, done.stderr) == (141, b"")
+
+
+def test_a_full_disk_is_one_line(run):
+    command = f"{sys.executable} -m annotated translate {run.out} Hund > /dev/full"
+    done = subprocess.run(["bash", "-c", command], capture_output=True)
+    assert (done.returncode, done.stderr) == (2, b"annotated: [Errno 28] No space left on device\n")
+
+
+def test_as_a_program_it_speaks_utf_8_and_keeps_quiet(delivered):
     texts = "Ein Käfer läuft draußen.\n\nEin Bär"
-    command = [sys.executable, "-m", "annotated", "translate", run.out]
+    command = [sys.executable, "-m", "annotated", "translate", delivered.out]
     done = subprocess.run(command, input=texts.encode(), capture_output=True, timeout=100)
-    assert done.stdout.decode().split("\n") == [*run_translate(run, texts.split("\n")), ""]
+    assert done.stdout.decode().split("\n") == [*run_translate(delivered, texts.split("\n")), ""]
     assert (done.returncode, done.stderr) == (0, b"")
 
 
 def test_as_a_program_it_ends_in_status_2_after_bad_input(corpus):
-    command = [sys.executable, "-m", "annotated", "translate", corpus.none, "Ein Bär"]
+    command = [sys.executable, "-m", "annotated", "translate", str(corpus / "none"), "Ein Bär"]
     done = subprocess.run(command, capture_output=True, timeout=100, text=True)
     assert (done.returncode, done.stdout) == (2, "")
     assert re.fullmatch(r"annotated: no model in .*none.*\n", done.stderr)
@@ -209,7 +286,18 @@ def test_as_a_program_it_ends_in_status_2_after_bad_input(corpus):
 
 def test_a_test_set_is_translated_and_scored_with_signatures(run, corpus, tmp_path, capsys):
     output = tmp_path / "translations.en"
-    arguments = ["evaluate", run.out, "--source", corpus.de, "--reference", corpus.en, "--beam", "2", "--show", "2"]
+    arguments = [
+        "evaluate",
+        run.out,
+        "--source",
+        str(corpus / "my.de"),
+        "--reference",
+        str(corpus / "my.en"),
+        "--beam",
+        "2",
+        "--show",
+        "2",
+    ]
     assert main([*arguments, "--output", str(output)]) == 0
     german, english = ([pair[side] for pair in SENTENCES] for side in (0, 1))
     translations = run_translate(run, german, beam=2)
@@ -261,92 +349,37 @@ def test_help_explains_every_option(command, options, capsys, monkeypatch):
     assert explained == {name for name, _ in entries}, "an option without an explanation"
 
 
+@pytest.mark.parametrize(
+    ("gpus", "apple", "name", "kind"),
+    [
+        (0, False, "auto", "cpu"),
+        (0, True, "auto", "mps"),
+        (2, True, "auto", "cuda"),
+        (2, False, "cuda:1", "cuda:1"),
+        (2, True, "cpu", "cpu"),
+        (0, True, "mps", "mps"),
+    ],
+)
+def test_the_device_is_what_there_is(monkeypatch, gpus, apple, name, kind):
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: gpus)
+    monkeypatch.setattr(torch.backends.mps, "is_available", lambda: apple)
+    assert command_line._device(name) == torch.device(kind)
+
+
+@pytest.mark.parametrize(("words", "fast", "bf16"), [([], True, True), ([], False, False), (["fp32"], True, False)])
+def test_the_precision_is_the_fast_one_unless_given(run, monkeypatch, words, fast, bf16):
+    heard = []
+    monkeypatch.setattr(command_line, "bf16_is_fast", lambda device: fast)
+    monkeypatch.setattr(
+        command_line, "translate", lambda model, *a, **o: heard.append(next(model.parameters()).dtype) or ["…"]
+    )
+    assert main(["translate", run.out, "Hund", *(["--precision", *words] if words else [])]) == 0
+    assert heard == [torch.bfloat16 if bf16 else torch.float32]
+
+
 def test_help_names_the_commands(capsys):
     with pytest.raises(SystemExit):
         main(["--help"])
     printed = capsys.readouterr().out
     for command in ("train", "translate", "evaluate"):
         assert re.search(rf"^ +{command}  +\w", printed, re.MULTILINE)
-
-
-# Bad input
-
-OWN = "train --source {de} --target {en} --out {new} --preset tiny --vocab-size 280"
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        ("", "required: command"),
-        ("learn", "'learn'"),
-        ("train --corpus captions", "--out"),
-        ("train --out {new}", "either --corpus, or --source and --target"),
-        ("train --source {de} --out {new}", "either --corpus, or --source and --target"),
-        (
-            "train --corpus captions --source {de} --target {en} --out {new}",
-            "either --corpus, or --source and --target",
-        ),
-        ("train --corpus wmt14 --out {new}", "'wmt14'"),
-        ("train --corpus captions --src fr --out {new}", "'fr'"),
-        ("train --source {none} --target {en} --out {new}", "{none}"),
-        ("train --source {de} --target {short} --out {new}", "has 60 lines and {short} has 59"),
-        (OWN + " --val-source {de}", "--val-source and --val-target go together"),
-        (OWN + " --val-source {long} --val-target {one}", "limit is 512"),
-        (OWN + " --preset huge", "'huge'"),
-        (OWN + " --norm-first --preset recurrent", "--norm-first is for Transformers"),
-        (OWN + " --device gpu", "'gpu'"),
-        (OWN + " --device meta", "'meta'"),
-        (OWN + " --precision fp64", "'fp64'"),
-        (OWN + " --tokenizer words --src klingon", "'klingon'"),
-        (OWN + " --epochs many", "'many'"),
-        (OWN + " --epochs 0", "epochs=0"),
-        (OWN + " --max-minutes 0", "max_minutes=0"),
-        (OWN + " --warmup 0", "warmup=0"),
-        (OWN + " --average 0", "average=0"),
-        (OWN + " --batch-tokens 3", "max_tokens = 3"),
-        (OWN + " --smoothing 1", "smoothing=1"),
-        (OWN + " --dropout 1.5", "1.5"),
-        (OWN + " --vocab-size 7", "got 7"),
-        ("train --source {de} --target {en} --out {run} --preset tiny --vocab-size 280", "{run} already holds a run"),
-        ("train --source {de} --target {en} --out {de} --preset tiny --vocab-size 280", "{de}"),
-        ("train --resume --out {new}", "no run to resume in {new}"),
-        ("train --resume --out {run}", "2 epochs"),
-        ("train --resume --out {run} --epochs 3 --preset small", "not this model's"),
-        ("translate", "model"),
-        ("translate {new} Hund", "no model in {new}"),
-        ("translate {de} Hund", "no model in {de}"),
-        ("translate {run} Hund --beam 999", "beam=999"),
-        ("translate {run} Hund --beam -1", "beam=-1"),
-        ("translate {run} Hund --alpha -0.5", "alpha=-0.5"),
-        ("translate {run} Hund --max-extra -1", "max_extra=-1"),
-        ("translate {run} Hund --device gpu", "'gpu'"),
-        ("translate {run} Hund --ensemble {new}", "no model in {new}"),
-        ("translate {run} Hund --ensemble {delivered}", "{delivered} has other tokens or languages than {run}"),
-        ("evaluate {run}", "either --corpus, or --source and --reference"),
-        ("evaluate {run} --source {de}", "either --corpus, or --source and --reference"),
-        ("evaluate {run} --corpus captions --source {de}", "either --corpus, or --source and --reference"),
-        ("evaluate {run} --corpus captions --split dev", "'dev'"),
-        ("evaluate {run} --source {de} --reference {none}", "{none}"),
-        ("evaluate {run} --source {de} --reference {short}", "{short} has 59"),
-        ("evaluate {run} --source {long} --reference {one}", "text 1 is"),
-    ],
-)
-def test_bad_input_ends_in_status_2_and_one_line_that_names_it(arguments, message, run, corpus, tmp_path, capsys):
-    names = vars(corpus) | {
-        "run": run.out,
-        "new": str(tmp_path / "new"),
-        "delivered": str(DATA_FOLDER / "checkpoints" / "de-en"),
-    }
-    before = {path: path.read_bytes() for path in Path(run.out).rglob("*") if path.is_file()}
-    assert main([word.format(**names) for word in arguments.split()]) == 2
-    error = capsys.readouterr().err
-    assert error.startswith("annotated: ")
-    assert message.format(**names) in error
-    assert error.count("\n") == 1
-    assert not list(tmp_path.rglob("*.safetensors"))
-    assert {path: path.read_bytes() for path in Path(run.out).rglob("*") if path.is_file()} == before
-
-
-def test_too_long_a_sentence_is_named(run, capsys):
-    assert main(["translate", run.out, "Ein Bär", "Hund " * 600]) == 2
-    assert "text 2 is" in capsys.readouterr().err

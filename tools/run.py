@@ -22,8 +22,8 @@ from traitlets.config import Config
 from tools.sync import ROOT, notebook_paths
 
 MODEL = "build/captions"
-TRAIN = f"""train --corpus captions --src de --tgt en --preset tiny --tokenizer words --batch-tokens 1200 --warmup 400
-    --epochs 100 --max-minutes 3 --out {MODEL}""".split()
+TRAIN = f"""train --corpus captions --src de --tgt en --preset tiny --dropout 0.1 --tokenizer words --batch-tokens 1200
+    --warmup 400 --epochs 100 --max-minutes 3 --out {MODEL}""".split()
 EVALUATE = f"evaluate {MODEL} --corpus captions --split test --show 5".split()
 
 SANITIZE = ConfigParser()

@@ -1,0 +1,30 @@
+"""A small corpus in files, and how a small run is started: for the tests of the command line."""
+
+from pathlib import Path
+
+ANIMALS = {"Hund": "dog", "Vogel": "bird", "Bär": "bear", "Käfer": "beetle", "Wolf": "wolf"}
+VERBS = {"läuft": "runs", "schläft": "sleeps", "spielt": "plays", "wartet": "waits"}
+PLACES = {"hier": "here", "dort": "there", "draußen": "outside"}
+SENTENCES = [
+    (f"Ein {animal} {verb} {place}.", f"A {ANIMALS[animal]} {VERBS[verb]} {PLACES[place]}.")
+    for animal in ANIMALS
+    for verb in VERBS
+    for place in PLACES
+]
+SMALL = ["--preset", "tiny", "--vocab-size", "280", "--warmup", "7", "--batch-tokens", "300", "--precision", "fp32"]
+
+
+def write_corpus(folder: Path) -> dict[str, str]:
+    """Write sixty pairs in my.de and my.en; return the paths by language."""
+    paths = {}
+    for side, language in enumerate(("de", "en")):
+        path = folder / f"my.{language}"
+        path.write_text("".join(f"{pair[side]}\n" for pair in SENTENCES), encoding="utf-8")
+        paths[language] = str(path)
+    return paths
+
+
+def train_arguments(folder: Path, out: Path | str, *more: str) -> list[str]:
+    """Give the arguments that train on what `write_corpus` wrote into a folder."""
+    files = ["--source", str(folder / "my.de"), "--target", str(folder / "my.en")]
+    return ["train", *files, "--out", str(out), *SMALL, *more]

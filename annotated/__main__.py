@@ -99,7 +99,7 @@ def run_train(args: argparse.Namespace) -> None:
         setattr(args, name, value)
     if chosen:
         options = " ".join(f"--{name.replace('_', '-')} {value}" for name, value in chosen.items())
-        print(f"chosen for {count:,} pairs, so that there are some thousand updates: {options}")
+        print(f"chosen for {count:,} pairs (the fewer, the smaller model and batches): {options}")
     options = TrainingOptions(
         **{field.name: getattr(args, field.name) for field in fields(TrainingOptions) if field.name != "bf16"},
         bf16=bf16,
@@ -159,10 +159,15 @@ def run_translate(args: argparse.Namespace) -> None:
         except ValueError as error:
             raise ValueError(f"after {done} lines: {error}" if done else str(error)) from None
         for translation in translations:
-            print(translation)
+            print(_one_line(translation))
         sys.stdout.flush()
         done += len(texts)
         _return_memory()
+
+
+def _one_line(text: str) -> str:
+    """Keep line n of the output the translation of line n of the input, even if a model writes a line's end."""
+    return text.replace("\n", " ")
 
 
 def _return_memory() -> None:
@@ -216,7 +221,7 @@ def run_evaluate(args: argparse.Namespace) -> None:
     translations = translate(model, tokenizer, pairs.source, info["src"], **_search(args))
     if output is not None:
         _require_new(output)
-        write_whole(output, "".join(f"{line}\n" for line in translations).encode())
+        write_whole(output, "".join(f"{_one_line(text)}\n" for text in translations).encode())
     for source, reference, translation in list(zip(*pairs, translations, strict=True))[: args.show]:
         print(f"source       {source}\nreference    {reference}\ntranslation  {translation}\n")
     for name, metric in (("BLEU", bleu), ("chrF", chrf)):
@@ -308,7 +313,7 @@ def _parser(train_defaults: dict | None = None) -> argparse.ArgumentParser:
         help="of the learning rate: the paper's, or linear to 0 where epochs or minutes end",
     )
     command.add_argument("--warmup", type=int, help="updates until the highest rate; follows from the corpus")
-    command.add_argument("--rate", type=float, default=1.0, help="factor on the paper's learning rate")
+    command.add_argument("--rate", type=float, help="factor on the paper's learning rate; 1, or less in a short run")
     command.add_argument("--smoothing", type=float, default=0.1, help="label smoothing")
     command.add_argument("--average", type=int, default=5, help="last checkpoints, one an epoch, to average")
     command.add_argument("--seed", type=int, default=0, help="of weights, batches and dropout")

@@ -7,7 +7,7 @@ import math
 import time
 from array import array
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +34,7 @@ from annotated.vocabulary import PAD, TOKENIZER, Tokenizer
 SCHEDULES = ("noam", "linear")
 STATE, STATE_BEFORE = "state.safetensors", "state-before.safetensors"
 LARGEST_BATCH = 1_000_000  # ids a side; what one update of the largest models sees, and no memory holds
+UPDATES, LEAST_EPOCHS, WARMUP = 3800, 5, 1000  # of a run whose length is not given
 METRICS, CHECKPOINTS = "metrics.jsonl", "checkpoints"
 
 
@@ -42,13 +43,14 @@ class TrainingOptions:
     """How to train. Defaults are the paper's where a small corpus allows it (§5).
 
     Args:
-        epochs: passes over the training pairs at most.
+        epochs: passes over the training pairs at most; by default for about 3,800 updates, and 5 at least.
         max_minutes: minutes of training at most, validation included; None for no limit.
         batch_tokens: ids a side in one batch, padding included (§5.1: about 25,000).
         accumulate: batches per update.
         schedule: "noam" (§5.3), or as a departure "linear", which falls to 0 where epochs or minutes end.
-        warmup: updates until the highest rate (§5.3: 4,000).
-        rate: factor on the schedule's rate. Departure unless 1.
+        warmup: updates until the highest rate (§5.3: 4,000); by default 1,000, or a third of a shorter run.
+        rate: factor on the schedule's rate; by default 1, or what keeps the highest rate where the warm-up is shorter
+            by default. Departure unless 1.
         smoothing: ε_ls (§5.4).
         average: how many of the last checkpoints, one an epoch, make the final model (§6.1).
         seed: of the weights, the batches and the dropout.
@@ -58,13 +60,13 @@ class TrainingOptions:
         ValueError: a number that makes no sense; the message says which.
     """
 
-    epochs: int = 30
+    epochs: int | None = None
     max_minutes: float | None = None
     batch_tokens: int = 4096
     accumulate: int = 1
     schedule: str = "noam"
-    warmup: int = 4000
-    rate: float = 1.0
+    warmup: int | None = None
+    rate: float | None = None
     smoothing: float = 0.1
     average: int = 5
     seed: int = 0
@@ -86,27 +88,39 @@ class TrainingOptions:
 
 
 def defaults_for(pairs: int) -> dict[str, Any]:
-    """Choose what a run needs from the size of its corpus: about 4,000 updates, four times the warm-up, whatever it is.
+    """Choose sizes by the number of training pairs: the fewer, the smaller the model, its vocabulary and its batches.
 
-    Found by experiment with 400, 3,000 and 12,000 pairs (`tests/benchmarks/corpus_size.py`). A shorter warm-up to a
-    higher rate leaves the paper's post-norm layers stuck, so small corpora get small batches and more epochs; and on
-    them a small model learns more in the same time.
+    Found by experiment with Multi30k's first 400, 3,000 and 12,000 pairs (`tests/benchmarks/corpus_size.py`); what the
+    29,000 get was there before.
 
     Args:
         pairs: number of training pairs.
 
     Returns:
-        The command line's options by name: preset, vocab_size, batch_tokens, epochs, warmup and dropout.
+        The command line's options by name: preset, vocab_size, batch_tokens and dropout.
     """
     root = math.sqrt(pairs)
     return {
         "preset": "tiny" if pairs < 20_000 else "small",
-        "vocab_size": round(min(6000, max(500, 60 * root))),
-        "batch_tokens": round(min(4096, max(256, 25 * root))),
-        "epochs": max(5, round(5100 / root)),
-        "warmup": 1000,
+        "vocab_size": min(6000, max(500, round(60 * root))),
+        "batch_tokens": min(4096, max(256, round(25 * root))),
         "dropout": 0.3 if pairs < 10_000 else 0.2,
     }
+
+
+def with_length(options: TrainingOptions, updates: int) -> TrainingOptions:
+    """Choose epochs, warm-up and rate where they are not given: as many updates in all, whatever the corpus.
+
+    The highest rate stays that of a warm-up of `WARMUP`: with a higher one the paper's post-norm layers are stuck.
+
+    Args:
+        options: how to train.
+        updates: number of updates in an epoch.
+    """
+    epochs = options.epochs or max(LEAST_EPOCHS, math.ceil(UPDATES / updates))
+    warmup = options.warmup or min(WARMUP, max(1, epochs * updates // 3))
+    rate = options.rate or (math.sqrt(warmup / WARMUP) if options.warmup is None else 1.0)
+    return replace(options, epochs=epochs, warmup=warmup, rate=rate)
 
 
 @dataclass
@@ -172,12 +186,20 @@ def train(
         if count < total:
             print(f"{total - count} of {total} {kind} pairs are longer than {limit} tokens and left out.")
     val = Pairs(*([side[i] for i in short] for side in val))
+    settings = settings or asdict(options)
     batches = make_batches(sources, targets, options.batch_tokens)
-    print(f"{len(batches)} batches an epoch, {padding_share(batches):.1%} of their tokens padding", flush=True)
-    if (updates := math.ceil(len(batches) / options.accumulate) * options.epochs) <= options.warmup:
+    updates = math.ceil(len(batches) / options.accumulate)
+    options = with_length(options, updates)
+    most = options.epochs * updates
+    print(
+        f"{len(batches)} batches an epoch, {padding_share(batches):.1%} of their tokens padding; "
+        f"{options.epochs} epochs, {most:,} updates at most, the learning rate rising for {options.warmup:,}",
+        flush=True,
+    )
+    if most <= options.warmup:
         print(
-            f"Careful: {updates} updates in all, and a warm-up of {options.warmup}: the learning rate will not get to "
-            "its height. Give a shorter --warmup, more --epochs or smaller --batch-tokens.",
+            f"Careful: {most} updates in all, and a warm-up of {options.warmup}: the learning rate will not get to its "
+            "height. Give a shorter --warmup, more --epochs or smaller --batch-tokens.",
             flush=True,
         )
     identity = {
@@ -190,7 +212,6 @@ def train(
         "tokens": _checksum(array("q", row).tobytes() for row in (*sources, *targets)),
         **{name: value for name, value in asdict(model.config).items() if name != "dropout"},
     }
-    settings = settings or asdict(options)
 
     with locked(out):
         for folder in (out, out / CHECKPOINTS):

@@ -40,9 +40,14 @@ def run_translate(run, texts, **options) -> list[str]:
 
 def test_training_says_what_it_does_and_how_far_it_is(run):
     chosen, first, batches, *epochs = run.printed.splitlines()
-    assert chosen == "chosen for 57 pairs, so that there are some thousand updates: --dropout 0.3"
+    assert chosen == "chosen for 57 pairs (the fewer, the smaller model and batches): --dropout 0.3"
     assert re.search(r"57 training and 3 validation pairs, 280 tokens .* parameters, cpu, float32, \d+ thread", first)
-    assert re.fullmatch(r"\d+ batches an epoch, \d\.\d% of their tokens padding", batches)
+    found = re.fullmatch(
+        r"(\d+) batches an epoch, \d\.\d% of their tokens padding; "
+        r"2 epochs, (\d+) updates at most, the learning rate rising for 7",
+        batches,
+    )
+    assert int(found[2]) == 2 * int(found[1])
     assert len(epochs) == 2
     for number, line in enumerate(epochs, start=1):
         assert re.search(
@@ -58,36 +63,34 @@ def test_what_is_not_given_follows_from_the_corpus(corpus, tmp_path, capsys, mon
     chosen = defaults_for(57)
     words = " ".join(f"--{name.replace('_', '-')} {value}" for name, value in chosen.items())
     assert capsys.readouterr().out.startswith(
-        f"chosen for 57 pairs, so that there are some thousand updates: {words}\n"
+        f"chosen for 57 pairs (the fewer, the smaller model and batches): {words}\n"
     )
     assert heard["settings"] | chosen == heard["settings"]
-    options = {name: getattr(heard["options"], name) for name in ("batch_tokens", "epochs", "warmup")}
-    assert chosen | options == chosen
+    assert heard["options"] == TrainingOptions(batch_tokens=256, bf16=bf16_is_fast(torch.device("cpu")))
     assert heard["model"].config.d_model == 128
     assert heard["model"].config.dropout == chosen["dropout"]
-    assert main(["train", *files, "--out", str(tmp_path / "own"), "--tokenizer", "words", "--epochs", "5"]) == 0
-    assert heard["options"].epochs == 5
+    assert main(["train", *files, "--out", str(tmp_path / "own"), "--tokenizer", "words", "--batch-tokens", "700"]) == 0
+    assert heard["options"].batch_tokens == 700
     assert "--vocab-size" not in capsys.readouterr().out
 
 
-@pytest.mark.parametrize("pairs", [50, 400, 3000, 12_000, 29_000, 10**6])
-def test_what_follows_from_the_corpus_ends_well_behind_the_warm_up(pairs):
-    chosen = defaults_for(pairs)
-    TrainingOptions(**{name: chosen[name] for name in ("batch_tokens", "epochs", "warmup")})
-    assert 260 <= chosen["vocab_size"] <= 6000
-    tokens = 17 * pairs  # a side, in captions
-    assert tokens / chosen["batch_tokens"] * chosen["epochs"] > 2 * chosen["warmup"]
-
-
 def test_multi30k_gets_what_its_models_were_made_with():
-    assert defaults_for(29_000) == {
-        "preset": "small",
-        "vocab_size": 6000,
-        "batch_tokens": 4096,
-        "epochs": 30,
-        "warmup": 1000,
-        "dropout": 0.2,
-    }
+    assert defaults_for(29_000) == {"preset": "small", "vocab_size": 6000, "batch_tokens": 4096, "dropout": 0.2}
+
+
+def test_few_pairs_get_less_and_never_too_little():
+    assert defaults_for(400) == {"preset": "tiny", "vocab_size": 1200, "batch_tokens": 500, "dropout": 0.3}
+    assert defaults_for(2) == {"preset": "tiny", "vocab_size": 500, "batch_tokens": 256, "dropout": 0.3}
+    assert defaults_for(10**6) == defaults_for(29_000)
+
+
+def test_a_line_stays_a_line_whatever_a_model_writes(run, corpus, tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr(command_line, "translate", lambda model, tokenizer, texts, *a, **o: ["A\ndog"] * len(texts))
+    assert main(["translate", run.out, "Hund", "Hund"]) == 0
+    assert capsys.readouterr().out == "A dog\nA dog\n"
+    files = ["--source", str(corpus / "my.de"), "--reference", str(corpus / "my.en")]
+    assert main(["evaluate", run.out, *files, "--output", str(tmp_path / "out")]) == 0
+    assert (tmp_path / "out").read_text() == "A dog\n" * 60
 
 
 def test_training_leaves_a_folder_that_is_enough_to_translate(run):
@@ -260,8 +263,9 @@ def test_nobody_reads_the_output_any_more(run):
     assert (done.returncode, done.stderr) == (141, b"")
 
 
-def test_a_full_disk_is_one_line(run):
-    command = f"{sys.executable} -m annotated translate {run.out} Hund > /dev/full"
+@pytest.mark.parametrize("words", ["translate {run} Hund", "evaluate {run} --source {de} --reference {de} --beam 0"])
+def test_a_full_disk_is_one_line(run, corpus, words):
+    command = f"{sys.executable} -m annotated {words.format(run=run.out, de=corpus / 'my.de')} > /dev/full"
     done = subprocess.run(["bash", "-c", command], capture_output=True)
     assert (done.returncode, done.stderr) == (2, b"annotated: [Errno 28] No space left on device\n")
 

@@ -15,7 +15,7 @@ from annotated.checkpoint import load_checkpoint, save_tensors
 from annotated.data import Pairs
 from annotated.decoding import translate
 from annotated.files import locked
-from annotated.loop import TrainingOptions, train
+from annotated.loop import TrainingOptions, train, with_length
 from annotated.training import noam_rate, update
 from annotated.transformer import Transformer, TransformerConfig
 from annotated.vocabulary import EOS, PAD, SPECIALS, Vocabulary, WordTokenizer, load_tokenizer
@@ -520,18 +520,47 @@ def test_options_that_make_no_sense_are_named(name, value):
 
 def test_the_options_are_the_documented_ones():
     assert TrainingOptions() == TrainingOptions(
-        epochs=30,
+        epochs=None,
         max_minutes=None,
         batch_tokens=4096,
         accumulate=1,
         schedule="noam",
-        warmup=4000,
-        rate=1.0,
+        warmup=None,
+        rate=None,
         smoothing=0.1,
         average=5,
         seed=0,
         bf16=False,
     )
+
+
+@pytest.mark.parametrize(
+    ("given", "updates", "chosen"),
+    [
+        (dict(), 127, (30, 1000, 1.0)),  # Multi30k
+        (dict(), 21, (181, 1000, 1.0)),
+        (dict(), 10**6, (5, 1000, 1.0)),
+        (dict(), 1, (3800, 1000, 1.0)),
+        (dict(epochs=6), 20, (6, 40, 0.2)),
+        (dict(epochs=1), 1, (1, 1, 1000**-0.5)),
+        (dict(epochs=6, rate=0.7), 20, (6, 40, 0.7)),
+        (dict(epochs=6, warmup=90), 20, (6, 90, 1.0)),
+        (dict(warmup=4000), 127, (30, 4000, 1.0)),
+    ],
+)
+def test_the_length_follows_from_the_updates_in_an_epoch(given, updates, chosen):
+    options = with_length(TrainingOptions(**given), updates)
+    assert (options.epochs, options.warmup, options.rate) == (*chosen[:2], pytest.approx(chosen[2]))
+    assert options == replace(TrainingOptions(), epochs=chosen[0], warmup=chosen[1], rate=options.rate)
+
+
+def test_a_run_whose_length_is_not_given_has_one(tokenizer, pairs, tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr(loop, "UPDATES", 18)
+    monkeypatch.setattr(loop, "update", lambda *args, **options: 0.0)
+    _, metrics = run(tokenizer, pairs, tmp_path, replace(OPTIONS, epochs=None, warmup=None))
+    assert (metrics[-1]["epoch"], metrics[-1]["step"]) == (6, 18)
+    assert "; 6 epochs, 18 updates at most, the learning rate rising for 6" in capsys.readouterr().out
+    assert metrics[0]["rate"] == pytest.approx((6 / 1000) ** 0.5 * noam_rate(3, SIZES["d_model"], 6))
 
 
 def test_a_batch_has_a_limit():

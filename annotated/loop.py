@@ -257,8 +257,9 @@ def train(
             metrics.append(line)
             write_whole(out / METRICS, "".join(json.dumps(line) + "\n" for line in metrics).encode())
             _save_average(out, model, metrics, options.average, src=src, tgt=tgt, settings=settings)
-            save_state()
+            # One checkpoint more stays than is averaged: should this state be damaged, the one before it needs that.
             _remove_checkpoints(out, _steps(metrics)[-options.average - 1 :])
+            save_state()
             print(_report(line, options), flush=True)
             if len(set(translations)) == 1 < len(translations):
                 print(f"Careful: it translates every validation sentence alike, as {translations[0]!r}.", flush=True)

@@ -67,7 +67,7 @@ def main() -> int:
             status = train(folder, out, kill_before(out, number))
             if status != -signal.SIGKILL or train(folder, out) != 0 or content(out) != expected:
                 different.append(out.name)
-        print(f"{operations} kills, one before each file operation: ended differently, of all: {different or 'none'}")
+        print(f"{operations} kills, one before each file operation; of all, ended differently: {different or 'none'}")
     return int(bool(different))
 
 

@@ -27,7 +27,7 @@ from annotated.__main__ import main as command
 from tests.runs import train_arguments, write_corpus
 
 OPERATIONS = ("open", "os.rename", "os.remove", "os.mkdir")  # as Python announces them to `sys.addaudithook`
-OPTIONS = ["--epochs", "3", "--average", "2", "--batch-tokens", "400"]
+OPTIONS = ["--epochs", "4", "--average", "2", "--batch-tokens", "400"]  # four, so that a checkpoint is deleted, too
 
 
 def main() -> int:
@@ -65,7 +65,7 @@ def main() -> int:
         for number in tqdm(range(operations), desc="file operations"):
             out = folder / f"operation-{number}"
             status = train(folder, out, kill_before(out, number))
-            if status != -signal.SIGKILL or train(folder, out) != 0 or content(out) != expected:
+            if status != -signal.SIGKILL or train(folder, out) not in (0, None) or content(out) != expected:
                 different.append(out.name)
         print(f"{operations} kills, one before each file operation; of all, ended differently: {different or 'none'}")
     return int(bool(different))

@@ -108,6 +108,14 @@ def test_training_leaves_a_folder_that_is_enough_to_translate(run):
     assert len(list(Path(run.out, "checkpoints").iterdir())) == 2
 
 
+def test_a_folder_that_is_taken_is_found_before_anything_is_read(run, corpus, monkeypatch):
+    def read(args):
+        raise AssertionError("read the corpus first")
+
+    monkeypatch.setattr(command_line, "_training_pairs", read)
+    assert main(train_arguments(corpus, run.out)) == 2
+
+
 def test_training_validates_on_the_given_files(corpus, tmp_path, capsys):
     more = ("--epochs", "1", "--val-source", str(corpus / "my.de"), "--val-target", str(corpus / "my.en"))
     assert main(train_arguments(corpus, tmp_path, *more)) == 0

@@ -54,7 +54,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         args.run(args)
         sys.stdout.flush()
     except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # or Python would complain once more at its end
+        _drop_output()
         return 141
     except (ValueError, OSError, MemoryError) as error:
         return _fail(str(error) or "not enough memory")
@@ -78,7 +78,16 @@ def _require_utf_8(argument: str) -> None:
 
 def _fail(message: str) -> int:
     print(f"annotated: {' '.join(message.split())}", file=sys.stderr)
+    try:
+        sys.stdout.flush()
+    except OSError:
+        _drop_output()
     return 2
+
+
+def _drop_output() -> None:
+    """Let what is still to be written go nowhere, or Python would try once more at its end, and complain."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def run_train(args: argparse.Namespace) -> None:

@@ -29,6 +29,12 @@ def delivered() -> SimpleNamespace:
     return SimpleNamespace(out=str(DATA_FOLDER / "checkpoints" / "de-en"))
 
 
+@pytest.fixture(autouse=True)
+def buffered(monkeypatch) -> None:
+    """Programs started here buffer their output as usual, whatever the machine's setting."""
+    monkeypatch.delenv("PYTHONUNBUFFERED", raising=False)
+
+
 def run_translate(run, texts, **options) -> list[str]:
     model, _ = load_checkpoint(run.out)
     bf16 = bf16_is_fast(torch.device("cpu"))  # as the command line decides

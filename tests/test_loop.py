@@ -15,7 +15,7 @@ from annotated.checkpoint import load_checkpoint, save_tensors
 from annotated.data import Pairs
 from annotated.decoding import translate
 from annotated.files import locked
-from annotated.loop import TrainingOptions, train, with_length
+from annotated.loop import Progress, TrainingOptions, _rate, train, with_length
 from annotated.training import noam_rate, update
 from annotated.transformer import Transformer, TransformerConfig
 from annotated.vocabulary import EOS, PAD, SPECIALS, Vocabulary, WordTokenizer, load_tokenizer
@@ -132,6 +132,14 @@ def test_the_linear_schedule_ends_with_the_minutes(tokenizer, pairs, tmp_path, m
     assert metrics[-1]["epoch"] < 50
     assert rates == sorted(rates, reverse=True)
     assert rates[-1] < 0.1 * rates[0]
+
+
+@pytest.mark.parametrize(("seconds", "left"), [(0.0, 0.9), (7.5, 0.75), (15.0, 0.5), (30.0, 0.0), (31.0, 0.0)])
+def test_the_linear_schedule_falls_with_the_epochs_or_the_minutes_whichever_end_first(seconds, left):
+    options = replace(OPTIONS, schedule="linear", epochs=20, warmup=2, rate=0.5, max_minutes=0.5)
+    progress = Progress(step=21, seconds=seconds)
+    peak = 0.5 * (2 * SIZES["d_model"]) ** -0.5
+    assert _rate(progress, 10, options, SIZES["d_model"]) == pytest.approx(left * peak)
 
 
 def test_the_model_is_the_average_of_the_last_checkpoints(finished):

@@ -29,8 +29,6 @@ PRESETS = {
     "big": TransformerConfig.big,
     "recurrent": RecurrentConfig,
 }
-
-
 LARGEST_BEAM = 100  # wider ones find worse translations, and their memory grows with it
 LONGEST_LINE = 2**20  # bytes
 READ_AT_ONCE = 2**15  # bytes of standard input, some hundred sentences: they are translated together

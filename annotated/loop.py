@@ -90,8 +90,8 @@ class TrainingOptions:
 def defaults_for(pairs: int) -> dict[str, Any]:
     """Choose sizes by the number of training pairs: the fewer, the smaller the model, its vocabulary and its batches.
 
-    Found by experiment with Multi30k's first 400, 3,000 and 12,000 pairs (`tests/benchmarks/corpus_size.py`); what the
-    29,000 get was there before.
+    Tried with Multi30k's first 400, 3,000 and 12,000 pairs, one seed (`tests/benchmarks/corpus_size.py`); what the
+    29,000 get was there before. Where the small model ends and the dropout changes is a guess between them.
 
     Args:
         pairs: number of training pairs.

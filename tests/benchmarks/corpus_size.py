@@ -29,6 +29,7 @@ from annotated.loop import TrainingOptions, defaults_for, train, with_length
 from annotated.training import bf16_is_fast
 from annotated.transformer import Transformer
 from annotated.vocabulary import SubwordTokenizer
+from tests.benchmarks.table3 import read
 
 SIZES, DIRECTIONS = (400, 3000, 12_000, 29_000), (("de", "en"), ("en", "de"))
 TOKENS = 11_000_000  # source and target, without padding
@@ -55,11 +56,6 @@ def main() -> None:
                         print(json.dumps(line), file=file)
                     print({name: value for name, value in line.items() if name != "curve"}, flush=True)
     print(*table(read(args.results)), sep="\n")
-
-
-def read(results: Path) -> list[dict[str, Any]]:
-    """Read the lines of the runs done so far."""
-    return [json.loads(line) for line in results.read_text().splitlines()] if results.exists() else []
 
 
 def same(line: dict[str, Any], size: int, src: str, options: dict[str, Any]) -> bool:

@@ -24,6 +24,7 @@ from safetensors.torch import load_file
 from tqdm import tqdm
 
 from annotated.__main__ import main as command
+from annotated.checkpoint import load_note
 from tests.runs import train_arguments, write_corpus
 
 OPERATIONS = ("open", "os.rename", "os.remove", "os.mkdir")  # as Python announces them to `sys.addaudithook`
@@ -92,11 +93,7 @@ def train(folder: Path, out: Path, prepare: Callable[[], None] | None = None) ->
 def finished(out: Path) -> bool:
     """Whether the run's state is that of its last epoch."""
     path = out / "state.safetensors"
-    if not path.exists():
-        return False
-    from annotated.checkpoint import load_note
-
-    return load_note(path)["progress"]["epoch"] == int(OPTIONS[1])
+    return path.exists() and load_note(path)["progress"]["epoch"] == int(OPTIONS[1])
 
 
 def alarm(seconds: float) -> Callable[[], None]:

@@ -75,7 +75,7 @@ train: env  ## train German to English on Multi30k, three quarters of an hour
 bench:  ## time training and decoding beside other people's code, ten minutes
 ifdef TORCH
 	@$(MAKE) --no-print-directory env
-	$(PY) -m tests.benchmarks.speed
+	$(PY) -m experiments.speed
 else
 	@$(MAKE) --no-print-directory bench TORCH=2.13.0  # the other people's code wants a newer torch
 endif

@@ -11,16 +11,16 @@ from typing import Any, NoReturn
 
 import torch
 
-from annotated.checkpoint import load_translator
-from annotated.data import CORPORA, Pairs, hold_out, load_corpus, read_pairs
 from annotated.decoding import bleu, chrf, in_bfloat16, translate
-from annotated.files import write_whole
-from annotated.loop import SCHEDULES, TrainingOptions, defaults_for, load_settings, require_new, train
-from annotated.recurrence import RecurrentConfig
+from annotated.models.recurrence import RecurrentConfig
 from annotated.training import bf16_is_fast
 from annotated.transformer import TransformerConfig
 from annotated.translator import Translator, make_translator
-from annotated.vocabulary import TOKENIZER, SubwordTokenizer, Tokenizer, WordTokenizer, load_tokenizer
+from annotated.workbench.checkpoint import load_translator
+from annotated.workbench.data import CORPORA, Pairs, hold_out, load_corpus, read_pairs
+from annotated.workbench.files import write_whole
+from annotated.workbench.runs import SCHEDULES, TrainingOptions, defaults_for, load_settings, require_new, train
+from annotated.workbench.vocabulary import TOKENIZER, SubwordTokenizer, Tokenizer, WordTokenizer, load_tokenizer
 
 PRESETS = {
     "tiny": TransformerConfig.tiny,

@@ -11,10 +11,10 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from annotated.data import pad
 from annotated.masking import padding_mask
 from annotated.translator import Translator, TranslatorCache
-from annotated.vocabulary import BOS, EOS, LONGEST_TOKEN, PAD, Tokenizer
+from annotated.workbench.data import pad
+from annotated.workbench.vocabulary import BOS, EOS, LONGEST_TOKEN, PAD, Tokenizer
 
 CACHED_ROWS = 128  # rows of logits worked on at a time, so that they stay in the processor's cache
 GROUP = 100  # neighbours of which only the largest is looked at first

@@ -10,11 +10,11 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from annotated.data import Batch
-from annotated.recurrence import RecurrentTranslator
+from annotated.models.recurrence import RecurrentTranslator
 from annotated.transformer import Transformer
 from annotated.translator import Ensemble
-from annotated.vocabulary import PAD
+from annotated.workbench.data import Batch
+from annotated.workbench.vocabulary import PAD
 
 LOSS_CHUNK = 2048  # positions projected onto the vocabulary at a time
 CACHED_ROWS = 256  # rows of logits worked on at a time, so that they stay in the processor's cache

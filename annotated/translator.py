@@ -8,7 +8,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from annotated.decoder import Cache
-from annotated.recurrence import RecurrentCache, RecurrentConfig, RecurrentTranslator
+from annotated.models.recurrence import RecurrentCache, RecurrentConfig, RecurrentTranslator
 from annotated.transformer import Transformer, TransformerConfig
 
 

@@ -14,10 +14,10 @@ from safetensors.torch import load_file, save_file
 
 from annotated import __main__ as command_line
 from annotated.__main__ import main
-from annotated.checkpoint import save_tensors
-from annotated.data import DATA_FOLDER
-from annotated.files import locked
-from annotated.vocabulary import SPECIALS
+from annotated.workbench.checkpoint import save_tensors
+from annotated.workbench.data import DATA_FOLDER
+from annotated.workbench.files import locked
+from annotated.workbench.vocabulary import SPECIALS
 
 
 @pytest.fixture(scope="module")

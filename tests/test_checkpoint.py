@@ -9,7 +9,9 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from annotated.checkpoint import (
+from annotated.decoding import beam_search, bleu, in_bfloat16, translate
+from annotated.transformer import Transformer, TransformerConfig
+from annotated.workbench.checkpoint import (
     average_checkpoints,
     load_checkpoint,
     load_config,
@@ -19,10 +21,8 @@ from annotated.checkpoint import (
     save_checkpoint,
     save_tensors,
 )
-from annotated.data import read_lines
-from annotated.decoding import beam_search, bleu, in_bfloat16, translate
-from annotated.transformer import Transformer, TransformerConfig
-from annotated.vocabulary import BOS, EOS, SPECIALS, Vocabulary, WordTokenizer, load_tokenizer
+from annotated.workbench.data import read_lines
+from annotated.workbench.vocabulary import BOS, EOS, SPECIALS, Vocabulary, WordTokenizer, load_tokenizer
 
 DELIVERED = Path(__file__).resolve().parent.parent / "data" / "checkpoints" / "de-en"
 VOCAB = 13

@@ -13,13 +13,13 @@ import torch
 
 from annotated import __main__ as command_line
 from annotated.__main__ import main
-from annotated.checkpoint import load_checkpoint
-from annotated.data import DATA_FOLDER
 from annotated.decoding import bleu, chrf, translate
-from annotated.loop import TrainingOptions, defaults_for
 from annotated.training import bf16_is_fast
 from annotated.translator import Ensemble
-from annotated.vocabulary import WordTokenizer, load_tokenizer
+from annotated.workbench.checkpoint import load_checkpoint
+from annotated.workbench.data import DATA_FOLDER
+from annotated.workbench.runs import TrainingOptions, defaults_for
+from annotated.workbench.vocabulary import WordTokenizer, load_tokenizer
 from tests.runs import SENTENCES, SMALL, train_arguments
 
 

@@ -14,8 +14,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from annotated import data
-from annotated.data import (
+from annotated.workbench import data
+from annotated.workbench.data import (
     CORPORA,
     Batch,
     Pairs,
@@ -28,7 +28,7 @@ from annotated.data import (
     read_lines,
     read_pairs,
 )
-from annotated.vocabulary import BOS, EOS, PAD, SPECIALS, UNK, SubwordTokenizer, Vocabulary, WordTokenizer
+from annotated.workbench.vocabulary import BOS, EOS, PAD, SPECIALS, UNK, SubwordTokenizer, Vocabulary, WordTokenizer
 
 # Files
 

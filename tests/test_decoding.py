@@ -15,11 +15,11 @@ from hypothesis import strategies as st
 from torch.nn import functional as F
 
 from annotated import decoding
-from annotated.data import pad
 from annotated.decoding import Hypothesis, beam_search, bleu, chrf, greedy_decode, length_penalty, translate
 from annotated.training import make_optimizer, train_step
 from annotated.transformer import Transformer, TransformerConfig
-from annotated.vocabulary import BOS, EOS, PAD, SPECIALS, UNK, SubwordTokenizer, Vocabulary, WordTokenizer
+from annotated.workbench.data import pad
+from annotated.workbench.vocabulary import BOS, EOS, PAD, SPECIALS, UNK, SubwordTokenizer, Vocabulary, WordTokenizer
 
 SEEDS = range(3)
 

@@ -110,7 +110,9 @@ print(*{name.partition(".")[0] for name in set(sys.modules) - before} - set(sys.
 print(*sys.modules)
 """
     packages, modules = (set(line.split()) for line in run_python(code).splitlines())
-    assert {f"annotated.{name}" for name in ("checkpoint", "data", "decoding", "loop", "recurrence")} <= modules
+    assert {
+        f"annotated.{name}" for name in ("workbench.checkpoint", "decoding", "workbench.runs", "models.recurrence")
+    } <= modules
     assert packages <= {"annotated", "jaxtyping", "numpy", "wadler_lindig"}
 
 

@@ -15,9 +15,9 @@ import numpy as np
 import pytest
 import torch
 
-from annotated.exercises import CHAPTERS, EXERCISES, check, is_untouched
-from annotated.exercises.chapter_14 import changes_with_errors, shuffled_share
-from annotated.exercises.diagnosis import compare
+from annotated.course.exercises import CHAPTERS, EXERCISES, check, is_untouched
+from annotated.course.exercises.chapter_14 import changes_with_errors, shuffled_share
+from annotated.course.exercises.diagnosis import compare
 from tests.answers import chapter_01
 
 # Each chapter of exercises has a module of answers with the same name.

@@ -11,8 +11,8 @@ import nbformat
 import pytest
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook, new_output
 
-from tests.benchmarks import machines
-from tests.benchmarks.machines import MACHINES, ROOT, Run
+from experiments import machines
+from experiments.machines import MACHINES, ROOT, Run
 
 UPDATES = """
 import torch

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.benchmarks import mutations
-from tests.benchmarks.mutations import ROOT, mutants
+from experiments import mutations
+from experiments.mutations import ROOT, mutants
 
 SOURCE = '''
 def area(sizes: dict[str, "2"], times=3, exact: bool = True) -> "4":
@@ -63,14 +63,14 @@ def test_the_mutants_of_ten_lines_are_those_by_hand() -> None:
 
 
 def test_every_mutant_of_the_module_is_a_program() -> None:
-    for path in (ROOT / "annotated").glob("*.py"):
-        source = path.read_bytes()
-        for mutant in mutants(path.name, source)[::25]:
-            compile(source[: mutant.start] + mutant.new.encode() + source[mutant.end :], path.name, "exec")
+    for name in mutations.module_files():
+        source = (ROOT / "annotated" / name).read_bytes()
+        for mutant in mutants(name, source)[::25]:
+            compile(source[: mutant.start] + mutant.new.encode() + source[mutant.end :], name, "exec")
 
 
 def test_every_test_that_is_listed_exists() -> None:
-    files = {path.stem for path in (ROOT / "annotated").glob("*.py")}
+    files = {Path(name).stem for name in mutations.module_files()}
     assert set(mutations.MORE_TESTS) <= files
     for file, tests in mutations.MORE_TESTS.items():
         assert all((ROOT / "tests" / f"test_{test}.py").exists() for test in tests), file
@@ -79,7 +79,8 @@ def test_every_test_that_is_listed_exists() -> None:
 @pytest.mark.parametrize("one", mutations.EXPLAINED, ids=lambda one: one[1])
 def test_every_explanation_still_fits_the_code(monkeypatch: pytest.MonkeyPatch, one: tuple[str, str]) -> None:
     monkeypatch.setattr(mutations, "EXPLAINED", [one])
-    found = [mutant for path in (ROOT / "annotated").glob("*.py") for mutant in mutants(path.name, path.read_bytes())]
+    files = {name: (ROOT / "annotated" / name).read_bytes() for name in mutations.module_files()}
+    found = [mutant for name, source in files.items() for mutant in mutants(name, source)]
     assert any(mutations.explanation(mutant._asdict()) for mutant in found)
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import nbformat
 import pytest
 
-from annotated.exercises import check
+from annotated.course.exercises import check
 from tools.sync import ROOT, notebook_paths, stale_cells
 
 NOTEBOOKS = notebook_paths()

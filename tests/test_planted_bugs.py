@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.benchmarks.planted_bugs import BUGS, ROOT, Bug, copy_project, notebook_is_red, plant
+from experiments.planted_bugs import BUGS, ROOT, Bug, copy_project, notebook_is_red, plant
 
 LESSON = "notebooks/01_attention.ipynb"
 
@@ -25,9 +25,9 @@ def test_a_planted_bug_turns_the_lesson_red(project: Path, bug: Bug) -> None:
     assert notebook_is_red(project, LESSON)
 
 
-@pytest.mark.parametrize("bug", BUGS, ids=lambda bug: bug.name)
-def test_every_bug_still_fits_the_code(bug: Bug) -> None:
-    assert (ROOT / "annotated" / bug.file).read_text(encoding="utf-8").count(bug.old) == 1
+def test_every_bug_still_fits_the_code() -> None:
+    code = {bug.file: (ROOT / "annotated" / bug.file).read_text(encoding="utf-8") for bug in BUGS}
+    assert [bug.name for bug in BUGS if code[bug.file].count(bug.old) != 1] == []
 
 
 @pytest.mark.parametrize("old", ["no such text", "mask"])

@@ -5,7 +5,7 @@ import pytest
 import torch
 from matplotlib.colors import to_rgb
 
-from annotated.plotting import plot_attention, plot_heads, plot_lines
+from annotated.course.plotting import plot_attention, plot_heads, plot_lines
 
 WEIGHTS = torch.tensor([[0.5, 0.25, 0.25], [0.1, 0.2, 0.7]])
 

@@ -5,12 +5,12 @@ import math
 import pytest
 import torch
 
-from annotated.data import Pairs
 from annotated.transformer import Transformer, TransformerConfig
 from annotated.translator import Ensemble
-from annotated.vocabulary import BOS, EOS, WordTokenizer
-from tests.benchmarks.decoding import log_probs, loss
-from tests.benchmarks.reranking import Candidate, choose
+from annotated.workbench.data import Pairs
+from annotated.workbench.vocabulary import BOS, EOS, WordTokenizer
+from experiments.decoding import log_probs, loss
+from experiments.reranking import Candidate, choose
 
 PAIRS = Pairs(
     ["ein Hund läuft", "eine Katze schläft auf dem Sofa", "Hund"],

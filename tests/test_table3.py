@@ -5,7 +5,7 @@ import math
 
 import pytest
 
-from tests.benchmarks import table3
+from experiments import table3
 
 
 def line(row: str, seed: int, ppl: float, bleu: float) -> dict:

@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 from torch.nn import functional as F
 
 from annotated import training
-from annotated.data import Batch, pad
 from annotated.training import (
     label_smoothed_loss,
     linear_rate,
@@ -24,7 +23,8 @@ from annotated.training import (
 )
 from annotated.transformer import Transformer, TransformerConfig
 from annotated.translator import Ensemble
-from annotated.vocabulary import BOS, EOS, PAD, SPECIALS
+from annotated.workbench.data import Batch, pad
+from annotated.workbench.vocabulary import BOS, EOS, PAD, SPECIALS
 
 VOCAB = 13
 SIZES = dict(d_model=8, heads=2, d_k=3, d_v=5, d_ff=11, layers=2, max_length=17)

@@ -5,10 +5,10 @@ import torch
 
 from annotated.decoding import beam_search, greedy_decode, translate
 from annotated.masking import padding_mask
-from annotated.recurrence import RecurrentConfig, RecurrentTranslator
+from annotated.models.recurrence import RecurrentConfig, RecurrentTranslator
 from annotated.transformer import Transformer, TransformerConfig
 from annotated.translator import Ensemble, make_translator
-from annotated.vocabulary import BOS, EOS, SubwordTokenizer
+from annotated.workbench.vocabulary import BOS, EOS, SubwordTokenizer
 
 VOCAB = 13
 CONFIGS = {

@@ -9,7 +9,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from annotated.vocabulary import (
+from annotated.workbench.vocabulary import (
     BOS,
     EOS,
     PAD,

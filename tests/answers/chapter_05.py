@@ -11,7 +11,7 @@ from annotated.decoder import LayerCache
 from annotated.encoder import FeedForward, LayerNorm
 from annotated.masking import causal_mask
 from annotated.multi_head import MultiHeadAttention
-from annotated.vocabulary import BOS, EOS
+from annotated.workbench.vocabulary import BOS, EOS
 
 
 def fill(rows: list[list[int]], pad: int, width: int = 0) -> Tensor:

@@ -5,7 +5,7 @@ from collections.abc import Callable
 import torch
 import torch.nn.functional as F
 
-from annotated.exercises.chapter_07 import adam_variant, faulty_train_once, learn_merges
+from annotated.course.exercises.chapter_07 import adam_variant, faulty_train_once, learn_merges
 from annotated.training import label_smoothed_loss
 
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 import torch
 
-from annotated.exercises.chapter_14 import changes_with_errors, shuffled_share
+from annotated.course.exercises.chapter_14 import changes_with_errors, shuffled_share
 
 
 def nats_with(change: Callable[[torch.Tensor], torch.Tensor]) -> Callable[[Sequence[float]], torch.Tensor]:

@@ -1,0 +1,1 @@
+"""What the notebooks use besides the module: exercises with their checks, and figures."""

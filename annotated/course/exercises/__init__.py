@@ -1,0 +1,169 @@
+"""Exercises that say at once what is wrong: `check("01.3", answer)` in a notebook.
+
+A chapter's exercises live in `chapter_NN.py`: a function per exercise that returns a diagnosis, or None for a right
+answer, and a table `EXERCISES` of them by number.
+"""
+
+import dis
+import io
+import random
+import signal
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, redirect_stdout
+from types import EllipsisType, FunctionType
+from typing import Any
+
+import numpy as np
+import torch
+
+from annotated.course.exercises import (
+    chapter_01,
+    chapter_02,
+    chapter_03,
+    chapter_04,
+    chapter_05,
+    chapter_06,
+    chapter_07,
+    chapter_08,
+    chapter_14,
+)
+from annotated.course.exercises.diagnosis import on_copies
+
+CHAPTERS = (chapter_01, chapter_02, chapter_03, chapter_04, chapter_05, chapter_06, chapter_07, chapter_08, chapter_14)
+EXERCISES = {number: exercise for chapter in CHAPTERS for number, exercise in chapter.EXERCISES.items()}
+
+
+def check(number: str, answer: object, *, seconds: float = 60.0) -> None:
+    """Print one line on an answer: ○ not attempted yet, ✓ right, or ✗ with a diagnosis.
+
+    An answer is untouched while it is `...`, a function whose body is `...`, or a class whose methods all are. Whatever
+    an answer raises is reported, with its type and message. What it prints comes before the line, the first few
+    thousand characters of it; the random numbers and settings that it changes are as before afterwards.
+
+    Args:
+        number: the exercise, chapter and place: "01.3".
+        answer: the value, function or class that the exercise asks for.
+        seconds: how long the check may take; the slowest right answer takes about one. No limit on Windows, or in any
+            thread but the main one.
+
+    Raises:
+        ValueError: there is no such exercise.
+    """
+    if number not in EXERCISES:
+        raise ValueError(f"there is no exercise {number!r}; there are {', '.join(EXERCISES)}.")
+    exercise = EXERCISES[number]
+    if is_untouched(answer):
+        print(f"○ {number} not attempted yet: {exercise.title}")
+        return
+    if exercise.copies and callable(answer) and not isinstance(answer, type):
+        answer = on_copies(answer)
+    printed = _Beginning(sys.stdout)
+    try:
+        with _kept_settings(), redirect_stdout(printed), _time_limit(seconds):
+            diagnosis = _diagnosis(exercise.diagnose, answer)
+    except _TimeIsUpError:
+        diagnosis = f"your code was still running after {seconds:g} s: does a loop never end?"
+    printed.end()
+    print(f"✓ {number} {exercise.title}" if diagnosis is None else f"✗ {number} {exercise.title}: {diagnosis}")
+
+
+class _TimeIsUpError(BaseException):
+    """The time of a check is over; no Exception, which a reader's own code may catch."""
+
+
+def _diagnosis(diagnose: Any, answer: object) -> str | None:
+    try:
+        return diagnose(answer)
+    except (KeyboardInterrupt, _TimeIsUpError):
+        raise
+    except BaseException as error:  # whatever a reader's code raises is an answer to report, SystemExit too
+        try:
+            message = next(iter(str(error).splitlines()), "no message")
+        except (KeyboardInterrupt, _TimeIsUpError):
+            raise
+        except BaseException:
+            message = "its message cannot be read"
+        return f"your code raised {type(error).__name__}: {message[:500]}"
+
+
+@contextmanager
+def _kept_settings() -> Iterator[None]:
+    """Check with torch's usual settings, and afterwards restore those of the notebook, and its random numbers."""
+    dtype, threads = torch.get_default_dtype(), torch.get_num_threads()
+    python_state, numpy_state = random.getstate(), np.random.get_state()
+    torch.set_default_dtype(torch.float32)
+    try:
+        with torch.random.fork_rng(devices=[]), torch.enable_grad():
+            yield
+    finally:
+        torch.set_default_dtype(dtype)
+        if torch.get_num_threads() != threads:
+            torch.set_num_threads(threads)
+        random.setstate(python_state)
+        np.random.set_state(numpy_state)
+
+
+@contextmanager
+def _time_limit(seconds: float) -> Iterator[None]:
+    """Raise `_TimeIsUpError` in the context after some seconds, and each second again while something catches it."""
+    if not hasattr(signal, "setitimer") or threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def stop(*_: object) -> None:
+        raise _TimeIsUpError
+
+    began = time.monotonic()
+    handler = signal.signal(signal.SIGALRM, stop)
+    left, interval = signal.setitimer(signal.ITIMER_REAL, seconds, 1.0)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, handler or signal.SIG_DFL)
+        if left:  # somebody else's timer: it goes on, and goes off at once where its time has passed
+            signal.setitimer(signal.ITIMER_REAL, max(left - (time.monotonic() - began), 1e-3), interval)
+
+
+class _Beginning(io.TextIOBase):
+    """Pass on the beginning of what is printed; count the rest, which would fill the notebook."""
+
+    def __init__(self, stream: Any, room: int = 5000) -> None:
+        self.stream, self.room, self.left_out, self.last = stream, room, 0, "\n"
+
+    def write(self, text: str) -> int:
+        """Pass on what there is room for."""
+        shown = text[: self.room]
+        self.stream.write(shown)
+        self.room -= len(shown)
+        self.left_out += len(text) - len(shown)
+        self.last = shown[-1:] or self.last
+        return len(text)
+
+    def end(self) -> None:
+        """End the last line, and say how much is left out."""
+        if self.last != "\n":
+            self.stream.write("\n")
+        if self.left_out:
+            self.stream.write(f"… and {self.left_out:,} more characters that your code printed\n")
+
+
+def is_untouched(answer: object) -> bool:
+    """Tell whether an answer is still its stub: `...`, or a function whose whole body is `...`, or a class of these.
+
+    A function that only forgot its `return` is an attempt; so the code is compared, not the result.
+
+    Args:
+        answer: the value, function or class that the exercise asks for.
+    """
+    if isinstance(answer, type):
+        methods = [member for member in vars(answer).values() if isinstance(member, FunctionType)]
+        return bool(methods) and all(is_untouched(method) for method in methods)
+    if not isinstance(answer, FunctionType):
+        return isinstance(answer, EllipsisType)
+    bodies = (answer, lambda: None)
+    steps = [[step.opname for step in dis.get_instructions(body) if step.opname != "NOP"] for body in bodies]
+    return steps[0] == steps[1] and set(answer.__code__.co_consts) <= {None, answer.__doc__}

@@ -1,0 +1,268 @@
+"""The exercises of chapter 03, positional encoding."""
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from annotated.attention import attention
+from annotated.course.exercises.diagnosis import Exercise, LargestTensor, compare
+from annotated.positional_encoding import sinusoids
+
+
+def one_row_by_hand(answer: Any) -> str | None:
+    """The encoding of position 3 at a width of 8."""
+    frequency = frequencies(8)
+    right = waves(torch.tensor([3.0]), frequency)[0]
+    return compare(
+        torch.as_tensor(answer, dtype=torch.float32),
+        right,
+        {
+            "the angles are in radians; your calculator is set to degrees.": waves(
+                torch.tensor([3 * math.pi / 180]), frequency
+            )[0],
+            "each pair is sine, then cosine; you have the cosine first.": right.view(4, 2).flip(1).flatten(),
+            "sine and cosine alternate; you have all sines, then all cosines.": halves(right),
+            "the exponent is 2i/d_model with i = 0, 1, 2, 3 for the four pairs; you used i/d_model.": waves(
+                torch.tensor([3.0]), frequency.sqrt()
+            )[0],
+            "the exponent's denominator is d_model = 8, not d_model − 2.": waves(
+                torch.tensor([3.0]), 10000.0 ** (-torch.arange(0, 8, 2) / 6)
+            )[0],
+            "this is position 2; positions are counted from 0, and position 3 has the angles 3 · ω.": (
+                waves(torch.tensor([2.0]), frequency)[0]
+            ),
+            "this is position 4; position 3 has the angles 3 · ω.": waves(torch.tensor([4.0]), frequency)[0],
+            "this numbers the columns 0 … 7 and gives each its own frequency; a sine and its cosine share one: 2i.": (
+                torch.tensor([(math.cos if c % 2 else math.sin)(3 / 10000 ** (c / 8)) for c in range(8)])
+            ),
+        },
+        tolerance=0.0011,
+    )
+
+
+def sinusoids_from_scratch(answer: Callable[..., Tensor]) -> str | None:
+    """The table of §3.5 for several sizes, also far out."""
+    length, d_model = 7, 10
+    position, right = torch.arange(float(length)), sinusoids(length, d_model)
+    frequency = frequencies(d_model)
+    own = position[:, None] / 10000 ** (torch.arange(d_model) / d_model)
+    mistakes = {
+        "all sines stand first, then all cosines; they must alternate: stack them on a new last axis and flatten.": (
+            halves(right)
+        ),
+        "the cosine stands before its sine: column 2i is the sine.": right.view(length, -1, 2).flip(2).flatten(1),
+        "the exponent is 2i/d_model; you used i/d_model.": waves(position, frequency.sqrt()),
+        "the exponent is 2i/d_model, i = 0, 1, 2, …; you doubled twice.": waves(position, frequency**2),
+        "the exponent's denominator is d_model, not d_model − 2.": waves(
+            position, 10000.0 ** (-torch.arange(0, d_model, 2) / (d_model - 2))
+        ),
+        "a sine and its cosine share one frequency; you gave each column its own.": (
+            torch.where(torch.arange(d_model) % 2 == 0, own.sin(), own.cos())
+        ),
+        "the first row is position 0; yours starts at 1.": waves(position + 1, frequency),
+        "the slow hands turn faster than the fast one: divide the position by 10000^(2i/d_model).": (
+            waves(position, 1 / frequency)
+        ),
+        "the table is transposed: a row for each position.": right.T.contiguous(),
+        "these are the angles: take their sines and cosines.": (
+            (position[:, None] * frequency.repeat_interleave(2)).float()
+        ),
+    }
+    diagnosis = compare(answer(length, d_model), right, mistakes)
+    if diagnosis:
+        return diagnosis
+    for length, d_model in ((1, 2), (300, 6), (2, 64)):
+        diagnosis = compare(answer(length, d_model), sinusoids(length, d_model), {})
+        if diagnosis:
+            return f"right for (7, 10), but not for length {length} and d_model {d_model}: {diagnosis}"
+    try:
+        answer(7, 5)
+    except ValueError:
+        return None
+    return "d_model = 5 is odd and must end in a ValueError: one sine has no cosine."
+
+
+def shift_of_halves(answer: Callable[..., Tensor]) -> str | None:
+    """T(k) where all sines come before all cosines."""
+    for k, d_model in ((3, 6), (-2, 10), (41, 4)):
+        angle = (k * frequencies(d_model)).float()
+        c, s = angle.cos().diag(), angle.sin().diag()
+        right = torch.cat([torch.cat([c, s], dim=1), torch.cat([-s, c], dim=1)])
+        alternating = torch.block_diag(*torch.stack([c, s, -s, c])[:, range(len(c)), range(len(c))].T.view(-1, 2, 2))
+        squeezed = (k * frequencies(d_model).sqrt()).float()
+        c_2, s_2 = squeezed.cos().diag(), squeezed.sin().diag()
+        mistakes = {
+            "this moves k places back: the signs of the two sines are exchanged, or the matrix is transposed.": right.T,
+            "this is T(k) for alternating sines and cosines; here the sines come first: four diagonal blocks.": (
+                alternating
+            ),
+            "this is the layout of alternating columns, and it moves back.": alternating.T,
+            "one of the two sines needs a minus: the cosine of a sum is cos cos − sin sin.": torch.cat(
+                [torch.cat([c, s], dim=1), torch.cat([s, c], dim=1)]
+            ),
+            "the exponent of the frequency is 2i/d_model; you used i/d_model.": torch.cat(
+                [torch.cat([c_2, s_2], dim=1), torch.cat([-s_2, c_2], dim=1)]
+            ),
+            "the cosines stand where the sines belong: at k = 0 the matrix must be the identity.": torch.cat(
+                [torch.cat([s, c], dim=1), torch.cat([c, -s], dim=1)]
+            ),
+        }
+        diagnosis = compare(answer(k, d_model), right, mistakes)
+        if diagnosis:
+            return f"k = {k}, d_model = {d_model}: {diagnosis}"
+    return None
+
+
+def read_clock(answer: Callable[..., Tensor]) -> str | None:
+    """Positions from noisy encodings, without a table of all positions."""
+    generator = torch.Generator().manual_seed(0)
+    expected = torch.randint(2_000, 30_000, (100,), generator=generator)
+    clean = waves(expected, frequencies(64))
+    encodings = clean + 0.05 * torch.randn(100, 64, generator=generator)
+    with LargestTensor() as seen:
+        result = answer(encodings)
+    if not isinstance(result, Tensor):
+        return f"expected a tensor of 100 positions, got {type(result).__name__}."
+    if result.shape != expected.shape:
+        return f"expected shape (100,), one position for each encoding, got {tuple(result.shape)}."
+    off = result.double().round() - expected
+    if (off == 0).all():
+        if seen.largest >= 100_000:
+            return f"the positions are right, but you built a tensor of {seen.largest} numbers: read the hands instead."
+        return None
+    if not off.isfinite().all():
+        return "some positions are NaN or infinite."
+    wavelength = 2 * math.pi / frequencies(64)[-1]  # of the slowest hand
+    hour = turned(encodings[:, -2:]).double() / (2 * math.pi) * wavelength
+    wrong = f"{int((off != 0).sum())} of 100 positions are wrong"
+    if torch.allclose(result.double().remainder(wavelength), hour, atol=2):
+        return (
+            f"{wrong}: this is the slowest hand alone, up to {int(off.abs().max())} off. Correct it with faster hands."
+        )
+    if torch.allclose(result.double(), turned(encodings[:, :2]).double(), atol=1):
+        return f"{wrong}: this is the fastest hand alone, and it has gone round many times."
+    if (expected[off != 0] > 0.49 * wavelength).all():
+        return (
+            f"{wrong}, all those above {int(wavelength / 2)}, where the slowest hand is past half a turn: torch.atan2 "
+            "gives −π … π there; its remainder by 2π gives 0 … 2π."
+        )
+    if off.abs().max() < 3:
+        return f"{wrong}, but by 2 at most: let the fastest hands have the last word, and round."
+    many = int((off.abs() > 3).sum())
+    return (
+        f"{wrong}, and {many} of them by more than 3: with each faster hand, choose the number of full turns that is "
+        "nearest to the position so far."
+    )
+
+
+def look_back(answer: Callable[..., tuple[Tensor, Tensor]]) -> str | None:
+    """Matrices with which a head attends k places back, at any length."""
+    for k, d_model, length in ((1, 64, 20), (3, 64, 600), (7, 128, 300), (40, 512, 1000)):
+        case = f"k = {k}, d_model = {d_model}, length {length}"
+        pair = answer(k, d_model)
+        if not isinstance(pair, tuple) or len(pair) != 2 or not all(isinstance(one, Tensor) for one in pair):
+            return "return two tensors: w_query, w_key."
+        if any(one.shape != (d_model, d_model) for one in pair):
+            return f"{case}: both must have the shape ({d_model}, {d_model}); got {[tuple(one.shape) for one in pair]}."
+        table = sinusoids(length, d_model)
+        query, key = (table @ one.float() for one in pair)
+        _, weights = attention(query, key, torch.eye(length), return_weights=True)
+        rows = torch.arange(k, length)
+        found = weights.argmax(dim=1)
+        if not weights.isfinite().all():
+            return f"{case}: the weights are not finite; is a score infinite?"
+        if torch.equal(found[rows], rows - k):
+            sharpest = weights[rows, rows - k].min()
+            if sharpest < 0.99:
+                return (
+                    f"{case}: every position finds the right one, but a weight there is {sharpest:.2f}; it must be "
+                    "at least 0.99. Multiply a matrix by a number: D(0) − D(1) is small, and √d_k divides it."
+                )
+            continue
+        if torch.equal(found[:-k], torch.arange(k, length)):
+            return f"{case}: you look k places ahead. Mind that rows are multiplied from the right: row @ T.T."
+        if torch.equal(found, torch.arange(length)):
+            return f"{case}: each position attends to itself. The query must be the encoding k places back."
+        wrong = rows[found[rows] != rows - k]
+        row = int(wrong[0])
+        return f"{case}: position {row} attends to {int(found[row])}, not to {row - k}."
+    return None
+
+
+def rotate(answer: Callable[..., Tensor]) -> str | None:
+    """Rows turned by T(p), pair by pair."""
+    x = torch.randn(2, 3, 5, 6, generator=torch.Generator().manual_seed(0))
+
+    def turn(x: Tensor, position: Tensor, frequency: Tensor | None = None) -> Tensor:
+        """Turn each pair of columns of the row at each position."""
+        angle = (position[:, None] * (frequencies(x.size(-1)) if frequency is None else frequency)).float()
+        first, second = x[..., 0::2], x[..., 1::2]
+        pair = angle.cos() * first + angle.sin() * second, angle.cos() * second - angle.sin() * first
+        return torch.stack(pair, dim=-1).flatten(-2)
+
+    position = torch.arange(5.0)
+    order = torch.tensor([0, 3, 1, 4, 2, 5])  # brings columns i and i + 3 together
+    of_halves = turn(x[..., order], position)[..., order.argsort()]
+    mistakes = {
+        "each row turns the wrong way: T(p) has + sin θ in its upper right corner.": turn(x, -position),
+        "you paired column i with column i + d/2; the pairs are the columns 2i and 2i + 1.": of_halves,
+        "you paired column i with column i + d/2, and turned the wrong way.": (
+            turn(x[..., order], -position)[..., order.argsort()]
+        ),
+        "this adds the encoding; turn the row instead.": x + sinusoids(5, 6),
+        "this multiplies by the encoding, number by number; a turn mixes the two columns of a pair.": x
+        * sinusoids(5, 6),
+        "the first row is position start = 0 and must not change; yours is turned by T(1).": turn(x, position + 1),
+        "a row turns by its position; you turned along another axis.": (
+            turn(x.transpose(1, 2), torch.arange(3.0)).transpose(1, 2)
+        ),
+        "the exponent of the frequency is 2i/d; you used i/d.": turn(x, position, frequencies(6).sqrt()),
+        "all pairs turn equally fast; pair i has the frequency 10000^(−2i/d).": turn(x, position, torch.ones(3)),
+        "the turned pairs are right, but all first halves stand before all second ones: let them alternate.": (
+            halves(turn(x, position))
+        ),
+        "this is x unchanged.": x,
+    }
+    diagnosis = compare(answer(x), turn(x, position), mistakes)
+    if diagnosis:
+        return diagnosis
+    shifted = compare(
+        answer(x[0, 0], start=7),
+        turn(x[0, 0], position + 7),
+        {"`start` has no effect: the first row is position `start`.": turn(x[0, 0], position)},
+    )
+    return shifted and f"with start = 7 and one matrix: {shifted}"
+
+
+def frequencies(d_model: int) -> Tensor:
+    """Return the angle per position of each pair, 10000^(−2i/d_model), in 64 bits."""
+    return 10000.0 ** (-torch.arange(0, d_model, 2).double() / d_model)
+
+
+def waves(position: Tensor, frequency: Tensor) -> Tensor:
+    """Return sine and cosine, alternating, of each position times each frequency."""
+    angle = position[:, None] * frequency
+    return torch.stack((angle.sin(), angle.cos()), dim=-1).flatten(1).float()
+
+
+def halves(table: Tensor) -> Tensor:
+    """Put the even columns first, then the odd ones."""
+    return torch.cat([table[..., 0::2], table[..., 1::2]], dim=-1)
+
+
+def turned(pair: Tensor) -> Tensor:
+    """Return the angle, 0 … 2π, of hands given by sine and cosine, (n, 2)."""
+    return torch.atan2(pair[:, 0], pair[:, 1]).remainder(2 * math.pi)
+
+
+EXERCISES = {
+    "03.1": Exercise("One row by hand", one_row_by_hand),
+    "03.2": Exercise("The sinusoids from scratch", sinusoids_from_scratch),
+    "03.3": Exercise("The shift in another layout", shift_of_halves),
+    "03.4": Exercise("Read the clock", read_clock),
+    "03.5": Exercise("A head that looks back", look_back),
+    "03.6": Exercise("Turn instead of add", rotate),
+}

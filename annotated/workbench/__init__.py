@@ -1,0 +1,1 @@
+"""What a training run needs besides a model: corpora, vocabularies, files, checkpoints, scores."""

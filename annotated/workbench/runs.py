@@ -1,0 +1,471 @@
+"""The training loop: epochs, validation, progress, and all that a run keeps on disk (§5, §6.1)."""
+
+import copy
+import hashlib
+import json
+import math
+import time
+from array import array
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from annotated.decoding import bleu, translate
+from annotated.training import linear_rate, make_optimizer, noam_rate, set_rate, update
+from annotated.translator import Translator
+from annotated.workbench.checkpoint import (
+    CONFIG,
+    WEIGHTS,
+    average_checkpoints,
+    load_note,
+    load_tensors,
+    load_weights,
+    save_checkpoint,
+    save_tensors,
+)
+from annotated.workbench.data import Batch, Pairs, encode_pairs, make_batches, padding_share
+from annotated.workbench.files import locked, remove_leftovers, write_whole
+from annotated.workbench.vocabulary import PAD, TOKENIZER, Tokenizer
+
+SCHEDULES = ("noam", "linear")
+STATE, STATE_BEFORE = "state.safetensors", "state-before.safetensors"
+LARGEST_BATCH = 1_000_000  # ids a side; what one update of the largest models sees, and no memory holds
+UPDATES, LEAST_EPOCHS, WARMUP = 3800, 5, 1000  # of a run whose length is not given
+METRICS, CHECKPOINTS = "metrics.jsonl", "checkpoints"
+
+
+@dataclass(frozen=True)
+class TrainingOptions:
+    """How to train. Defaults are the paper's where a small corpus allows it (§5).
+
+    Args:
+        epochs: passes over the training pairs at most; by default for about 3,800 updates, and 5 at least.
+        max_minutes: minutes of training at most, validation included; None for no limit.
+        batch_tokens: ids a side in one batch, padding included (§5.1: about 25,000).
+        accumulate: batches per update.
+        schedule: "noam" (§5.3), or as a departure "linear", which falls to 0 where epochs or minutes end.
+        warmup: updates until the highest rate (§5.3: 4,000); by default 1,000, or a third of a shorter run.
+        rate: factor on the schedule's rate; by default 1, or what keeps the highest rate where the warm-up is shorter
+            by default. Departure unless 1.
+        smoothing: ε_ls (§5.4).
+        average: how many of the last checkpoints, one an epoch, make the final model (§6.1).
+        seed: of the weights, the batches and the dropout.
+        bf16: compute products in bfloat16.
+
+    Raises:
+        ValueError: a number that makes no sense; the message says which.
+    """
+
+    epochs: int | None = None
+    max_minutes: float | None = None
+    batch_tokens: int = 4096
+    accumulate: int = 1
+    schedule: str = "noam"
+    warmup: int | None = None
+    rate: float | None = None
+    smoothing: float = 0.1
+    average: int = 5
+    seed: int = 0
+    bf16: bool = False
+
+    def __post_init__(self):
+        for name in ("epochs", "max_minutes", "batch_tokens", "accumulate", "warmup", "rate", "average"):
+            value = getattr(self, name)
+            if value is not None and not 0 < value < math.inf:
+                raise ValueError(f"{name}={value} must be above 0 and finite.")
+        if self.batch_tokens > LARGEST_BATCH:
+            raise ValueError(f"batch_tokens={self.batch_tokens} must be at most {LARGEST_BATCH}: use --accumulate.")
+        if self.schedule not in SCHEDULES:
+            raise ValueError(f"schedule={self.schedule!r} is unknown: choose from {', '.join(SCHEDULES)}.")
+        if not 0 <= self.smoothing < 1:
+            raise ValueError(f"smoothing={self.smoothing} must be at least 0 and below 1.")
+        if not 0 <= self.seed < 2**32:
+            raise ValueError(f"seed={self.seed} must lie in 0 … {2**32 - 1}.")
+
+
+def defaults_for(pairs: int) -> dict[str, Any]:
+    """Choose sizes by the number of training pairs: the fewer, the smaller the model, its vocabulary and its batches.
+
+    Tried with Multi30k's first 400, 3,000 and 12,000 pairs, one seed (`experiments/corpus_size.py`); what the
+    29,000 get was there before. Where the small model ends and the dropout changes is a guess between them.
+
+    Args:
+        pairs: number of training pairs.
+
+    Returns:
+        The command line's options by name: preset, vocab_size, batch_tokens and dropout.
+    """
+    root = math.sqrt(pairs)
+    return {
+        "preset": "tiny" if pairs < 20_000 else "small",
+        "vocab_size": min(6000, max(500, round(60 * root))),
+        "batch_tokens": min(4096, max(256, round(25 * root))),
+        "dropout": 0.3 if pairs < 10_000 else 0.2,
+    }
+
+
+def with_length(options: TrainingOptions, updates: int) -> TrainingOptions:
+    """Choose epochs, warm-up and rate where they are not given: as many updates in all, whatever the corpus.
+
+    The highest rate stays that of a warm-up of `WARMUP`: with a higher one the paper's post-norm layers are stuck.
+
+    Args:
+        options: how to train.
+        updates: number of updates in an epoch.
+    """
+    epochs = options.epochs or max(LEAST_EPOCHS, math.ceil(UPDATES / updates))
+    warmup = options.warmup or min(WARMUP, max(1, epochs * updates // 3))
+    rate = options.rate or (math.sqrt(warmup / WARMUP) if options.warmup is None else 1.0)
+    return replace(options, epochs=epochs, warmup=warmup, rate=rate)
+
+
+@dataclass
+class Progress:
+    """Where a run stands: updates and seconds in all, the current epoch (from 0) and the updates done in it."""
+
+    step: int = 0
+    seconds: float = 0.0
+    epoch: int = 0
+    position: int = 0
+
+
+def train(
+    model: Translator,
+    tokenizer: Tokenizer,
+    pairs: Pairs,
+    val: Pairs,
+    out: str | Path,
+    *,
+    src: str = "de",
+    tgt: str = "en",
+    options: TrainingOptions | None = None,
+    settings: dict[str, Any] | None = None,
+    resume: bool = False,
+) -> list[dict[str, Any]]:
+    """Train a model and leave in `out` all that is needed to translate with it, and to go on training.
+
+    Each epoch adds a line to metrics.jsonl and a file to checkpoints/, and renews model.safetensors (the average of the
+    last checkpoints), config.json and state.safetensors (from where `resume` goes on, on a CPU exactly; if it is
+    damaged, from the one before it). The first state is written before the first update.
+
+    Args:
+        model: a new model; it ends with the averaged weights.
+        tokenizer: turns the pairs into ids.
+        pairs: training pairs; too long ones are left out.
+        val: validation pairs, decoded greedily after each epoch; too long ones are left out.
+        out: the run's folder; no other process may train there.
+        src, tgt: the languages of the pairs.
+        options: how to train, by default `TrainingOptions()`.
+        settings: what config.json keeps of how the run was started, by default the options.
+        resume: go on with the run in `out`. Its model, pairs, tokens, batches and seed must be the same, because where
+            it stands is counted in them. Epochs, minutes, schedule, rate, smoothing, dropout and averaging may change.
+
+    Returns:
+        The lines of metrics.jsonl.
+
+    Raises:
+        FileExistsError: `out` already holds a run or a model, and `resume` is not set.
+        FileNotFoundError: `resume` is set and there is no run.
+        BlockingIOError: another process is training in `out`.
+        ValueError: the run in `out` is another one, or has nothing left to do; or a loss is not finite. Then the last
+            good state is there to go on from.
+    """
+    out, options = Path(out), options or TrainingOptions()
+    if resume:
+        newest_state(out)
+    else:
+        require_new(out)
+    limit = model.config.max_length
+    sources, targets, kept = encode_pairs(pairs, tokenizer, src, tgt, limit, drop_long=True)
+    short = encode_pairs(val, tokenizer, src, tgt, limit, drop_long=True).kept
+    for kind, count, total in (("training", len(kept), len(pairs.source)), ("validation", len(short), len(val.source))):
+        if count < total:
+            print(f"{total - count} of {total} {kind} pairs are longer than {limit} tokens and left out.")
+    val = Pairs(*([side[i] for i in short] for side in val))
+    settings = settings or asdict(options)
+    batches = make_batches(sources, targets, options.batch_tokens)
+    updates = math.ceil(len(batches) / options.accumulate)
+    options = with_length(options, updates)
+    most = options.epochs * updates
+    print(
+        f"{len(batches)} batches an epoch, {padding_share(batches):.1%} of their tokens padding; "
+        f"{options.epochs} epochs, {most:,} updates at most, the learning rate rising for {options.warmup:,}",
+        flush=True,
+    )
+    if most <= options.warmup:
+        print(
+            f"Careful: {most} updates in all, and a warm-up of {options.warmup}: the learning rate will not get to its "
+            "height. Give a shorter --warmup, more --epochs or smaller --batch-tokens.",
+            flush=True,
+        )
+    identity = {
+        "src": src,
+        "tgt": tgt,
+        "batch_tokens": options.batch_tokens,
+        "accumulate": options.accumulate,
+        "seed": options.seed,
+        "training_pairs": _checksum(text.encode() for text in (*pairs.source, *pairs.target)),
+        "tokens": _checksum(array("q", row).tobytes() for row in (*sources, *targets)),
+        **{name: value for name, value in asdict(model.config).items() if name != "dropout"},
+    }
+
+    with locked(out):
+        for folder in (out, out / CHECKPOINTS):
+            remove_leftovers(folder)
+        optimizer = make_optimizer(model)
+        if resume:
+            progress, metrics = _load_state(out, model, optimizer, identity)
+        else:
+            require_new(out)
+            torch.manual_seed(options.seed)
+            progress, metrics = Progress(), []
+        if progress.epoch >= options.epochs or _out_of_time(progress, options):
+            raise ValueError(
+                f"the run has done {progress.epoch} epochs in {progress.seconds / 60:.1f} minutes, as it was told to: "
+                "give more --epochs or --max-minutes."
+            )
+
+        def save_state() -> None:
+            note = {"run": identity, "settings": settings, "progress": asdict(progress), "metrics": metrics}
+            _save_state(out, model, optimizer, note)
+
+        if not resume:
+            save_state()
+        tokenizer.save(out)
+        began = time.perf_counter() - progress.seconds
+        while progress.epoch < options.epochs and not _out_of_time(progress, options):
+            batches = make_batches(sources, targets, options.batch_tokens, seed=1000 * options.seed + progress.epoch)
+            groups = [batches[i : i + options.accumulate] for i in range(0, len(batches), options.accumulate)]
+            loss, speed = _train_epoch(model, optimizer, groups, progress, options, began)
+            _require_finite(model, optimizer, progress)
+            save_tensors(_checkpoint(out, progress.step), dict(model.named_parameters()))
+            translations = translate(model, tokenizer, val.source, src, beam=0, bf16=options.bf16)
+            progress.seconds = time.perf_counter() - began
+            line = {
+                "step": progress.step,
+                "epoch": progress.epoch + progress.position / len(groups),
+                "minutes": progress.seconds / 60,
+                "rate": optimizer.param_groups[0]["lr"],
+                "loss": loss,
+                "val_bleu": bleu(translations, val.target)[0],
+                "tokens_per_second": speed,
+            }
+            metrics.append(line)
+            write_whole(out / METRICS, "".join(json.dumps(line) + "\n" for line in metrics).encode())
+            _save_average(out, model, metrics, options.average, src=src, tgt=tgt, settings=settings)
+            # One checkpoint more stays than is averaged: should this state be damaged, the one before it needs that.
+            _remove_checkpoints(out, _steps(metrics)[-options.average - 1 :])
+            save_state()
+            print(_report(line, options), flush=True)
+            if len(set(translations)) == 1 < len(translations):
+                print(f"Careful: it translates every validation sentence alike, as {translations[0]!r}.", flush=True)
+        if progress.step <= options.warmup:
+            print(
+                f"Careful: the run ended at update {progress.step}, inside its warm-up of {options.warmup}. Go on with "
+                "--resume and more --max-minutes, or train anew with a shorter --warmup.",
+                flush=True,
+            )
+    load_weights(model, load_tensors(out / WEIGHTS)[0])
+    return metrics
+
+
+def _train_epoch(
+    model: Translator,
+    optimizer: torch.optim.Adam,
+    groups: Sequence[Sequence[Batch]],
+    progress: Progress,
+    options: TrainingOptions,
+    began: float,
+) -> tuple[float, float]:
+    """Train to the end of the epoch or of the allowed time; return the mean loss and the tokens per second."""
+    from tqdm.auto import tqdm
+
+    device = next(model.parameters()).device
+    losses, tokens, epoch_began = [], 0, time.perf_counter()
+    model.train()
+    with tqdm(total=len(groups), initial=progress.position, desc=f"epoch {progress.epoch + 1}", disable=None) as bar:
+        for group in groups[progress.position :]:
+            progress.step += 1
+            progress.position += 1
+            set_rate(optimizer, _rate(progress, len(groups), options, model.config.d_model))
+            group = [Batch(src.to(device), tgt.to(device)) for src, tgt in group]
+            try:
+                losses.append(update(model, group, optimizer, options.smoothing, bf16=options.bf16))
+            except ValueError as error:
+                raise ValueError(f"update {progress.step}: {error} --resume goes on from the last state.") from error
+            tokens += sum(int((side != PAD).sum()) for batch in group for side in batch)
+            speed = tokens / (time.perf_counter() - epoch_began)
+            bar.update()
+            bar.set_postfix_str(f"loss {losses[-1]:.2f}, {speed:,.0f} tokens/s")
+            progress.seconds = time.perf_counter() - began
+            if _out_of_time(progress, options):
+                break
+    if progress.position == len(groups):
+        progress.epoch, progress.position = progress.epoch + 1, 0
+    return sum(losses) / len(losses), speed
+
+
+def _rate(progress: Progress, updates: int, options: TrainingOptions, d_model: int) -> float:
+    """The learning rate of the current update, with `updates` in an epoch."""
+    if options.schedule == "noam":
+        return options.rate * noam_rate(progress.step, d_model, options.warmup)
+    left = 1 - (progress.step - 1) / (updates * options.epochs)
+    if options.max_minutes is not None:
+        left = min(left, 1 - progress.seconds / (60 * options.max_minutes))
+    return options.rate * linear_rate(progress.step, d_model, options.warmup, max(0.0, left))
+
+
+def _out_of_time(progress: Progress, options: TrainingOptions) -> bool:
+    return options.max_minutes is not None and progress.seconds >= 60 * options.max_minutes
+
+
+def require_new(out: str | Path) -> None:
+    """Refuse a folder for a new run where anything lies that a run writes: it may be somebody's only copy.
+
+    Raises:
+        FileExistsError: a run, or part of one, is there.
+        NotADirectoryError: `out` is a file, or a folder that it shall lie in is.
+    """
+    out = Path(out)
+    for folder in (out, *out.parents):
+        if folder.exists() and not folder.is_dir():
+            raise NotADirectoryError(f"{folder} is a file: give a folder as --out.")
+    for name in (STATE, STATE_BEFORE, WEIGHTS, CONFIG, TOKENIZER, METRICS, CHECKPOINTS):
+        if (out / name).exists() or (out / name).is_symlink():
+            raise FileExistsError(
+                f"{out} already holds a run or a model ({name}): continue a run with --resume, or choose another --out."
+            )
+
+
+def newest_state(out: str | Path) -> Path:
+    """Find the file from which a run goes on: the last state, or if that is damaged the one before it.
+
+    Raises:
+        FileNotFoundError: there is none.
+        ValueError: both are damaged.
+    """
+    problem: Exception = FileNotFoundError(f"there is no run to resume in {out}: start it without --resume.")
+    for path in (Path(out) / STATE, Path(out) / STATE_BEFORE):
+        try:
+            note = load_note(path)
+            if not isinstance(note, dict) or not note.keys() >= {"run", "settings", "progress", "metrics"}:
+                raise ValueError(f"{path} is of an older version of the course, or of something else: train anew.")
+            return path
+        except (FileNotFoundError, NotADirectoryError):
+            continue
+        except ValueError as error:
+            problem = error
+    raise problem
+
+
+def load_settings(out: str | Path) -> dict[str, Any]:
+    """Read how the run in `out` was started; raises as `newest_state` does."""
+    return load_note(newest_state(out))["settings"]
+
+
+def _load_state(
+    out: Path, model: Translator, optimizer: torch.optim.Adam, identity: dict[str, Any]
+) -> tuple[Progress, list[dict[str, Any]]]:
+    """Take the model, the optimizer and the random numbers back to the newest state; delete what is newer than it."""
+    path = newest_state(out)
+    tensors, note = load_tensors(path)
+    for name, value in identity.items():
+        if note["run"].get(name) != value:
+            raise ValueError(
+                f"the run in {out} was started with {name}={note['run'].get(name)}, not {value}: where it stands is "
+                "counted in that. Give what it was started with, or start another run in another --out."
+            )
+    load_weights(
+        model, {name.removeprefix("weights/"): w for name, w in tensors.items() if name.startswith("weights/")}
+    )
+    moments: dict[int, dict[str, Tensor]] = {}
+    for name, tensor in tensors.items():
+        if name.startswith("adam/"):
+            _, index, moment = name.split("/")
+            moments.setdefault(int(index), {})[moment] = tensor
+    optimizer.load_state_dict({"state": moments, "param_groups": optimizer.state_dict()["param_groups"]})
+    torch.set_rng_state(tensors["random"])
+    device = next(model.parameters()).device
+    if f"random_{device.type}" in tensors:  # not where the run was begun on another kind of device
+        getattr(torch, device.type).set_rng_state(tensors[f"random_{device.type}"], device)
+    progress, metrics = Progress(**note["progress"]), note["metrics"]
+
+    if path.name == STATE_BEFORE:
+        print(f"{out / STATE} is damaged or missing: going on from the one before it, update {progress.step}.")
+        (out / STATE).unlink(missing_ok=True)
+    _remove_checkpoints(out, [step for step in _checkpoints(out) if step <= progress.step])
+    return progress, metrics
+
+
+def _save_state(out: Path, model: Translator, optimizer: torch.optim.Adam, note: dict[str, Any]) -> None:
+    """Write the state, and keep the one before it: should the new one be damaged, an epoch is lost and not the run."""
+    tensors = {f"weights/{name}": parameter for name, parameter in model.named_parameters()}
+    for index, moments in optimizer.state_dict()["state"].items():
+        tensors |= {f"adam/{index}/{name}": moment for name, moment in moments.items()}
+    tensors["random"] = torch.get_rng_state()
+    device = next(model.parameters()).device
+    if device.type != "cpu":
+        tensors[f"random_{device.type}"] = getattr(torch, device.type).get_rng_state(device)
+    if (out / STATE).exists():
+        (out / STATE).replace(out / STATE_BEFORE)
+    save_tensors(out / STATE, tensors, note)
+
+
+def _require_finite(model: Translator, optimizer: torch.optim.Adam, progress: Progress) -> None:
+    moments = [moment for moments in optimizer.state.values() for moment in moments.values()]
+    if not all(tensor.isfinite().all() for tensor in (*model.parameters(), *moments)):
+        raise ValueError(
+            f"after update {progress.step} the weights are not finite. The last state is kept: go on from it with "
+            "--resume and a lower --rate."
+        )
+
+
+def _checkpoint(out: Path, step: int) -> Path:
+    return out / CHECKPOINTS / f"{step:07}.safetensors"
+
+
+def _checkpoints(out: Path) -> list[int]:
+    """List the updates after which a checkpoint was written, by the names that `_checkpoint` gives; others stay."""
+    names = ((path, path.name.removesuffix(".safetensors")) for path in (out / CHECKPOINTS).glob("*.safetensors"))
+    return sorted(int(name) for path, name in names if name.isdecimal() and path == _checkpoint(out, int(name)))
+
+
+def _remove_checkpoints(out: Path, kept: Sequence[int]) -> None:
+    for step in set(_checkpoints(out)) - set(kept):
+        _checkpoint(out, step).unlink()
+
+
+def _steps(metrics: Sequence[dict[str, Any]]) -> list[int]:
+    """List the updates whose checkpoints count: the ends of epochs, and the last line's, wherever its epoch stands."""
+    return [line["step"] for line in metrics if line is metrics[-1] or float(line["epoch"]).is_integer()]
+
+
+def _save_average(out: Path, model: Translator, metrics: Sequence[dict[str, Any]], count: int, **info: Any) -> None:
+    """Make the average of the last checkpoints that are still there the run's model."""
+    paths = [_checkpoint(out, step) for step in _steps(metrics)[-count:]]
+    averaged = copy.deepcopy(model)
+    load_weights(averaged, average_checkpoints([path for path in paths if path.exists()]))
+    save_checkpoint(out, averaged, **info)
+
+
+def _checksum(parts: Iterable[bytes]) -> str:
+    """Sum up what the parts are and where one ends."""
+    total = hashlib.sha256()
+    for part in parts:
+        total.update(len(part).to_bytes(8) + part)
+    return total.hexdigest()[:16]
+
+
+def _report(line: dict[str, Any], options: TrainingOptions) -> str:
+    left = line["minutes"] * (options.epochs / line["epoch"] - 1)
+    if options.max_minutes is not None:
+        left = min(left, options.max_minutes - line["minutes"])
+    return (
+        f"epoch {line['epoch']:5.2f}  step {line['step']:6}  loss {line['loss']:.3f}  "
+        f"validation BLEU {line['val_bleu']:5.2f}  {line['tokens_per_second']:,.0f} tokens/s  "
+        f"{line['minutes']:.1f} min done, {max(left, 0):.1f} min left"
+    )

@@ -1,0 +1,114 @@
+"""What beam, length penalty and averaging do to a trained run, with what chance can do.
+
+    python experiments/decoding.py runs/de-en data/results/decoding.json
+
+All is compared on the validation sentences of Multi30k. The test set chooses nothing; it is scored once, with
+the defaults. Intervals are from sacrebleu's bootstrap, p-values from its approximate randomisation, which is two-sided.
+Ten minutes on one core.
+"""
+
+import json
+import sys
+from pathlib import Path
+
+import torch
+from sacrebleu.metrics import BLEU
+from sacrebleu.significance import PairedTest
+from torch.nn import functional as F
+
+from annotated.decoding import bleu, chrf, translate
+from annotated.masking import padding_mask
+from annotated.translator import Translator
+from annotated.workbench.checkpoint import load_checkpoint, load_tensors, load_weights
+from annotated.workbench.data import Pairs, encode_pairs, load_corpus, pad
+from annotated.workbench.files import write_whole
+from annotated.workbench.vocabulary import PAD, Tokenizer, load_tokenizer
+
+BEAMS = (1, 2, 4, 8, 16)
+ALPHAS = (0.0, 0.6, 1.0)
+RESAMPLES = {"bs": 1000, "ar": 10_000}
+TEST = "test_2016_flickr"
+ROWS = 16  # pairs scored at a time
+
+
+def main(run: Path, results: Path) -> None:
+    """Print one row per setting and write all of them, with the metrics' signatures, to `results`."""
+    model, info = load_checkpoint(run)
+    tokenizer = load_tokenizer(run)
+    val, test = (load_corpus("multi30k", split, info["src"], info["tgt"]) for split in ("val", TEST))
+
+    searches, translations = [], []
+    for beam in BEAMS:
+        for alpha in ALPHAS:
+            translations.append(translate(model, tokenizer, val.source, info["src"], beam=beam, alpha=alpha))
+            searches.append({"beam": beam, "alpha": alpha, "length_ratio": length_ratio(translations[-1], val)})
+    compare(searches, translations, val)
+
+    hypotheses = translate(model, tokenizer, test.source, info["src"])
+    chrf_score, chrf_signature = chrf(hypotheses, test.target)
+    scored = {"split": TEST, "beam": 4, "alpha": 0.6, "chrf": round(chrf_score, 2), "chrf_signature": chrf_signature}
+    compare([scored], [hypotheses], test)
+
+    averages, translations = [], []
+    for path in (run / "model.safetensors", *sorted((run / "checkpoints").glob("*.safetensors"))):
+        load_weights(model, load_tensors(path)[0])
+        translations.append(translate(model, tokenizer, val.source, info["src"]))
+        averages.append(
+            {
+                "weights": "average" if path.parent == run else f"step {int(path.stem)}",
+                "val_loss": round(loss(model, tokenizer, val, info), 4),
+                "length_ratio": length_ratio(translations[-1], val),
+            }
+        )
+    compare(averages, translations, val)
+
+    signature = bleu(val.target, val.target)[1]
+    content = {"signature": signature, "searches": searches, "averages": averages, "test": scored}
+    write_whole(results, json.dumps(content, indent=1).encode() + b"\n")
+
+
+def compare(rows: list[dict], translations: list[list[str]], pairs: Pairs) -> None:
+    """Give each row its BLEU, half its 95 % interval, and p for "no different from the first row"; print them."""
+    named = [(str(index), lines) for index, lines in enumerate(translations)]
+    bootstrap, randomisation = (
+        PairedTest(named, {"BLEU": BLEU()}, [pairs.target], test_type=kind, n_samples=samples)()[1]["BLEU"]
+        for kind, samples in RESAMPLES.items()
+    )
+    for row, interval, test, lines in zip(rows, bootstrap, randomisation, translations, strict=True):
+        p_value = None if lines == translations[0] else round(float(test.p_value), 4)
+        row |= {"bleu": round(interval.score, 2), "ci": round(float(interval.ci), 2), "p_value": p_value}
+        print(row, flush=True)
+
+
+def length_ratio(translations: list[str], pairs: Pairs) -> float:
+    """Words written for each word of the references."""
+    words = [sum(len(line.split()) for line in lines) for lines in (translations, pairs.target)]
+    return round(words[0] / words[1], 3)
+
+
+def loss(model: Translator, tokenizer: Tokenizer, pairs: Pairs, info: dict) -> float:
+    """The cross-entropy of the references, in nats per token."""
+    tokens = sum(len(ids) + 1 for ids in tokenizer.encode_batch(pairs.target, info["tgt"]))
+    return -sum(log_probs(model, tokenizer, pairs, info["src"], info["tgt"])) / tokens
+
+
+@torch.inference_mode()
+def log_probs(model: Translator, tokenizer: Tokenizer, pairs: Pairs, src: str, tgt: str) -> list[float]:
+    """Give each pair's log p(target | source), with its <eos>, in nats."""
+    sources, targets, _ = encode_pairs(pairs, tokenizer, src, tgt, model.config.max_length)
+    found = [0.0] * len(sources)
+    order = sorted(range(len(sources)), key=lambda i: (len(targets[i]), len(sources[i])))
+    for start in range(0, len(order), ROWS):
+        batch = order[start : start + ROWS]
+        source, target = pad([sources[i] for i in batch]), pad([targets[i] for i in batch])
+        mask = padding_mask(source, PAD)
+        logits = model.logits(model.decode(target[:, :-1], model.encode(source, mask), mask)).float()
+        labels = target[:, 1:].flatten()
+        nats = F.cross_entropy(logits.flatten(0, 1), labels, ignore_index=PAD, reduction="none")
+        for i, value in zip(batch, nats.view(len(batch), -1).sum(dim=1).tolist(), strict=True):
+            found[i] = -value
+    return found
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]), Path(sys.argv[2]))

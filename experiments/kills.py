@@ -1,0 +1,168 @@
+"""Does a training survive being killed? At random moments, and before every file operation it makes.
+
+    python -m experiments.kills [--random 40] [--seed 0]
+
+Trains a small model on sixty pairs: once undisturbed, then again and again with `kill -9`, going on with --resume (or
+anew, where not even a first state was there). Each ends with the files of the undisturbed run, but for the times.
+"""
+
+import argparse
+import contextlib
+import hashlib
+import json
+import os
+import random
+import signal
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import torch
+from safetensors.torch import load_file
+from tqdm import tqdm
+
+from annotated.__main__ import main as command
+from annotated.workbench.checkpoint import load_note
+from tests.runs import train_arguments, write_corpus
+
+OPERATIONS = ("open", "os.rename", "os.remove", "os.mkdir")  # as Python announces them to `sys.addaudithook`
+OPTIONS = ["--epochs", "4", "--average", "2", "--batch-tokens", "400"]  # four, so that a checkpoint is deleted, too
+
+
+def main() -> int:
+    """Print how many killed runs ended like the undisturbed one; return 0 if all did."""
+    parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
+    parser.add_argument("--random", type=int, default=40, help="kills at random moments")
+    parser.add_argument("--seed", type=int, default=0, help="of these moments")
+    args = parser.parse_args()
+    torch.set_num_threads(1)
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        write_corpus(folder)
+        began = time.perf_counter()
+        operations = count_operations(folder)
+        seconds = time.perf_counter() - began
+        expected = content(folder / "whole")
+        draw = random.Random(args.seed)
+
+        different, kills = [], 0
+        with tqdm(total=args.random, desc="random kills") as bar:
+            for run in range(args.random):
+                out = folder / f"random-{run}"
+                while kills < args.random and train(folder, out, alarm(draw.uniform(0.0, seconds))) == -signal.SIGKILL:
+                    kills += 1
+                    bar.update()
+                if train(folder, out) not in (0, None) or content(out) != expected:
+                    different.append(out.name)
+                if kills >= args.random:
+                    break
+        print(
+            f"{kills} random kills in {run + 1} runs of {seconds:.1f} s, {len(different)} ended differently {different}"
+        )
+
+        different = []
+        for number in tqdm(range(operations), desc="file operations"):
+            out = folder / f"operation-{number}"
+            status = train(folder, out, kill_before(out, number))
+            if status != -signal.SIGKILL or train(folder, out) not in (0, None) or content(out) != expected:
+                different.append(out.name)
+        print(f"{operations} kills, one before each file operation; of all, ended differently: {different or 'none'}")
+    return int(bool(different))
+
+
+def train(folder: Path, out: Path, prepare: Callable[[], None] | None = None) -> int | None:
+    """Train in a process of its own, from where `out` stands; return its exit status, negative if it was killed.
+
+    Returns None where there is nothing left to do.
+    """
+    if finished(out):
+        return None
+    has_state = any((out / name).exists() for name in ("state.safetensors", "state-before.safetensors"))
+    arguments = ["train", "--resume", "--out", str(out)] if has_state else train_arguments(folder, out, *OPTIONS)
+    sys.stdout.flush()
+    if (child := os.fork()) == 0:
+        with open(os.devnull, "w") as nowhere, contextlib.redirect_stdout(nowhere), contextlib.redirect_stderr(nowhere):
+            if prepare is not None:
+                prepare()
+            os._exit(command(arguments))
+    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+
+
+def finished(out: Path) -> bool:
+    """Whether the run's state is that of its last epoch."""
+    path = out / "state.safetensors"
+    return path.exists() and load_note(path)["progress"]["epoch"] == int(OPTIONS[1])
+
+
+def alarm(seconds: float) -> Callable[[], None]:
+    """Make a preparation that kills the process after so many seconds."""
+
+    def prepare() -> None:
+        signal.signal(signal.SIGALRM, lambda *_: os.kill(os.getpid(), signal.SIGKILL))
+        signal.setitimer(signal.ITIMER_REAL, max(seconds, 1e-3))
+
+    return prepare
+
+
+def watch(out: Path, act: Callable[[], None]) -> None:
+    """From now on, act before every operation in this process that changes something in the folder."""
+
+    def hook(event: str, args: tuple) -> None:
+        if event not in OPERATIONS or not str(args[0]).startswith(str(out)):
+            return
+        if event != "open" or (args[2] or 0) & (os.O_WRONLY | os.O_RDWR | os.O_CREAT):
+            act()
+
+    sys.addaudithook(hook)
+
+
+def kill_before(out: Path, number: int) -> Callable[[], None]:
+    """Make a preparation that kills the process before its file operation of that number, counted from 0."""
+
+    def prepare() -> None:
+        left = number
+
+        def count_down() -> None:
+            nonlocal left
+            if left == 0:
+                os.kill(os.getpid(), signal.SIGKILL)
+            left -= 1
+
+        watch(out, count_down)
+
+    return prepare
+
+
+def count_operations(folder: Path) -> int:
+    """Train undisturbed, and count the file operations."""
+    log = folder / "operations"
+
+    def prepare() -> None:
+        descriptor = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+        watch(folder / "whole", lambda: os.write(descriptor, b"."))
+
+    if train(folder, folder / "whole", prepare) != 0:
+        raise RuntimeError("the undisturbed training failed: try `python -m annotated train` by hand.")
+    return log.stat().st_size
+
+
+def content(out: Path) -> dict[str, object]:
+    """All that a run left: names, weights bit for bit, settings and metrics without the times."""
+    found: dict[str, object] = {}
+    for path in sorted(path for path in out.rglob("*") if path.is_file() and path.name != ".lock"):
+        name = path.relative_to(out).as_posix()
+        if path.suffix == ".safetensors":
+            tensors = load_file(path)
+            found[name] = {key: hashlib.sha256(tensor.numpy().tobytes()).hexdigest() for key, tensor in tensors.items()}
+        elif path.suffix == ".jsonl":
+            lines = [json.loads(line) for line in path.read_text().splitlines()]
+            found[name] = [{k: v for k, v in x.items() if k not in ("minutes", "tokens_per_second")} for x in lines]
+        else:
+            found[name] = path.read_bytes()
+    return found
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -2,23 +2,18 @@
 
 from collections.abc import Callable
 
-import numpy as np
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from annotated.config import ACTIVATIONS, TransformerConfig
 from annotated.masking import Mask
 from annotated.multi_head import MultiHeadAttention
-
-ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {"relu": F.relu, "gelu": F.gelu, "silu": F.silu}
 
 
 class Dropout(nn.Module):
     """Zero each number with probability p in training and scale the rest by 1 / (1 − p) (Srivastava et al., 2014).
-
-    On a CPU the mask compares random 16-bit integers with a threshold: the same mask on every version of torch for the
-    same seed, which `nn.Dropout` does not promise, and in less time. p is met to within 2⁻¹⁷.
 
     Args:
         p: probability of a zero, 0 ≤ p < 1.
@@ -37,14 +32,8 @@ class Dropout(nn.Module):
         """Drop in training mode; pass through in eval mode."""
         if not self.training or self.p == 0:
             return x
-        if x.device.type != "cpu":
-            return F.dropout(x, self.p)
-        # numpy's generators are faster than torch's; the seed comes from torch, so that manual_seed governs all.
-        generator = np.random.SFC64(int(torch.randint(2**62, ())))
-        draws = torch.from_numpy(generator.random_raw(-(-x.numel() // 4)).view(np.int16))[: x.numel()].view(x.shape)
-        threshold = min(round(self.p * 2**16), 2**16 - 1) - 2**15
-        kept = torch.ge(draws, threshold, out=torch.empty_like(x))  # 1 or 0: a product with booleans is slow
-        return (x * kept).div_(1 - self.p)
+        kept = torch.rand_like(x, dtype=torch.float32) >= self.p
+        return x * kept / (1 - self.p)
 
     def extra_repr(self) -> str:
         """Show p where the model is printed."""
@@ -69,7 +58,9 @@ class LayerNorm(nn.Module):
 
     def forward(self, x: Float[Tensor, "*batch d_model"]) -> Float[Tensor, "*batch d_model"]:
         """Normalise over the last dimension."""
-        return F.layer_norm(x, self.gain.shape, self.gain, self.bias, self.eps)
+        mean = x.mean(dim=-1, keepdim=True)
+        variance = x.var(dim=-1, keepdim=True, correction=0)
+        return self.gain * (x - mean) / (variance + self.eps).sqrt() + self.bias
 
 
 class FeedForward(nn.Module):
@@ -88,7 +79,7 @@ class FeedForward(nn.Module):
         super().__init__()
         if activation not in ACTIVATIONS:
             raise ValueError(f"unknown activation {activation!r}: choose from {', '.join(ACTIVATIONS)}.")
-        self.activation = ACTIVATIONS[activation]
+        self.activation: Callable[[Tensor], Tensor] = getattr(F, activation)
         self.W_1 = nn.Linear(d_model, d_ff)
         self.W_2 = nn.Linear(d_ff, d_model)
 
@@ -118,40 +109,23 @@ class Residual(nn.Module):
         """Add what the sub-layer computes to what went into it."""
         if self.norm_first:
             return x + self.dropout(sublayer(self.norm(x)))
-        change = self.dropout(sublayer(x))
-        # Under autocast both terms may have 16 bits. Their sum gets those of the LayerNorm until it is normalised.
-        wide = next(self.parameters(), x).dtype
-        return self.norm(x.to(wide) + change).to(change.dtype)
+        return self.norm(x + self.dropout(sublayer(x)))
 
 
 class EncoderLayer(nn.Module):
     """Self-attention, then feed-forward, each in a residual connection (§3.1).
 
     Args:
-        d_model, heads, d_ff, dropout: as in the paper.
-        d_k, d_v: widths of a head; d_model / heads unless given.
-        norm_first: LayerNorm before each sub-layer instead of after it.
-        activation: of the feed-forward network.
-        attention_bias: biases in the attention projections; the paper has none.
+        config: sizes and switches.
     """
 
-    def __init__(
-        self,
-        d_model: int,
-        heads: int,
-        d_ff: int,
-        dropout: float = 0.1,
-        *,
-        d_k: int | None = None,
-        d_v: int | None = None,
-        norm_first: bool = False,
-        activation: str = "relu",
-        attention_bias: bool = False,
-    ):
+    def __init__(self, config: TransformerConfig):
         super().__init__()
-        self.self_attention = MultiHeadAttention(d_model, heads, d_k=d_k, d_v=d_v, bias=attention_bias)
-        self.feed_forward = FeedForward(d_model, d_ff, activation)
-        self.residuals = nn.ModuleList(Residual(d_model, dropout, norm_first) for _ in range(2))
+        self.self_attention = MultiHeadAttention(
+            config.d_model, config.heads, d_k=config.d_k, d_v=config.d_v, bias=config.attention_bias
+        )
+        self.feed_forward = FeedForward(config.d_model, config.d_ff, config.activation)
+        self.residuals = nn.ModuleList(Residual(config.d_model, config.dropout, config.norm_first) for _ in range(2))
 
     def forward(
         self, x: Float[Tensor, "batch source d_model"], mask: Mask | None = None
@@ -170,16 +144,13 @@ class Encoder(nn.Module):
     """A stack of N encoder layers (§3.1); a last LayerNorm only with norm_first, whose layers end without one.
 
     Args:
-        layers: N.
-        d_model: width of the model.
-        norm_first: see `EncoderLayer`.
-        options: all other arguments of `EncoderLayer`, by name.
+        config: sizes and switches.
     """
 
-    def __init__(self, layers: int, d_model: int, *, norm_first: bool = False, **options):
+    def __init__(self, config: TransformerConfig):
         super().__init__()
-        self.layers = nn.ModuleList(EncoderLayer(d_model, norm_first=norm_first, **options) for _ in range(layers))
-        self.norm = LayerNorm(d_model) if norm_first else nn.Identity()
+        self.layers = nn.ModuleList(EncoderLayer(config) for _ in range(config.layers))
+        self.norm = LayerNorm(config.d_model) if config.norm_first else nn.Identity()
 
     def forward(
         self, x: Float[Tensor, "batch source d_model"], mask: Mask | None = None

@@ -71,13 +71,13 @@ def check_mask(mask: Tensor, scores: Sequence[int]) -> None:
 
     Raises:
         TypeError: the mask is not boolean.
-        ValueError: it has fewer than 2 axes, more than the scores, or one of another length that is not 1.
+        ValueError: it has neither 2 axes nor as many as the scores, or one of another length that is not 1.
     """
     check_boolean(mask)
     pairs = zip(reversed(mask.shape), reversed(scores), strict=False)
-    if not 2 <= mask.ndim <= len(scores) or any(given not in (1, wanted) for given, wanted in pairs):
+    if mask.ndim not in (2, len(scores)) or any(given not in (1, wanted) for given, wanted in pairs):
         raise ValueError(
-            f"a mask of shape {tuple(mask.shape)} does not fit scores of shape {tuple(scores)}: its last two axes are "
-            "(query, key), and each axis is as long as the scores' or 1. Put axes of length 1 where it says the same "
-            "to all, as padding_mask does."
+            f"a mask of shape {tuple(mask.shape)} does not fit scores of shape {tuple(scores)}: give (query, key) or "
+            f"all {len(scores)} axes, each as long as the scores' or 1. Of an axis left out in between nobody can tell "
+            "which it is: mask[:, None] says the same to every head, mask[None] to every sentence."
         )

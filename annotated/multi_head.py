@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from annotated.attention import attention, fused_attention
+from annotated.attention import attention, attention_weights
 from annotated.masking import Mask
 
 
@@ -39,7 +39,7 @@ class MultiHeadAttention(nn.Module):
         self.W_k = nn.Linear(d_model, heads * self.d_k, bias=bias)
         self.W_v = nn.Linear(d_model, heads * self.d_v, bias=bias)
         self.W_o = nn.Linear(heads * self.d_v, d_model, bias=bias)
-        self.recorders: list[list[Tensor]] = []
+        self.recorders: list[list[Tensor]] = []  # see record_attention
 
     def forward(
         self,
@@ -55,7 +55,7 @@ class MultiHeadAttention(nn.Module):
             mask: True = may attend; broadcastable to (batch, heads, query, key), with 2 or 4 axes.
 
         Raises:
-            ValueError: the mask has 3 axes, or does not fit the scores.
+            TypeError, ValueError: the mask is not boolean, or does not fit the scores.
         """
         return self.attend(query, *self.project(key, value), mask)
 
@@ -63,7 +63,7 @@ class MultiHeadAttention(nn.Module):
         self, key: Float[Tensor, "batch key d_model"], value: Float[Tensor, "batch key d_model"]
     ) -> tuple[Float[Tensor, "batch heads key d_k"], Float[Tensor, "batch heads key d_v"]]:
         """Give each head its keys and values: K Wᵢ^K and V Wᵢ^V. A decoder computes them once and keeps them."""
-        return self._split(self.W_k(key)), self._split(self.W_v(value))
+        return self.split(self.W_k(key)), self.split(self.W_v(value))
 
     def attend(
         self,
@@ -73,23 +73,14 @@ class MultiHeadAttention(nn.Module):
         mask: Mask | None = None,
     ) -> Float[Tensor, "batch query d_model"]:
         """Let the queries attend to keys and values that `project` made; mask and errors as in `forward`."""
-        if mask is not None and mask.ndim == 3:
-            raise ValueError(
-                f"a mask of shape {tuple(mask.shape)} has 3 axes, and the first could be the batch or the heads: "
-                "give (batch, 1, query, key), which is mask[:, None], or (1, heads, query, key), which is mask[None]."
-            )
-        queries = self._split(self.W_q(query))
-        if queries.device.type != "cpu" and not self.recorders:
-            mixed = fused_attention(queries, keys, values, mask)
-        else:
-            mixed, weights = attention(queries, keys, values, mask, return_weights=True)
-            for recorder in self.recorders:
-                recorder.append(weights.detach())
-        return self.W_o(mixed.transpose(1, 2).flatten(2))
+        queries = self.split(self.W_q(query))
+        for recorder in self.recorders:
+            recorder.append(attention_weights(queries, keys, mask).detach())
+        return self.W_o(attention(queries, keys, values, mask).transpose(1, 2).flatten(2))
 
-    def _split(self, x: Float[Tensor, "batch length heads_width"]) -> Float[Tensor, "batch heads length width"]:
-        # One copy here spares the products in `attention` several.
-        return x.unflatten(-1, (self.heads, -1)).transpose(1, 2).contiguous()
+    def split(self, x: Float[Tensor, "batch length heads_width"]) -> Float[Tensor, "batch heads length width"]:
+        """Cut the last dimension into heads."""
+        return x.unflatten(-1, (self.heads, -1)).transpose(1, 2)
 
 
 @contextmanager

@@ -23,11 +23,12 @@ from typing import Any
 import torch
 
 from annotated.__main__ import PRESETS
-from annotated.decoding import bleu, translate
-from annotated.training import bf16_is_fast
+from annotated.fast.training import bf16_is_fast
 from annotated.transformer import Transformer
 from annotated.workbench.data import Pairs, encode_pairs, load_corpus, make_batches
+from annotated.workbench.metrics import bleu
 from annotated.workbench.runs import TrainingOptions, defaults_for, train, with_length
+from annotated.workbench.translation import translate
 from annotated.workbench.vocabulary import SubwordTokenizer
 from experiments.table3 import read
 

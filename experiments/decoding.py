@@ -11,24 +11,20 @@ import json
 import sys
 from pathlib import Path
 
-import torch
 from sacrebleu.metrics import BLEU
 from sacrebleu.significance import PairedTest
-from torch.nn import functional as F
 
-from annotated.decoding import bleu, chrf, translate
-from annotated.masking import padding_mask
-from annotated.translator import Translator
 from annotated.workbench.checkpoint import load_checkpoint, load_tensors, load_weights
-from annotated.workbench.data import Pairs, encode_pairs, load_corpus, pad
+from annotated.workbench.data import Pairs, load_corpus
 from annotated.workbench.files import write_whole
-from annotated.workbench.vocabulary import PAD, Tokenizer, load_tokenizer
+from annotated.workbench.metrics import bleu, chrf
+from annotated.workbench.translation import translate
+from annotated.workbench.vocabulary import load_tokenizer
 
 BEAMS = (1, 2, 4, 8, 16)
 ALPHAS = (0.0, 0.6, 1.0)
 RESAMPLES = {"bs": 1000, "ar": 10_000}
 TEST = "test_2016_flickr"
-ROWS = 16  # pairs scored at a time
 
 
 def main(run: Path, results: Path) -> None:
@@ -56,7 +52,7 @@ def main(run: Path, results: Path) -> None:
         averages.append(
             {
                 "weights": "average" if path.parent == run else f"step {int(path.stem)}",
-                "val_loss": round(loss(model, tokenizer, val, info), 4),
+                "val_loss": round(loss_per_token(model, tokenizer, val, info["src"], info["tgt"]), 4),
                 "length_ratio": length_ratio(translations[-1], val),
             }
         )
@@ -84,30 +80,6 @@ def length_ratio(translations: list[str], pairs: Pairs) -> float:
     """Words written for each word of the references."""
     words = [sum(len(line.split()) for line in lines) for lines in (translations, pairs.target)]
     return round(words[0] / words[1], 3)
-
-
-def loss(model: Translator, tokenizer: Tokenizer, pairs: Pairs, info: dict) -> float:
-    """The cross-entropy of the references, in nats per token."""
-    tokens = sum(len(ids) + 1 for ids in tokenizer.encode_batch(pairs.target, info["tgt"]))
-    return -sum(log_probs(model, tokenizer, pairs, info["src"], info["tgt"])) / tokens
-
-
-@torch.inference_mode()
-def log_probs(model: Translator, tokenizer: Tokenizer, pairs: Pairs, src: str, tgt: str) -> list[float]:
-    """Give each pair's log p(target | source), with its <eos>, in nats."""
-    sources, targets, _ = encode_pairs(pairs, tokenizer, src, tgt, model.config.max_length)
-    found = [0.0] * len(sources)
-    order = sorted(range(len(sources)), key=lambda i: (len(targets[i]), len(sources[i])))
-    for start in range(0, len(order), ROWS):
-        batch = order[start : start + ROWS]
-        source, target = pad([sources[i] for i in batch]), pad([targets[i] for i in batch])
-        mask = padding_mask(source, PAD)
-        logits = model.logits(model.decode(target[:, :-1], model.encode(source, mask), mask)).float()
-        labels = target[:, 1:].flatten()
-        nats = F.cross_entropy(logits.flatten(0, 1), labels, ignore_index=PAD, reduction="none")
-        for i, value in zip(batch, nats.view(len(batch), -1).sum(dim=1).tolist(), strict=True):
-            found[i] = -value
-    return found
 
 
 if __name__ == "__main__":

@@ -6,9 +6,10 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import nn
 
+from annotated.config import BOS, EOS, PAD, TransformerConfig
 from annotated.encoder import LayerNorm
-from annotated.transformer import Transformer, TransformerConfig
-from annotated.workbench.vocabulary import BOS, EOS, PAD, SPECIALS
+from annotated.transformer import Transformer
+from annotated.workbench.vocabulary import SPECIALS
 
 Rows = list[list[int]]
 

@@ -25,12 +25,14 @@ from pathlib import Path
 import torch
 from torch.nn import functional as F
 
-from annotated.decoding import beam_search, greedy_decode, in_bfloat16
+from annotated.config import BOS, EOS, PAD, UNK, TransformerConfig
+from annotated.decoding import beam_search, greedy_decode
+from annotated.fast.decoding import in_bfloat16
+from annotated.fast.training import bf16_is_fast, train_step
 from annotated.models.recurrence import RecurrentConfig, RecurrentTranslator
-from annotated.training import bf16_is_fast, make_optimizer, train_step
-from annotated.transformer import Transformer, TransformerConfig
+from annotated.training import make_optimizer
+from annotated.transformer import Transformer
 from annotated.workbench.data import pad
-from annotated.workbench.vocabulary import BOS, EOS, PAD, UNK
 from experiments import peers
 
 VOCAB, SENTENCES, TOKENS = 6000, 240, 17

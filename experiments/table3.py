@@ -25,14 +25,15 @@ from typing import Any, NamedTuple
 
 import torch
 
-from annotated.decoding import bleu, translate
-from annotated.training import bf16_is_fast
-from annotated.transformer import Transformer, TransformerConfig
+from annotated.config import TransformerConfig
+from annotated.fast.training import bf16_is_fast
+from annotated.transformer import Transformer
 from annotated.workbench.data import Pairs, load_corpus
 from annotated.workbench.files import write_whole
+from annotated.workbench.metrics import bleu
 from annotated.workbench.runs import TrainingOptions, train
+from annotated.workbench.translation import translate
 from annotated.workbench.vocabulary import SubwordTokenizer
-from experiments.decoding import loss
 
 SRC, TGT, VOCAB = "de", "en", 6000
 BASE = TransformerConfig(VOCAB, d_model=128, d_ff=512, heads=4, layers=3, dropout=0.1, norm_first=True)

@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 from torch.nn import functional as F
 from torch.testing import assert_close
 
-from annotated.attention import attention, fused_attention
+from annotated.attention import attention
+from annotated.fast.attention import fused_attention
 
 
 def test_weights_by_hand():

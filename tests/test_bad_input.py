@@ -12,8 +12,8 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from annotated import __main__ as command_line
 from annotated.__main__ import main
+from annotated.workbench import command_line
 from annotated.workbench.checkpoint import save_tensors
 from annotated.workbench.data import DATA_FOLDER
 from annotated.workbench.files import locked

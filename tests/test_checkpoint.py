@@ -9,8 +9,10 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from annotated.decoding import beam_search, bleu, in_bfloat16, translate
-from annotated.transformer import Transformer, TransformerConfig
+from annotated.config import BOS, EOS, TransformerConfig
+from annotated.decoding import beam_search
+from annotated.fast.decoding import in_bfloat16
+from annotated.transformer import Transformer
 from annotated.workbench.checkpoint import (
     average_checkpoints,
     load_checkpoint,
@@ -22,7 +24,9 @@ from annotated.workbench.checkpoint import (
     save_tensors,
 )
 from annotated.workbench.data import read_lines
-from annotated.workbench.vocabulary import BOS, EOS, SPECIALS, Vocabulary, WordTokenizer, load_tokenizer
+from annotated.workbench.metrics import bleu
+from annotated.workbench.translation import translate
+from annotated.workbench.vocabulary import SPECIALS, Vocabulary, WordTokenizer, load_tokenizer
 
 DELIVERED = Path(__file__).resolve().parent.parent / "data" / "checkpoints" / "de-en"
 VOCAB = 13

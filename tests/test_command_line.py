@@ -11,14 +11,15 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from annotated import __main__ as command_line
 from annotated.__main__ import main
-from annotated.decoding import bleu, chrf, translate
-from annotated.training import bf16_is_fast
-from annotated.translator import Ensemble
+from annotated.fast.training import bf16_is_fast
+from annotated.workbench import command_line
 from annotated.workbench.checkpoint import load_checkpoint
 from annotated.workbench.data import DATA_FOLDER
+from annotated.workbench.ensemble import Ensemble
+from annotated.workbench.metrics import bleu, chrf
 from annotated.workbench.runs import TrainingOptions, defaults_for
+from annotated.workbench.translation import translate
 from annotated.workbench.vocabulary import WordTokenizer, load_tokenizer
 from tests.runs import SENTENCES, SMALL, train_arguments
 

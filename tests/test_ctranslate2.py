@@ -2,10 +2,11 @@
 
 import pytest
 
+from annotated.config import EOS
 from annotated.decoding import beam_search, greedy_decode
 from annotated.workbench.checkpoint import load_checkpoint
 from annotated.workbench.data import DATA_FOLDER, load_corpus, pad
-from annotated.workbench.vocabulary import EOS, load_tokenizer
+from annotated.workbench.vocabulary import load_tokenizer
 from experiments import peers
 
 pytest.importorskip("ctranslate2", reason="is installed beside the newer torch only")

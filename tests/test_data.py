@@ -14,6 +14,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from annotated.config import BOS, EOS, PAD, UNK
 from annotated.workbench import data
 from annotated.workbench.data import (
     CORPORA,
@@ -28,7 +29,7 @@ from annotated.workbench.data import (
     read_lines,
     read_pairs,
 )
-from annotated.workbench.vocabulary import BOS, EOS, PAD, SPECIALS, UNK, SubwordTokenizer, Vocabulary, WordTokenizer
+from annotated.workbench.vocabulary import SPECIALS, SubwordTokenizer, Vocabulary, WordTokenizer
 
 # Files
 

@@ -15,11 +15,15 @@ from hypothesis import strategies as st
 from torch.nn import functional as F
 
 from annotated import decoding
-from annotated.decoding import Hypothesis, beam_search, bleu, chrf, greedy_decode, length_penalty, translate
-from annotated.training import make_optimizer, train_step
-from annotated.transformer import Transformer, TransformerConfig
+from annotated.config import BOS, EOS, PAD, UNK, TransformerConfig
+from annotated.decoding import Hypothesis, beam_search, greedy_decode, length_penalty
+from annotated.fast.training import train_step
+from annotated.training import make_optimizer
+from annotated.transformer import Transformer
 from annotated.workbench.data import pad
-from annotated.workbench.vocabulary import BOS, EOS, PAD, SPECIALS, UNK, SubwordTokenizer, Vocabulary, WordTokenizer
+from annotated.workbench.metrics import bleu, chrf
+from annotated.workbench.translation import translate
+from annotated.workbench.vocabulary import SPECIALS, SubwordTokenizer, Vocabulary, WordTokenizer
 
 SEEDS = range(3)
 

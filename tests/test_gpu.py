@@ -8,13 +8,14 @@ import torch
 from torch.testing import assert_close
 
 from annotated.__main__ import main
+from annotated.config import BOS, EOS, TransformerConfig
 from annotated.decoding import beam_search
 from annotated.encoder import Dropout
+from annotated.fast.training import train_step
 from annotated.multi_head import record_attention
-from annotated.training import make_optimizer, train_step
-from annotated.transformer import Transformer, TransformerConfig
+from annotated.training import make_optimizer
+from annotated.transformer import Transformer
 from annotated.workbench.data import DATA_FOLDER, Pairs, pad
-from annotated.workbench.vocabulary import BOS, EOS
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU that CUDA can use")
 

@@ -3,11 +3,12 @@
 import pytest
 import torch
 
+from annotated.config import BOS, EOS, PAD, UNK, TransformerConfig
 from annotated.decoding import beam_search, greedy_decode
-from annotated.training import make_optimizer, train_step
-from annotated.transformer import Transformer, TransformerConfig
+from annotated.fast.training import train_step
+from annotated.training import make_optimizer
+from annotated.transformer import Transformer
 from annotated.workbench.data import pad
-from annotated.workbench.vocabulary import BOS, EOS, PAD, UNK
 from experiments import peers
 
 pytest.importorskip("transformers", reason="transformers needs torch 2.4 or newer")

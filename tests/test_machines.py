@@ -46,7 +46,7 @@ def test_noise_moves_some_weights_by_their_last_bit_and_nothing_else_does() -> N
 def test_torch_believes_in_the_processor(machine: str, capability: tuple[str]) -> None:
     code = """
 import torch
-from annotated.training import bf16_is_fast
+from annotated.fast.training import bf16_is_fast
 print(torch.backends.cpu.get_cpu_capability(), bf16_is_fast(torch.device("cpu")), sep=",")
 """
     found, fast = python_on(machine, code).strip().split(",")

@@ -13,15 +13,18 @@ from torch import nn
 from torch.nn import functional as F
 
 from annotated.__main__ import main
-from annotated.decoding import Hypothesis, beam_search, greedy_decode, translate
+from annotated.config import BOS, EOS, TransformerConfig
+from annotated.decoding import Hypothesis, beam_search, greedy_decode
 from annotated.encoder import Dropout
+from annotated.fast.training import train_step
 from annotated.masking import padding_mask
 from annotated.models.recurrence import RecurrentConfig, RecurrentTranslator
-from annotated.training import make_optimizer, set_rate, train_step
-from annotated.transformer import Transformer, TransformerConfig
+from annotated.training import make_optimizer, set_rate
+from annotated.transformer import Transformer
 from annotated.workbench.checkpoint import load_checkpoint, save_checkpoint
 from annotated.workbench.data import DATA_FOLDER, pad, read_lines
-from annotated.workbench.vocabulary import BOS, EOS, SPECIALS, load_tokenizer
+from annotated.workbench.translation import translate
+from annotated.workbench.vocabulary import SPECIALS, load_tokenizer
 
 SIZES = dict(vocab_size=19, d_model=7, layers=3, dropout=0.0, max_length=17)
 SOURCE = torch.tensor([[4, 5, 6, 7, 8], [9, 10, 2, 0, 0]])

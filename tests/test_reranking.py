@@ -5,11 +5,12 @@ import math
 import pytest
 import torch
 
-from annotated.transformer import Transformer, TransformerConfig
-from annotated.translator import Ensemble
+from annotated.config import BOS, EOS, TransformerConfig
+from annotated.transformer import Transformer
 from annotated.workbench.data import Pairs
-from annotated.workbench.vocabulary import BOS, EOS, WordTokenizer
-from experiments.decoding import log_probs, loss
+from annotated.workbench.ensemble import Ensemble
+from annotated.workbench.metrics import log_probs
+from annotated.workbench.vocabulary import WordTokenizer
 from experiments.reranking import Candidate, choose
 
 PAIRS = Pairs(

@@ -10,15 +10,17 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from annotated.decoding import translate
-from annotated.training import noam_rate, update
-from annotated.transformer import Transformer, TransformerConfig
+from annotated.config import EOS, PAD, TransformerConfig
+from annotated.fast.training import update
+from annotated.training import noam_rate
+from annotated.transformer import Transformer
 from annotated.workbench import runs
 from annotated.workbench.checkpoint import load_checkpoint, save_tensors
 from annotated.workbench.data import Pairs
 from annotated.workbench.files import locked
 from annotated.workbench.runs import Progress, TrainingOptions, _rate, train, with_length
-from annotated.workbench.vocabulary import EOS, PAD, SPECIALS, Vocabulary, WordTokenizer, load_tokenizer
+from annotated.workbench.translation import translate
+from annotated.workbench.vocabulary import SPECIALS, Vocabulary, WordTokenizer, load_tokenizer
 
 VOCAB = 13
 SIZES = dict(d_model=8, heads=2, d_k=3, d_v=5, d_ff=11, layers=2, max_length=17)

@@ -8,7 +8,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from annotated.transformer import Transformer, TransformerConfig
+from annotated.config import TransformerConfig
+from annotated.transformer import Transformer
 from annotated.workbench import runs
 from annotated.workbench.data import Pairs, encode_pairs, make_batches
 from annotated.workbench.runs import TrainingOptions, train

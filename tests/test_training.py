@@ -12,19 +12,14 @@ from hypothesis import strategies as st
 from torch.nn import functional as F
 
 from annotated import training
-from annotated.training import (
-    label_smoothed_loss,
-    linear_rate,
-    make_optimizer,
-    noam_rate,
-    set_rate,
-    train_step,
-    update,
-)
-from annotated.transformer import Transformer, TransformerConfig
-from annotated.translator import Ensemble
+from annotated.config import BOS, EOS, PAD, TransformerConfig
+from annotated.fast.training import train_step, update
+from annotated.training import label_smoothed_loss, make_optimizer, noam_rate, set_rate
+from annotated.transformer import Transformer
 from annotated.workbench.data import Batch, pad
-from annotated.workbench.vocabulary import BOS, EOS, PAD, SPECIALS
+from annotated.workbench.ensemble import Ensemble
+from annotated.workbench.runs import linear_rate
+from annotated.workbench.vocabulary import SPECIALS
 
 VOCAB = 13
 SIZES = dict(d_model=8, heads=2, d_k=3, d_v=5, d_ff=11, layers=2, max_length=17)

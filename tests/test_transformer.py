@@ -15,10 +15,11 @@ from torch.func import functional_call
 from torch.nn import functional as F
 
 from annotated import multi_head
+from annotated.config import TransformerConfig
 from annotated.encoder import Dropout, LayerNorm
 from annotated.masking import causal_mask, combine, padding_mask
 from annotated.multi_head import MultiHeadAttention, record_attention
-from annotated.transformer import Transformer, TransformerConfig
+from annotated.transformer import Transformer
 
 SIZES = dict(vocab_size=19, d_model=14, d_ff=11, heads=2, layers=3, dropout=0.0, max_length=17)
 SOURCE = torch.tensor([[4, 5, 6, 7, 8], [9, 10, 2, 0, 0]])

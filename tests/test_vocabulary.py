@@ -9,12 +9,9 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from annotated.config import BOS, EOS, PAD, UNK
 from annotated.workbench.vocabulary import (
-    BOS,
-    EOS,
-    PAD,
     SPECIALS,
-    UNK,
     SubwordTokenizer,
     Tokenizer,
     Vocabulary,

@@ -7,12 +7,13 @@ from pathlib import Path
 import matplotlib
 import torch
 
+from annotated.config import BOS, EOS
 from annotated.course.plotting import plot_attention, plot_lines
 from annotated.decoding import beam_search
 from annotated.multi_head import record_attention
 from annotated.workbench.checkpoint import load_checkpoint
 from annotated.workbench.data import pad
-from annotated.workbench.vocabulary import BOS, EOS, SPECIALS, SubwordTokenizer, load_tokenizer
+from annotated.workbench.vocabulary import SPECIALS, SubwordTokenizer, load_tokenizer
 
 SENTENCE = "Ein Mann, der einen roten Hut trägt, spielt auf der Straße Gitarre."
 

@@ -4,13 +4,13 @@ import math
 from dataclasses import dataclass
 
 import torch
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Float, Int
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 from annotated.attention import attention
 from annotated.encoder import Dropout
-from annotated.masking import padding_mask
+from annotated.masking import SourceMask, padding_mask
 
 
 @dataclass(frozen=True)
@@ -46,8 +46,8 @@ class RecurrentCache:
     def __init__(self):
         self.state: tuple[Float[Tensor, "layers row width"], Float[Tensor, "layers row width"]] | None = None
 
-    def select(self, rows: Int[Tensor, "kept"], sentences: Int[Tensor, "sentences"] | None = None) -> None:
-        """Keep these hypotheses, in this order; nothing is stored for a sentence."""
+    def select(self, rows: Int[Tensor, "kept"]) -> None:
+        """Keep these rows, in this order; a row may be kept more than once."""
         self.state = tuple(x[:, rows] for x in self.state)
 
 
@@ -87,17 +87,11 @@ class RecurrentTranslator(nn.Module):
             src: source ids, padded at the end.
             tgt: target ids as the decoder reads them: shifted right, from the start token on.
         """
-        return self.logits(self.states(src, tgt))
-
-    def states(
-        self, src: Int[Tensor, "batch source"], tgt: Int[Tensor, "batch target"]
-    ) -> Float[Tensor, "batch target d_model"]:
-        """Compute what `forward` projects onto the vocabulary; arguments as there."""
         src_mask = padding_mask(src)
-        return self.decode(tgt, self.encode(src, src_mask), src_mask)
+        return self.logits(self.decode(tgt, self.encode(src, src_mask), src_mask))
 
     def encode(
-        self, src: Int[Tensor, "batch source"], src_mask: Bool[Tensor, "batch 1 1 source"] | None = None
+        self, src: Int[Tensor, "batch source"], src_mask: SourceMask | None = None
     ) -> Float[Tensor, "batch source width"]:
         """Turn source ids into the memory, 2 · d_model wide: at each position the states of both directions.
 
@@ -117,47 +111,46 @@ class RecurrentTranslator(nn.Module):
 
     def decode(
         self,
-        tgt: Int[Tensor, "row target"],
+        tgt: Int[Tensor, "batch target"],
         memory: Float[Tensor, "batch source width"],
-        src_mask: Bool[Tensor, "batch 1 1 source"],
+        src_mask: SourceMask,
         cache: RecurrentCache | None = None,
-    ) -> Float[Tensor, "row target d_model"]:
+    ) -> Float[Tensor, "batch target d_model"]:
         """Turn target ids and the memory into states; `logits` of the last one predicts the next token.
 
         Args:
-            tgt: target ids; with a cache, only those it has not seen. Several rows may share a sentence, consecutive
-                and equally many.
+            tgt: target ids; with a cache, only those it has not seen.
             memory: the encoder's output.
             src_mask: the mask the memory was made with.
             cache: from `new_cache`, to decode step by step.
         """
         state = None if cache is None else cache.state
         if state is None:
-            state = self._start(memory, src_mask, len(tgt) // len(memory))
+            state = self._start(memory, src_mask)
         x, state = self.decoder(self._embed(self.tgt_embedding, tgt), state)
         if cache is not None:
             cache.state = state
-        # A sentence's hypotheses stand side by side as queries. `attention` divides the scores by a constant, which the
-        # learned matrix makes up for.
-        queries = self.score(x).reshape(len(memory), -1, memory.size(-1))
-        context = attention(queries, memory, memory, src_mask[:, 0]).view(x.shape)
+        # `attention` divides the scores by a constant, which the learned matrix makes up for.
+        context = attention(self.score(x), memory, memory, src_mask[:, 0])
         return self.dropout(self.combine(torch.cat((context, x), dim=-1)).tanh())
 
     def logits(self, states: Float[Tensor, "*batch d_model"]) -> Float[Tensor, "*batch vocab"]:
         """Project states onto the vocabulary, with the matrix of the embeddings."""
         return self.output(states)
 
-    def new_cache(self, capacity: int) -> RecurrentCache:
-        """Make an empty cache for `decode`; the state of an LSTM needs no more room for more tokens."""
+    def new_cache(self) -> RecurrentCache:
+        """Make an empty cache for `decode`."""
         return RecurrentCache()
 
-    def _start(self, memory: Tensor, src_mask: Tensor, hypotheses: int) -> tuple[Tensor, Tensor]:
-        """Make the decoder's first state, the same for each of a sentence's hypotheses."""
+    def _start(self, memory: Tensor, src_mask: Tensor) -> tuple[Tensor, Tensor]:
+        """Make the decoder's first state."""
         real = src_mask[:, 0, 0, :, None]
         mean = memory.masked_fill(~real, 0.0).sum(dim=1) / real.sum(dim=1).clamp(min=1)
-        states = self.start(mean).tanh().repeat_interleave(hypotheses, dim=0)
+        states = self.start(mean).tanh()
         hidden, cell = states.view(len(states), 2, self.config.layers, -1).permute(1, 2, 0, 3).contiguous()
         return hidden, cell
 
-    def _embed(self, embedding: nn.Embedding, ids: Int[Tensor, "row length"]) -> Float[Tensor, "row length d_model"]:
+    def _embed(
+        self, embedding: nn.Embedding, ids: Int[Tensor, "batch length"]
+    ) -> Float[Tensor, "batch length d_model"]:
         return self.dropout(embedding(ids) * math.sqrt(self.config.d_model))

@@ -10,19 +10,18 @@ from typing import Any, get_args, get_type_hints
 import torch
 from torch import Tensor, nn
 
-from annotated.models.recurrence import RecurrentConfig, RecurrentTranslator
-from annotated.transformer import Transformer, TransformerConfig
-from annotated.translator import Ensemble, Translator, make_translator
+from annotated.config import PAD
+from annotated.workbench.architectures import ARCHITECTURES, architecture_of, make_model
+from annotated.workbench.ensemble import Ensemble
 from annotated.workbench.files import write_whole
-from annotated.workbench.vocabulary import PAD, TOKENIZER, Tokenizer, load_tokenizer
+from annotated.workbench.vocabulary import TOKENIZER, Tokenizer, load_tokenizer
 
 WEIGHTS = "model.safetensors"
 CONFIG = "config.json"
-ARCHITECTURES = {"transformer": TransformerConfig, "recurrent": RecurrentConfig}
 LONGEST = 100_000  # positions of a model in a file: a table for more may not fit into memory
 
 
-def save_checkpoint(folder: str | Path, model: Transformer | RecurrentTranslator, **info: Any) -> None:
+def save_checkpoint(folder: str | Path, model: nn.Module, **info: Any) -> None:
     """Write a model into a folder: its weights and its configuration, each file whole or not at all.
 
     Args:
@@ -30,13 +29,12 @@ def save_checkpoint(folder: str | Path, model: Transformer | RecurrentTranslator
         model: the model; tied weights are written once.
         info: anything to keep beside the configuration that JSON can hold, such as the languages.
     """
-    (architecture,) = (name for name, config in ARCHITECTURES.items() if config is type(model.config))
-    content = {"architecture": architecture, "model": asdict(model.config), **info}
+    content = {"architecture": architecture_of(model.config), "model": asdict(model.config), **info}
     write_whole(Path(folder) / CONFIG, json.dumps(content, indent=2, ensure_ascii=False).encode())
     save_tensors(Path(folder) / WEIGHTS, dict(model.named_parameters()))
 
 
-def load_checkpoint(folder: str | Path) -> tuple[Transformer | RecurrentTranslator, dict[str, Any]]:
+def load_checkpoint(folder: str | Path) -> tuple[nn.Module, dict[str, Any]]:
     """Read what `save_checkpoint` wrote; the model gives the same logits, bit for bit.
 
     Returns:
@@ -54,19 +52,19 @@ def load_checkpoint(folder: str | Path) -> tuple[Transformer | RecurrentTranslat
         raise ValueError(f"{Path(folder) / WEIGHTS}: {error}") from None
 
 
-def _model_of(config: TransformerConfig | RecurrentConfig, weights: dict[str, Tensor]) -> nn.Module:
+def _model_of(config: Any, weights: dict[str, Tensor]) -> nn.Module:
     # The sizes are compared before anything of that size is made: on "meta", a tensor has a shape and no numbers.
     if config.layers > len(weights):
         raise ValueError(f"there are only {len(weights)} weights, and the config says {config.layers} layers.")
     with torch.device("meta"):
-        check_weights(make_translator(config), weights)
+        check_weights(make_model(config), weights)
     with torch.random.fork_rng(devices=[]):  # to load is not to draw: the caller's random numbers stay as they are
-        model = make_translator(config)
+        model = make_model(config)
     load_weights(model, weights)
     return model.eval()
 
 
-def load_translator(folders: Sequence[str | Path]) -> tuple[Translator, Tokenizer, dict[str, Any]]:
+def load_translator(folders: Sequence[str | Path]) -> tuple[nn.Module, Tokenizer, dict[str, Any]]:
     """Read a trained run, or several as an ensemble.
 
     Args:
@@ -91,7 +89,7 @@ def load_translator(folders: Sequence[str | Path]) -> tuple[Translator, Tokenize
     return (Ensemble(models) if others else model), tokenizer, info
 
 
-def _load_run(folder: str | Path) -> tuple[Transformer | RecurrentTranslator, Tokenizer, dict[str, Any]]:
+def _load_run(folder: str | Path) -> tuple[nn.Module, Tokenizer, dict[str, Any]]:
     model, info = load_checkpoint(folder)
     tokenizer = load_tokenizer(folder)
     if len(tokenizer) != model.config.vocab_size:
@@ -104,7 +102,7 @@ def _load_run(folder: str | Path) -> tuple[Transformer | RecurrentTranslator, To
     return model, tokenizer, info
 
 
-def load_config(folder: str | Path) -> tuple[TransformerConfig | RecurrentConfig, dict[str, Any]]:
+def load_config(folder: str | Path) -> tuple[Any, dict[str, Any]]:
     """Read the configuration and the info that `save_checkpoint` wrote.
 
     Raises:
@@ -116,7 +114,7 @@ def load_config(folder: str | Path) -> tuple[TransformerConfig | RecurrentConfig
         raise FileNotFoundError(f"no model in {folder}: {CONFIG} is missing. Give a folder that `train --out` wrote.")
     try:
         info = dict(json.loads(path.read_bytes()))
-        config = ARCHITECTURES[info.pop("architecture", "transformer")]  # the first checkpoints did not say
+        config = ARCHITECTURES[info.pop("architecture", "transformer")].config  # the first checkpoints did not say
         sizes = info.pop("model")
         pad_id = sizes.pop("pad_id", PAD)  # they had a choice, which nothing but 0 survived
         if pad_id == PAD:

@@ -11,7 +11,8 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
-from annotated.workbench.vocabulary import BOS, EOS, LONGEST_TOKEN, PAD, Tokenizer
+from annotated.config import BOS, EOS, PAD
+from annotated.workbench.vocabulary import LONGEST_TOKEN, Tokenizer
 
 CORPORA = {"captions": ("train", "val", "test"), "multi30k": ("train", "val", "test_2016_flickr")}
 LANGUAGES = ("de", "en")

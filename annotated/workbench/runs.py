@@ -12,11 +12,11 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
-from annotated.decoding import bleu, translate
-from annotated.training import linear_rate, make_optimizer, noam_rate, set_rate, update
-from annotated.translator import Translator
+from annotated.config import PAD
+from annotated.fast.training import train_step, update
+from annotated.training import make_optimizer, noam_rate, set_rate
 from annotated.workbench.checkpoint import (
     CONFIG,
     WEIGHTS,
@@ -29,7 +29,9 @@ from annotated.workbench.checkpoint import (
 )
 from annotated.workbench.data import Batch, Pairs, encode_pairs, make_batches, padding_share
 from annotated.workbench.files import locked, remove_leftovers, write_whole
-from annotated.workbench.vocabulary import PAD, TOKENIZER, Tokenizer
+from annotated.workbench.metrics import bleu
+from annotated.workbench.translation import translate
+from annotated.workbench.vocabulary import TOKENIZER, Tokenizer
 
 SCHEDULES = ("noam", "linear")
 STATE, STATE_BEFORE = "state.safetensors", "state-before.safetensors"
@@ -55,6 +57,7 @@ class TrainingOptions:
         average: how many of the last checkpoints, one an epoch, make the final model (§6.1).
         seed: of the weights, the batches and the dropout.
         bf16: compute products in bfloat16.
+        plain: train and validate by the paper's own files, which are slower: a batch an update, in float32.
 
     Raises:
         ValueError: a number that makes no sense; the message says which.
@@ -71,6 +74,7 @@ class TrainingOptions:
     average: int = 5
     seed: int = 0
     bf16: bool = False
+    plain: bool = False
 
     def __post_init__(self):
         for name in ("epochs", "max_minutes", "batch_tokens", "accumulate", "warmup", "rate", "average"):
@@ -83,6 +87,10 @@ class TrainingOptions:
             raise ValueError(f"schedule={self.schedule!r} is unknown: choose from {', '.join(SCHEDULES)}.")
         if not 0 <= self.smoothing < 1:
             raise ValueError(f"smoothing={self.smoothing} must be at least 0 and below 1.")
+        if self.plain and (self.bf16 or self.accumulate > 1):
+            raise ValueError(
+                "plain training computes in float32, a batch an update: leave --precision bf16 and --accumulate."
+            )
         if not 0 <= self.seed < 2**32:
             raise ValueError(f"seed={self.seed} must lie in 0 … {2**32 - 1}.")
 
@@ -134,7 +142,7 @@ class Progress:
 
 
 def train(
-    model: Translator,
+    model: nn.Module,
     tokenizer: Tokenizer,
     pairs: Pairs,
     val: Pairs,
@@ -243,7 +251,7 @@ def train(
             loss, speed = _train_epoch(model, optimizer, groups, progress, options, began)
             _require_finite(model, optimizer, progress)
             save_tensors(_checkpoint(out, progress.step), dict(model.named_parameters()))
-            translations = translate(model, tokenizer, val.source, src, beam=0, bf16=options.bf16)
+            translations = translate(model, tokenizer, val.source, src, beam=0, bf16=options.bf16, plain=options.plain)
             progress.seconds = time.perf_counter() - began
             line = {
                 "step": progress.step,
@@ -274,7 +282,7 @@ def train(
 
 
 def _train_epoch(
-    model: Translator,
+    model: nn.Module,
     optimizer: torch.optim.Adam,
     groups: Sequence[Sequence[Batch]],
     progress: Progress,
@@ -294,7 +302,10 @@ def _train_epoch(
             set_rate(optimizer, _rate(progress, len(groups), options, model.config.d_model))
             group = [Batch(src.to(device), tgt.to(device)) for src, tgt in group]
             try:
-                losses.append(update(model, group, optimizer, options.smoothing, bf16=options.bf16))
+                if options.plain:
+                    losses.append(train_step(model, *group[0], optimizer, options.smoothing))
+                else:
+                    losses.append(update(model, group, optimizer, options.smoothing, bf16=options.bf16))
             except ValueError as error:
                 raise ValueError(f"update {progress.step}: {error} --resume goes on from the last state.") from error
             tokens += sum(int((side != PAD).sum()) for batch in group for side in batch)
@@ -321,6 +332,27 @@ def _rate(progress: Progress, updates: int, options: TrainingOptions, d_model: i
 
 def _out_of_time(progress: Progress, options: TrainingOptions) -> bool:
     return options.max_minutes is not None and progress.seconds >= 60 * options.max_minutes
+
+
+def linear_rate(step: int, d_model: int, warmup: int, left: float) -> float:
+    """Warm up as `noam_rate` does, then fall linearly to 0 at the end of the run: a departure from §5.3.
+
+    (d_model · warmup)^−0.5 · min(step / warmup, left).
+
+    Args:
+        step: number of the update, from 1.
+        d_model: width of the model.
+        warmup: updates until Noam's highest rate.
+        left: the share of the run that is left, from 1 to 0.
+
+    Raises:
+        ValueError: a number is below 1, or left is not a share.
+    """
+    if step < 1:
+        raise ValueError(f"step={step} must be at least 1.")
+    if not 0 <= left <= 1:
+        raise ValueError(f"left={left} must lie in 0 … 1.")
+    return noam_rate(warmup, d_model, warmup) * min(step / warmup, left)
 
 
 def require_new(out: str | Path) -> None:
@@ -368,7 +400,7 @@ def load_settings(out: str | Path) -> dict[str, Any]:
 
 
 def _load_state(
-    out: Path, model: Translator, optimizer: torch.optim.Adam, identity: dict[str, Any]
+    out: Path, model: nn.Module, optimizer: torch.optim.Adam, identity: dict[str, Any]
 ) -> tuple[Progress, list[dict[str, Any]]]:
     """Take the model, the optimizer and the random numbers back to the newest state; delete what is newer than it."""
     path = newest_state(out)
@@ -401,7 +433,7 @@ def _load_state(
     return progress, metrics
 
 
-def _save_state(out: Path, model: Translator, optimizer: torch.optim.Adam, note: dict[str, Any]) -> None:
+def _save_state(out: Path, model: nn.Module, optimizer: torch.optim.Adam, note: dict[str, Any]) -> None:
     """Write the state, and keep the one before it: should the new one be damaged, an epoch is lost and not the run."""
     tensors = {f"weights/{name}": parameter for name, parameter in model.named_parameters()}
     for index, moments in optimizer.state_dict()["state"].items():
@@ -415,7 +447,7 @@ def _save_state(out: Path, model: Translator, optimizer: torch.optim.Adam, note:
     save_tensors(out / STATE, tensors, note)
 
 
-def _require_finite(model: Translator, optimizer: torch.optim.Adam, progress: Progress) -> None:
+def _require_finite(model: nn.Module, optimizer: torch.optim.Adam, progress: Progress) -> None:
     moments = [moment for moments in optimizer.state.values() for moment in moments.values()]
     if not all(tensor.isfinite().all() for tensor in (*model.parameters(), *moments)):
         raise ValueError(
@@ -444,7 +476,7 @@ def _steps(metrics: Sequence[dict[str, Any]]) -> list[int]:
     return [line["step"] for line in metrics if line is metrics[-1] or float(line["epoch"]).is_integer()]
 
 
-def _save_average(out: Path, model: Translator, metrics: Sequence[dict[str, Any]], count: int, **info: Any) -> None:
+def _save_average(out: Path, model: nn.Module, metrics: Sequence[dict[str, Any]], count: int, **info: Any) -> None:
     """Make the average of the last checkpoints that are still there the run's model."""
     paths = [_checkpoint(out, step) for step in _steps(metrics)[-count:]]
     averaged = copy.deepcopy(model)

@@ -7,11 +7,11 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from annotated.config import BOS, EOS
 from annotated.decoder import LayerCache
 from annotated.encoder import FeedForward, LayerNorm
 from annotated.masking import causal_mask
 from annotated.multi_head import MultiHeadAttention
-from annotated.workbench.vocabulary import BOS, EOS
 
 
 def fill(rows: list[list[int]], pad: int, width: int = 0) -> Tensor:

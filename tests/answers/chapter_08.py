@@ -5,8 +5,8 @@ from collections.abc import Callable
 
 import torch
 
+from annotated.config import EOS
 from annotated.course.exercises.chapter_08 import bleu_of, every_sentence, nucleus_of, search
-from annotated.workbench.vocabulary import EOS
 
 
 def scored(score: Callable[..., float]) -> Callable[..., float]:

@@ -8,12 +8,12 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from annotated.config import BOS, EOS, TransformerConfig
 from annotated.course.exercises.diagnosis import Exercise, compare
 from annotated.decoder import DecoderLayer
 from annotated.masking import causal_mask, combine, padding_mask
 from annotated.multi_head import MultiHeadAttention
-from annotated.transformer import Transformer, TransformerConfig
-from annotated.workbench.vocabulary import BOS, EOS
+from annotated.transformer import Transformer
 
 WRITER_SOURCES = ([15, 16, 5, 2], [10, 11, 12, 13, 2])
 

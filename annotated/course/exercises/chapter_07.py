@@ -9,11 +9,12 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from annotated.config import BOS, EOS, PAD, TransformerConfig
 from annotated.course.exercises.diagnosis import Exercise, compare
-from annotated.training import label_smoothed_loss, make_optimizer, noam_rate, set_rate, train_step
-from annotated.transformer import Transformer, TransformerConfig
+from annotated.fast.training import train_step
+from annotated.training import label_smoothed_loss, make_optimizer, noam_rate, set_rate
+from annotated.transformer import Transformer
 from annotated.workbench.data import pad
-from annotated.workbench.vocabulary import BOS, EOS, PAD
 
 
 def rates_by_hand(answer: Any) -> str | None:

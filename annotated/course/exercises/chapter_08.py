@@ -8,8 +8,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from annotated.config import BOS, EOS, PAD
 from annotated.course.exercises.diagnosis import Exercise, compare
-from annotated.workbench.vocabulary import BOS, EOS, PAD
 
 NextLogProbs = Callable[[list[int]], Tensor]
 

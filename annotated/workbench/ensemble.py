@@ -1,21 +1,21 @@
-"""What the searches translate with: a Transformer, the LSTM before it, or several models together."""
+"""Several models that translate together."""
 
 import math
 from collections.abc import Sequence
 
 import torch
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from annotated.decoder import Cache
-from annotated.models.recurrence import RecurrentCache, RecurrentConfig, RecurrentTranslator
-from annotated.transformer import Transformer, TransformerConfig
+from annotated.fast.transformer import accelerate
+from annotated.fast.translator import FastCache, FastTranslator
+from annotated.masking import SourceMask, padding_mask
 
 
 class EnsembleCache:
     """The caches of an ensemble's models."""
 
-    def __init__(self, caches: Sequence[Cache | RecurrentCache]):
+    def __init__(self, caches: Sequence[FastCache]):
         self.caches = caches
 
     def select(self, rows: Int[Tensor, "kept"], sentences: Int[Tensor, "sentences"] | None = None) -> None:
@@ -24,7 +24,7 @@ class EnsembleCache:
             cache.select(rows, sentences)
 
 
-class Ensemble(nn.Module):
+class Ensemble(FastTranslator):
     """Several models that translate together: a token's probability is the mean of theirs (Hansen & Salamon, 1990).
 
     Their errors differ, and the mean of the probabilities is wrong less often than any of them. It costs as much time
@@ -37,7 +37,7 @@ class Ensemble(nn.Module):
         ValueError: there is no model, or their configurations differ.
     """
 
-    def __init__(self, models: Sequence[Transformer | RecurrentTranslator]):
+    def __init__(self, models: Sequence[nn.Module]):
         super().__init__()
         if not models:
             raise ValueError("an ensemble needs at least one model.")
@@ -45,11 +45,18 @@ class Ensemble(nn.Module):
         for model in models:
             if model.config != self.config:
                 raise ValueError(f"an ensemble's models must be alike: {model.config} is not {self.config}.")
-        self.models = nn.ModuleList(models)
+        self.models = nn.ModuleList(accelerate(model) for model in models)
         self.eval()
 
+    def states(
+        self, src: Int[Tensor, "batch source"], tgt: Int[Tensor, "batch target"]
+    ) -> Float[Tensor, "batch target model d_model"]:
+        """Compute what `logits` makes probabilities of, all positions at once; arguments as for one model."""
+        src_mask = padding_mask(src)
+        return self.decode(tgt, self.encode(src, src_mask), src_mask)
+
     def encode(
-        self, src: Int[Tensor, "batch source"], src_mask: Bool[Tensor, "batch 1 1 source"] | None = None
+        self, src: Int[Tensor, "batch source"], src_mask: SourceMask
     ) -> Float[Tensor, "batch source model width"]:
         """Turn source ids into the models' memories, side by side; arguments as for one model."""
         return torch.stack([model.encode(src, src_mask) for model in self.models], dim=-2)
@@ -58,7 +65,7 @@ class Ensemble(nn.Module):
         self,
         tgt: Int[Tensor, "row target"],
         memory: Float[Tensor, "batch source model width"],
-        src_mask: Bool[Tensor, "batch 1 1 source"],
+        src_mask: SourceMask,
         cache: EnsembleCache | None = None,
     ) -> Float[Tensor, "row target model d_model"]:
         """Turn target ids and the memories into the models' states, side by side; arguments as for one model."""
@@ -75,12 +82,3 @@ class Ensemble(nn.Module):
     def new_cache(self, capacity: int) -> EnsembleCache:
         """Make an empty cache for each model, with room for `capacity` target tokens of each sentence."""
         return EnsembleCache([model.new_cache(capacity) for model in self.models])
-
-
-Translator = Transformer | RecurrentTranslator | Ensemble
-TranslatorCache = Cache | RecurrentCache | EnsembleCache
-
-
-def make_translator(config: TransformerConfig | RecurrentConfig) -> Transformer | RecurrentTranslator:
-    """Make a new model of the kind its configuration is for."""
-    return Transformer(config) if isinstance(config, TransformerConfig) else RecurrentTranslator(config)

@@ -3,12 +3,14 @@
 import pytest
 import torch
 
-from annotated.decoding import beam_search, greedy_decode, translate
+from annotated.config import BOS, EOS, TransformerConfig
+from annotated.decoding import beam_search, greedy_decode
 from annotated.masking import padding_mask
 from annotated.models.recurrence import RecurrentConfig, RecurrentTranslator
-from annotated.transformer import Transformer, TransformerConfig
-from annotated.translator import Ensemble, make_translator
-from annotated.workbench.vocabulary import BOS, EOS, SubwordTokenizer
+from annotated.transformer import Transformer
+from annotated.workbench.ensemble import Ensemble
+from annotated.workbench.translation import translate
+from annotated.workbench.vocabulary import SubwordTokenizer
 
 VOCAB = 13
 CONFIGS = {
@@ -26,7 +28,7 @@ def make_models(kind: str, count: int) -> list[Transformer | RecurrentTranslator
     models = []
     for seed in range(count):
         torch.manual_seed(seed)
-        models.append(make_translator(CONFIGS[kind]).eval())
+        models.append(make_model(CONFIGS[kind]).eval())
         for parameter in models[-1].parameters():
             parameter.data += 0.3 * torch.randn_like(parameter)
     return models
@@ -39,7 +41,7 @@ def predict(model: Transformer | RecurrentTranslator | Ensemble) -> torch.Tensor
 
 def test_a_configuration_makes_its_own_kind_of_model():
     for name, kind in (("transformer", Transformer), ("recurrent", RecurrentTranslator)):
-        model = make_translator(CONFIGS[name])
+        model = make_model(CONFIGS[name])
         assert type(model) is kind
         assert model.config is CONFIGS[name]
 
@@ -97,7 +99,7 @@ def test_an_ensemble_translates_texts_in_bfloat16_without_changing_its_models():
 
 @pytest.mark.parametrize("search", [greedy_decode, beam_search])
 def test_an_ensembles_models_are_in_eval_mode_and_stay_in_it(search):
-    models = [make_translator(CONFIGS["transformer"]) for _ in range(2)]
+    models = [make_model(CONFIGS["transformer"]) for _ in range(2)]
     ensemble = Ensemble(models)
     assert not any(module.training for module in ensemble.modules())
     search(ensemble, SRC, max_extra=2)
@@ -108,4 +110,4 @@ def test_an_ensemble_of_nothing_or_of_different_models_is_an_error():
     with pytest.raises(ValueError, match="at least one"):
         Ensemble([])
     with pytest.raises(ValueError, match="d_model=8"):
-        Ensemble([make_translator(config) for config in CONFIGS.values()])
+        Ensemble([make_model(config) for config in CONFIGS.values()])

@@ -1,0 +1,121 @@
+"""The keys and values of all hypotheses of a sentence side by side, so that a search moves none of them."""
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+from annotated.masking import causal_mask
+
+
+class LayerCache:
+    """What one decoder layer need not compute again: keys and values of the memory and of the tokens so far.
+
+    The room for tokens is set aside at the start, so that a step writes and never copies.
+
+    Args:
+        capacity: the largest number of target tokens for one sentence, of all hypotheses it has or had.
+    """
+
+    def __init__(self, capacity: int):
+        self.capacity = capacity
+        self.length = 0
+        self.keys: Float[Tensor, "sentence heads capacity d_k"] | None = None
+        self.values: Float[Tensor, "sentence heads capacity d_v"] | None = None
+        self.memory: tuple[Tensor, Tensor] | None = None
+        self.projection: tuple[Tensor, Tensor | None] | None = None  # onto queries, keys and values at once
+
+    def append(
+        self, keys: Float[Tensor, "sentence heads new d_k"], values: Float[Tensor, "sentence heads new d_v"]
+    ) -> tuple[Float[Tensor, "sentence heads total d_k"], Float[Tensor, "sentence heads total d_v"]]:
+        """Store the keys and values of new tokens; return those of all tokens so far.
+
+        Raises:
+            ValueError: there is no room for them.
+        """
+        end = self.end(keys.size(2))
+        if self.keys is None or self.values is None:
+            self.keys = keys.new_empty(*keys.shape[:2], self.capacity, keys.size(3))
+            self.values = values.new_empty(*values.shape[:2], self.capacity, values.size(3))
+        self.keys[:, :, self.length : end] = keys
+        self.values[:, :, self.length : end] = values
+        self.length = end
+        return self.keys[:, :, :end], self.values[:, :, :end]
+
+    def keep(self, sentences: Int[Tensor, "kept"]) -> None:
+        """Keep what is stored for these sentences."""
+        keys, values = self.memory
+        self.memory = keys[sentences], values[sentences]
+        for stored in (self.keys, self.values):
+            stored[: len(sentences), :, : self.length] = stored[sentences, :, : self.length]
+        self.keys, self.values = self.keys[: len(sentences)], self.values[: len(sentences)]
+
+    def end(self, new: int) -> int:
+        """Tell how many tokens there are with `new` more.
+
+        Raises:
+            ValueError: there is no room for them.
+        """
+        end = self.length + new
+        if end > self.capacity:
+            raise ValueError(
+                f"the cache holds {self.capacity} tokens of a sentence and {end} are needed: give it more capacity."
+            )
+        return end
+
+
+class Cache(list[LayerCache]):
+    """One `LayerCache` for each decoder layer, and whose past each stored token belongs to.
+
+    A row is a hypothesis. A sentence's hypotheses (consecutive rows, equally many for each sentence) share what is
+    stored for it: a table of booleans says which tokens each has written. So they branch, change places and are dropped
+    without a key or a value being moved.
+
+    Args:
+        layers: number of decoder layers.
+        capacity: the largest number of target tokens for one sentence, of all hypotheses it has or had.
+    """
+
+    def __init__(self, layers: int, capacity: int):
+        super().__init__(LayerCache(capacity) for _ in range(layers))
+        self.length = 0  # positions decoded so far
+        self.written: Bool[Tensor, "row token"] | None = None
+
+    def line_up(
+        self, x: Float[Tensor, "row new d_model"], sentences: int
+    ) -> tuple[Float[Tensor, "sentence queries d_model"], Bool[Tensor, "sentence 1 queries total"] | None]:
+        """Let the new tokens of a sentence's rows stand side by side, and say what each may see.
+
+        Args:
+            x: the new tokens' embeddings.
+            sentences: to how many sentences the rows belong.
+
+        Returns:
+            x with a row for each sentence, and the mask by which each token sees its own hypothesis's past and itself;
+            None where that is all there is.
+
+        Raises:
+            ValueError: there is no room for them; nothing has changed then.
+        """
+        rows, new = x.shape[:2]
+        hypotheses = rows // sentences
+        self[0].end(hypotheses * new)
+        if self.written is None:
+            self.written = torch.empty(rows, 0, dtype=torch.bool, device=x.device)
+        own = torch.kron(torch.eye(hypotheses, device=x.device), causal_mask(new, device=x.device)).bool()
+        mask = torch.cat((self.written.repeat_interleave(new, dim=0), own.repeat(sentences, 1)), dim=1)
+        self.written = mask[new - 1 :: new]  # a row's last token sees all that the row has written
+        self.length += new
+        together = x.reshape(sentences, hypotheses * new, -1)
+        return together, None if mask.all() else mask.view(sentences, 1, hypotheses * new, -1)
+
+    def select(self, rows: Int[Tensor, "kept"], sentences: Int[Tensor, "sentences"] | None = None) -> None:
+        """Keep these hypotheses, in this order, and these sentences (all unless given).
+
+        Args:
+            rows: numbers of rows; afterwards, too, a sentence's must be consecutive, and each have equally many.
+            sentences: numbers of sentences.
+        """
+        self.written = self.written[rows]
+        if sentences is not None:
+            for layer in self:
+                layer.keep(sentences)

@@ -1,0 +1,71 @@
+"""Dropout, the residual sum and LayerNorm in few passes over memory, and a backward pass in closed form."""
+
+from typing import Any
+
+import numpy as np
+import torch
+from jaxtyping import Float
+from torch import Tensor
+from torch.nn import functional as F
+
+from annotated.encoder import LayerNorm
+
+
+def dropout_mask(x: Float[Tensor, "*shape"], p: float) -> Float[Tensor, "*shape"]:
+    """Draw zeros with probability p and ones, of the shape and type of x.
+
+    On a CPU random 16-bit integers are compared with a threshold, so p is met to within 2⁻¹⁷; the same mask on every
+    version of torch for the same seed.
+
+    Args:
+        x: what is to be multiplied with the mask.
+        p: probability of a zero, 0 ≤ p < 1.
+    """
+    if x.device.type != "cpu":
+        return torch.rand(x.shape, device=x.device).ge(p).to(x.dtype)
+    # numpy's generators are faster than torch's; the seed comes from torch, so that manual_seed governs all.
+    generator = np.random.SFC64(int(torch.randint(2**62, ())))
+    draws = torch.from_numpy(generator.random_raw(-(-x.numel() // 4)).view(np.int16))[: x.numel()].view(x.shape)
+    threshold = min(round(p * 2**16), 2**16 - 1) - 2**15
+    return torch.ge(draws, threshold, out=torch.empty_like(x))
+
+
+def add_norm(
+    x: Float[Tensor, "*batch d_model"], change: Float[Tensor, "*batch d_model"], norm: LayerNorm, p: float
+) -> Float[Tensor, "*batch d_model"]:
+    """Compute LayerNorm(x + change · dropout mask). Of 16-bit numbers the sum has 32 bits until it is normalised.
+
+    Args:
+        x: what went into the sub-layer.
+        change: what came out of it, already divided by 1 − p.
+        norm: the LayerNorm.
+        p: probability of dropping an element of the change.
+    """
+    kept = dropout_mask(change, p) if p else None
+    if change.device.type == "cpu":
+        return _AddNorm.apply(x, change, norm.gain, norm.bias, norm.eps, kept)
+    change = change if kept is None else change * kept
+    return F.layer_norm(x.to(norm.gain.dtype) + change, norm.gain.shape, norm.gain, norm.bias, norm.eps).to(x.dtype)
+
+
+class _AddNorm(torch.autograd.Function):
+    @staticmethod
+    def forward(
+        ctx: Any, x: Tensor, change: Tensor, gain: Tensor, bias: Tensor, eps: float, kept: Tensor | None
+    ) -> Tensor:
+        total = torch.empty_like(x, dtype=torch.promote_types(x.dtype, torch.float32)).copy_(x)
+        total.add_(change if kept is None else change * kept)
+        wide = gain.to(total.dtype), bias.to(total.dtype)
+        output, mean, deviation = torch.native_layer_norm(total, gain.shape, *wide, eps)
+        ctx.save_for_backward(total, mean, deviation, *wide, kept)
+        return output.to(x.dtype)
+
+    @staticmethod
+    @torch.autograd.function.once_differentiable
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
+        total, mean, deviation, gain, bias, kept = ctx.saved_tensors
+        wide, of_gain, of_bias = torch.ops.aten.native_layer_norm_backward(
+            gradient.to(total.dtype), total, gain.shape, mean, deviation, gain, bias, [True, True, True]
+        )
+        of_x = wide.to(gradient.dtype)
+        return of_x, of_x if kept is None else of_x * kept, of_gain, of_bias, None, None

@@ -1,0 +1,196 @@
+"""A Transformer's forward pass with fewer and larger operations, on the weights of the plain one."""
+
+import math
+from collections.abc import Callable
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from annotated.decoder import DecoderLayer
+from annotated.encoder import EncoderLayer, FeedForward, LayerNorm, Residual
+from annotated.fast.attention import attend, attend_heads
+from annotated.fast.cache import Cache, LayerCache
+from annotated.fast.residual import add_norm, dropout_mask
+from annotated.fast.translator import FastTranslator, Rows
+from annotated.masking import Mask, SourceMask, causal_mask, combine, padding_mask
+from annotated.multi_head import MultiHeadAttention
+from annotated.transformer import Transformer
+
+Sublayer = Callable[[Tensor, float], Tensor]
+
+
+class FastTransformer(FastTranslator):
+    """The same function of the same weights as a `Transformer`, sooner.
+
+    Queries, keys and values are one product. In bfloat16 each weight is cast once, and activations stay in 16 bits from
+    one product to the next; sums that are normalised, softmax and LayerNorm have 32. Dropout's factor 1 / (1 − p) goes
+    into the weights before it.
+
+    Args:
+        model: holds the weights, and the mode (training or evaluation).
+        bf16: compute products in bfloat16.
+    """
+
+    def __init__(self, model: Transformer, *, bf16: bool = False):
+        super().__init__()
+        self.model, self.config, self.bf16, self.training = model, model.config, bf16, model.training
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """The numbers that are multiplied."""
+        return torch.bfloat16 if self.bf16 else self.model.output.weight.dtype
+
+    def states(
+        self, src: Int[Tensor, "batch source"], tgt: Int[Tensor, "batch target"]
+    ) -> Float[Tensor, "batch target d_model"]:
+        """Compute what `logits` projects onto the vocabulary, all positions at once (teacher forcing)."""
+        src_mask = padding_mask(src)
+        return self.decode(tgt, self.encode(src, src_mask), src_mask)
+
+    def encode(self, src: Int[Tensor, "sentence source"], src_mask: Mask) -> Float[Tensor, "sentence source d_model"]:
+        """Turn source ids into the memory."""
+        x = self._embed(self.model.src_embedding, src)
+        for layer in self.model.encoder.layers:
+            x = self._encoder_layer(layer, x, src_mask)
+        return self._last_norm(self.model.encoder.norm, x)
+
+    def decode(
+        self,
+        tgt: Int[Tensor, "row target"],
+        memory: Float[Tensor, "sentence source d_model"],
+        src_mask: SourceMask,
+        cache: Cache | None = None,
+    ) -> Float[Tensor, "row target d_model"]:
+        """Turn target ids and the memory into states; with a cache, of tokens that it has not seen."""
+        if cache is None:
+            hypotheses = len(tgt) // len(memory)
+            memory, src_mask = (
+                x.repeat_interleave(hypotheses, dim=0) if hypotheses > 1 else x for x in (memory, src_mask)
+            )
+            x, caches = self._embed(self.model.tgt_embedding, tgt), [None] * self.config.layers
+            tgt_mask = combine(causal_mask(tgt.size(1), device=tgt.device), padding_mask(tgt))
+        else:
+            x, caches = self._embed(self.model.tgt_embedding, tgt, cache.length), cache
+            x, tgt_mask = cache.line_up(x, len(memory))
+        for layer, layer_cache in zip(self.model.decoder.layers, caches, strict=True):
+            x = self._decoder_layer(layer, x, memory, tgt_mask, src_mask, layer_cache)
+        return self._last_norm(self.model.decoder.norm, x).view(*tgt.shape, -1)
+
+    def logits(self, states: Float[Tensor, "*batch d_model"]) -> Float[Tensor, "*batch vocab"]:
+        """Project states onto the vocabulary."""
+        return _linear(states, self.model.output)
+
+    def new_cache(self, capacity: int) -> Cache:
+        """Make an empty cache with room for `capacity` target tokens of each sentence, of all its hypotheses."""
+        return Cache(self.config.layers, capacity)
+
+    def _embed(
+        self, embedding: nn.Embedding, ids: Int[Tensor, "row length"], start: int = 0
+    ) -> Float[Tensor, "row length d_model"]:
+        x = self.model.positions(embedding(ids) * math.sqrt(self.config.d_model), start)
+        p = self._p(self.model.dropout.p)
+        x = x * dropout_mask(x, p) / (1 - p) if p else x
+        return x if self.config.norm_first else x.to(self.dtype)
+
+    def _encoder_layer(self, layer: EncoderLayer, x: Tensor, mask: Mask | None) -> Tensor:
+        def look_around(x: Tensor, scale: float) -> Tensor:
+            attention = layer.self_attention
+            query, key, value = F.linear(x, *_merged(attention.W_q, attention.W_k, attention.W_v, dtype=x.dtype)).split(
+                _widths(attention), dim=-1
+            )
+            return _linear(attend(query, key, value, attention.heads, mask), attention.W_o, scale)
+
+        x = self._residual(layer.residuals[0], x, look_around)
+        return self._residual(layer.residuals[1], x, lambda x, scale: _transform(x, layer.feed_forward, scale))
+
+    def _decoder_layer(
+        self,
+        layer: DecoderLayer,
+        x: Tensor,
+        memory: Tensor,
+        tgt_mask: Mask | None,
+        src_mask: SourceMask,
+        cache: LayerCache | None,
+    ) -> Tensor:
+        own, cross = layer.self_attention, layer.cross_attention
+
+        def look_back(x: Tensor, scale: float) -> Tensor:
+            merged = None if cache is None else cache.projection
+            if merged is None:
+                merged = _merged(own.W_q, own.W_k, own.W_v, dtype=x.dtype)
+            query, key, value = F.linear(x, *merged).split(_widths(own), dim=-1)
+            if cache is None:
+                mixed = attend(query, key, value, own.heads, tgt_mask)
+            else:
+                cache.projection = merged
+                keys, values = cache.append(own.split(key), own.split(value))
+                mixed = attend_heads(own.split(query), keys, values, tgt_mask)
+            return _linear(mixed, own.W_o, scale)
+
+        def look_at_source(x: Tensor, scale: float) -> Tensor:
+            query = _linear(x, cross.W_q)
+            if cache is None or cache.memory is None:
+                both = F.linear(memory, *_merged(cross.W_k, cross.W_v, dtype=memory.dtype))
+                key, value = both.split(_widths(cross)[1:], dim=-1)
+                if cache is None:
+                    return _linear(attend(query, key, value, cross.heads, src_mask), cross.W_o, scale)
+                cache.memory = cross.split(key).contiguous(), cross.split(value).contiguous()
+            return _linear(attend_heads(cross.split(query), *cache.memory, src_mask), cross.W_o, scale)
+
+        x = self._residual(layer.residuals[0], x, look_back)
+        x = self._residual(layer.residuals[1], x, look_at_source)
+        return self._residual(layer.residuals[2], x, lambda x, scale: _transform(x, layer.feed_forward, scale))
+
+    def _residual(self, residual: Residual, x: Tensor, sublayer: Sublayer) -> Tensor:
+        p = self._p(residual.dropout.p)
+        if not residual.norm_first:
+            return add_norm(x, sublayer(x, 1 / (1 - p)), residual.norm, p)
+        change = sublayer(_normalise(x, residual.norm).to(self.dtype), 1 / (1 - p))
+        return x + (change * dropout_mask(change, p) if p else change)
+
+    def _last_norm(self, norm: nn.Module, x: Tensor) -> Tensor:
+        return _normalise(x, norm).to(self.dtype) if isinstance(norm, LayerNorm) else x
+
+    def _p(self, p: float) -> float:
+        return p if self.model.training else 0.0
+
+
+def accelerate(model: nn.Module, *, bf16: bool = False) -> FastTranslator:
+    """Wrap a model: a `Transformer` gets a faster forward pass, any other keeps its own. The weights are shared.
+
+    Args:
+        model: what translates; one that is wrapped already is returned as it is.
+        bf16: compute products in bfloat16 in training.
+    """
+    if isinstance(model, FastTranslator):
+        return model
+    return FastTransformer(model, bf16=bf16) if type(model) is Transformer else Rows(model, bf16=bf16)
+
+
+def _linear(x: Tensor, layer: nn.Linear, scale: float = 1.0) -> Tensor:
+    """Apply a layer in the precision of x; its result is multiplied by `scale`."""
+    return F.linear(x, *_merged(layer, dtype=x.dtype, scale=scale))
+
+
+def _merged(*layers: nn.Linear, dtype: torch.dtype, scale: float = 1.0) -> tuple[Tensor, Tensor | None]:
+    """Make of several layers one whose results stand side by side, in another precision and times `scale`."""
+    weights, biases = [layer.weight for layer in layers], [layer.bias for layer in layers]
+    parts = (weights, biases) if biases[0] is not None else (weights,)
+    weight, *bias = ((torch.cat(part) if len(part) > 1 else part[0]) for part in parts)
+    weight, *bias = ((part if scale == 1 else part * scale).to(dtype) for part in (weight, *bias))
+    return weight, *(bias or [None])
+
+
+def _widths(attention: MultiHeadAttention) -> list[int]:
+    """Tell how wide the queries, keys and values of all heads are."""
+    return [attention.heads * width for width in (attention.d_k, attention.d_k, attention.d_v)]
+
+
+def _transform(x: Tensor, layer: FeedForward, scale: float) -> Tensor:
+    return _linear(layer.activation(_linear(x, layer.W_1)), layer.W_2, scale)
+
+
+def _normalise(x: Tensor, norm: LayerNorm) -> Tensor:
+    return F.layer_norm(x, norm.gain.shape, norm.gain, norm.bias, norm.eps)

@@ -1,0 +1,107 @@
+"""What the fast searches and updates ask of a model, and how any model comes to offer it."""
+
+from abc import abstractmethod
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any, Protocol
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+
+from annotated.decoding import TranslatorCache
+from annotated.masking import SourceMask, padding_mask
+
+
+class FastCache(Protocol):
+    """What a model keeps from step to step, for hypotheses of which several belong to one sentence."""
+
+    def select(self, rows: Int[Tensor, "kept"], sentences: Int[Tensor, "sentences"] | None = None) -> None:
+        """Keep these hypotheses, in this order, and these sentences (all unless given).
+
+        Args:
+            rows: numbers of rows; afterwards, too, a sentence's must be consecutive, and each have equally many.
+            sentences: numbers of sentences.
+        """
+
+
+class FastTranslator(nn.Module):
+    """A model whose memory has a row for each sentence, however many hypotheses (consecutive rows) there are of it."""
+
+    config: Any
+
+    @abstractmethod
+    def states(
+        self, src: Int[Tensor, "batch source"], tgt: Int[Tensor, "batch target"]
+    ) -> Float[Tensor, "batch target width"]:
+        """Compute what `logits` projects onto the vocabulary, all positions at once (teacher forcing)."""
+
+    @abstractmethod
+    def encode(self, src: Int[Tensor, "sentence source"], src_mask: SourceMask) -> Tensor:
+        """Turn source ids into the memory."""
+
+    @abstractmethod
+    def decode(self, tgt: Int[Tensor, "row target"], memory: Tensor, src_mask: SourceMask, cache: Any = None) -> Tensor:
+        """Turn target ids and the memory into states; with a cache, of tokens that it has not seen."""
+
+    @abstractmethod
+    def logits(self, states: Tensor) -> Float[Tensor, "*batch vocab"]:
+        """Project states onto the vocabulary."""
+
+    @abstractmethod
+    def new_cache(self, capacity: int) -> FastCache:
+        """Make an empty cache with room for `capacity` target tokens of each sentence, of all its hypotheses."""
+
+
+class Rows(FastTranslator):
+    """Any model by its own methods: the memory is repeated for each hypothesis.
+
+    Args:
+        model: what translates.
+        bf16: compute products in bfloat16.
+    """
+
+    def __init__(self, model: nn.Module, *, bf16: bool = False):
+        super().__init__()
+        self.model: Any = model
+        self.config, self.bf16, self.training = self.model.config, bf16, model.training
+
+    def states(self, src: Tensor, tgt: Tensor) -> Tensor:
+        """As `FastTranslator.states`."""
+        src_mask = padding_mask(src)
+        with autocast(src.device, self.bf16):
+            return self.model.decode(tgt, self.model.encode(src, src_mask), src_mask)
+
+    def encode(self, src: Tensor, src_mask: Tensor) -> Tensor:
+        """As `FastTranslator.encode`."""
+        return self.model.encode(src, src_mask)
+
+    def decode(self, tgt: Tensor, memory: Tensor, src_mask: Tensor, cache: "RowsCache | None" = None) -> Tensor:
+        """As `FastTranslator.decode`."""
+        hypotheses = len(tgt) // len(memory)
+        memory, src_mask = (x.repeat_interleave(hypotheses, dim=0) for x in (memory, src_mask))
+        return self.model.decode(tgt, memory, src_mask, cache=None if cache is None else cache.cache)
+
+    def logits(self, states: Tensor) -> Tensor:
+        """As `FastTranslator.logits`."""
+        with autocast(states.device, self.bf16):
+            return self.model.logits(states)
+
+    def new_cache(self, capacity: int) -> "RowsCache":
+        """As `FastTranslator.new_cache`."""
+        return RowsCache(self.model.new_cache())
+
+
+class RowsCache:
+    """The model's own cache, which has a row for each hypothesis and nothing for a sentence."""
+
+    def __init__(self, cache: TranslatorCache):
+        self.cache = cache
+
+    def select(self, rows: Tensor, sentences: Tensor | None = None) -> None:
+        """As `FastCache.select`."""
+        self.cache.select(rows)
+
+
+def autocast(device: torch.device, bf16: bool) -> AbstractContextManager:
+    """Compute products in bfloat16 inside this context, or change nothing."""
+    return torch.autocast(device.type, dtype=torch.bfloat16) if bf16 else nullcontext()

@@ -1,0 +1,417 @@
+"""The command line: train, translate, evaluate."""
+
+import argparse
+import ctypes
+import math
+import os
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import fields
+from pathlib import Path
+from typing import Any, NoReturn
+
+import torch
+from torch import nn
+
+from annotated.decoding import ALPHA, BEAM, MAX_EXTRA
+from annotated.fast.decoding import in_bfloat16
+from annotated.fast.training import bf16_is_fast
+from annotated.workbench.architectures import PRESETS, make_model
+from annotated.workbench.checkpoint import load_translator
+from annotated.workbench.data import CORPORA, Pairs, hold_out, load_corpus, read_pairs
+from annotated.workbench.files import write_whole
+from annotated.workbench.metrics import bleu, chrf
+from annotated.workbench.runs import SCHEDULES, TrainingOptions, defaults_for, load_settings, require_new, train
+from annotated.workbench.translation import translate
+from annotated.workbench.vocabulary import TOKENIZER, SubwordTokenizer, Tokenizer, WordTokenizer, load_tokenizer
+
+DEFAULTS = TrainingOptions()
+LARGEST_BEAM = 100  # wider ones find worse translations, and their memory grows with it
+LONGEST_LINE = 2**20  # bytes
+READ_AT_ONCE = 2**15  # bytes of standard input, some hundred sentences: they are translated together
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one command and return its exit status.
+
+    Returns:
+        0; 2 after a one-line error for bad input; 130 after an interruption; 141 where nobody reads the output.
+    """
+    arguments = sys.argv[1:] if arguments is None else arguments
+    command = arguments[0] if arguments else None
+    try:
+        for argument in arguments:
+            _require_utf_8(argument)
+        args = _parse(_parser(), arguments)
+        if args.command == "train" and args.resume:
+            # What the run was started with holds again, unless it is given anew.
+            args = _parse(_parser(load_settings(args.out)), arguments)
+        args.run(args)
+        sys.stdout.flush()
+    except BrokenPipeError:
+        _drop_output()
+        return 141
+    except (ValueError, OSError, MemoryError) as error:
+        return _fail(str(error) or "not enough memory")
+    except RuntimeError as error:
+        if "memory" not in str(error):
+            raise
+        return _fail(f"not enough memory ({str(error).splitlines()[0]}): try a smaller model, batch or beam.")
+    except KeyboardInterrupt:
+        resume = ": `train --resume --out DIR` goes on from the last whole epoch" if command == "train" else ""
+        print(f"annotated: interrupted{resume}.", file=sys.stderr)
+        return 130
+    return 0
+
+
+def _require_utf_8(argument: str) -> None:
+    try:
+        argument.encode()
+    except UnicodeEncodeError:
+        raise ValueError(f"the argument {argument!r} is not UTF-8: set the terminal to UTF-8.") from None
+
+
+def _fail(message: str) -> int:
+    print(f"annotated: {' '.join(message.split())}", file=sys.stderr)
+    try:
+        sys.stdout.flush()
+    except OSError:
+        _drop_output()
+    return 2
+
+
+def _drop_output() -> None:
+    """Let what is still to be written go nowhere, or Python would try once more at its end, and complain."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def run_train(args: argparse.Namespace) -> None:
+    """Train a model from scratch, or go on with a run."""
+    if args.resume:
+        _require_same(args, load_settings(args.out))
+    else:
+        require_new(args.out)
+    if args.tokenizer == "words" and args.vocab_size is not None:
+        raise ValueError("--vocab-size is for --tokenizer bpe: whole words are as many as there are.")
+    device, bf16 = _device(args.device), _bf16(args)
+    pairs, val = _training_pairs(args)
+    count = len(pairs.source)
+    chosen = {name: value for name, value in defaults_for(count).items() if getattr(args, name) is None}
+    if args.tokenizer == "words":
+        del chosen["vocab_size"]
+    for name, value in chosen.items():
+        setattr(args, name, value)
+    if chosen:
+        options = " ".join(f"--{name.replace('_', '-')} {value}" for name, value in chosen.items())
+        print(f"chosen for {count:,} pairs (the fewer, the smaller model and batches): {options}")
+    options = TrainingOptions(
+        **{field.name: getattr(args, field.name) for field in fields(TrainingOptions) if field.name != "bf16"},
+        bf16=bf16,
+    )
+    if args.resume and (Path(args.out) / TOKENIZER).exists():
+        tokenizer = load_tokenizer(args.out)
+    elif args.tokenizer == "bpe":
+        tokenizer = SubwordTokenizer.train(pairs, (args.src, args.tgt), args.vocab_size)
+    else:
+        tokenizer = WordTokenizer.train(pairs, (args.src, args.tgt))
+    changes = {"dropout": args.dropout}
+    if args.norm_first:
+        if args.preset == "recurrent":
+            raise ValueError("--norm-first is for Transformers: the LSTM of --preset recurrent has no LayerNorm.")
+        changes["norm_first"] = True
+    config = PRESETS[args.preset](len(tokenizer), **changes)
+    torch.manual_seed(args.seed)
+    model = make_model(config).to(device)
+    print(
+        f"{len(pairs.source):,} training and {len(val.source):,} validation pairs, {len(tokenizer):,} tokens in the "
+        f"vocabulary, {sum(p.numel() for p in model.parameters()):,} parameters, {device.type}, "
+        f"{'bfloat16' if bf16 else 'float32'}, {torch.get_num_threads()} threads",
+        flush=True,
+    )
+    settings = {name: value for name, value in vars(args).items() if name not in ("command", "run", "resume", "out")}
+    train(
+        model,
+        tokenizer,
+        pairs,
+        val,
+        args.out,
+        src=args.src,
+        tgt=args.tgt,
+        options=options,
+        settings=settings,
+        resume=args.resume,
+    )
+
+
+def _require_same(args: argparse.Namespace, settings: dict[str, Any]) -> None:
+    """Refuse to resume with another corpus or tokenizer than the run's: it has its own, and would go on with those."""
+    for name in ("corpus", "tokenizer", "vocab_size"):
+        if getattr(args, name) != settings[name]:
+            raise ValueError(
+                f"the run in {args.out} was started with {name}={settings[name]}, not {getattr(args, name)}: leave "
+                f"--{name.replace('_', '-')} away, or start another run in another --out."
+            )
+
+
+def run_translate(args: argparse.Namespace) -> None:
+    """Translate the arguments, or the lines of standard input as they come."""
+    model, tokenizer, info = _load(args)
+    done = 0
+    for texts in [args.texts] if args.texts else _standard_input():
+        try:
+            translations = translate(model, tokenizer, texts, info["src"], **_search(args))
+        except ValueError as error:
+            raise ValueError(f"after {done} lines: {error}" if done else str(error)) from None
+        for translation in translations:
+            print(_one_line(translation))
+        sys.stdout.flush()
+        done += len(texts)
+        _return_memory()
+
+
+def _one_line(text: str) -> str:
+    """Keep line n of the output the translation of line n of the input, even if a model writes a line's end."""
+    return text.replace("\n", " ")
+
+
+def _return_memory() -> None:
+    """Give freed memory back to the system: in glibc's pieces, a long input would take more and more."""
+    if trim := getattr(ctypes.CDLL(None), "malloc_trim", None):
+        trim(0)
+
+
+def _standard_input() -> Iterator[list[str]]:
+    """Read standard input, some lines at a time: all that is there, and no more than `READ_AT_ONCE` bytes."""
+    rest, number = b"", 0
+    while content := sys.stdin.buffer.read1(READ_AT_ONCE):
+        *lines, rest = (rest + content).split(b"\n")
+        if lines:
+            yield _decoded(lines, number)
+            number += len(lines)
+        if len(rest) > LONGEST_LINE:
+            raise ValueError(f"standard input, line {number + 1} has more than {LONGEST_LINE:,} bytes: give sentences.")
+    if rest:
+        yield _decoded([rest], number)
+
+
+def _decoded(lines: list[bytes], before: int) -> list[str]:
+    texts = []
+    for number, line in enumerate(lines, start=before + 1):
+        try:
+            texts.append(line.decode("utf-8-sig" if number == 1 else "utf-8").strip())
+        except UnicodeDecodeError as error:
+            raise ValueError(
+                f"standard input, line {number}: not UTF-8 ({error.reason}). Convert it to UTF-8."
+            ) from None
+    return texts
+
+
+def run_evaluate(args: argparse.Namespace) -> None:
+    """Translate a test set and score it."""
+    output = None if args.output is None else Path(args.output)
+    if output is not None:
+        _require_new(output)
+    if args.corpus and not (args.source or args.reference):
+        split = args.split or CORPORA[args.corpus][-1]
+    elif not (args.source and args.reference and not args.corpus):
+        raise ValueError("evaluate needs either --corpus, or --source and --reference.")
+    elif args.split:
+        raise ValueError("--split is for a --corpus; --source and --reference have none.")
+    model, tokenizer, info = _load(args)
+    if args.corpus:
+        pairs = load_corpus(args.corpus, split, info["src"], info["tgt"])
+    else:
+        pairs = read_pairs(args.source, args.reference)
+    translations = translate(model, tokenizer, pairs.source, info["src"], **_search(args))
+    if output is not None:
+        _require_new(output)
+        write_whole(output, "".join(f"{_one_line(text)}\n" for text in translations).encode())
+    for source, reference, translation in list(zip(*pairs, translations, strict=True))[: args.show]:
+        print(f"source       {source}\nreference    {reference}\ntranslation  {translation}\n")
+    for name, metric in (("BLEU", bleu), ("chrF", chrf)):
+        score, signature = metric(translations, pairs.target)
+        print(f"{name} {score:.2f}  {signature}")
+    loss = loss_per_token(model, tokenizer, pairs, info["src"], info["tgt"])
+    print(f"loss {loss:.3f} nats a token of this vocabulary, perplexity {math.exp(loss):.2f}")
+
+
+def _require_new(path: Path) -> None:
+    """Raise an error unless a new file can be written at `path`: what is there may be the reference, or a device."""
+    if path.exists() or path.is_symlink():
+        raise FileExistsError(f"--output {path} exists: delete it, or choose another.")
+    if not path.parent.is_dir() or not os.access(path.parent, os.W_OK):
+        raise FileNotFoundError(f"--output {path}: there is no folder {path.parent} to write into.")
+
+
+class _Parser(argparse.ArgumentParser):
+    """A parser whose errors are one line, like all others."""
+
+    def error(self, message: str) -> NoReturn:
+        raise ValueError(f"{message} (--help explains the options)")
+
+
+def _parse(parser: argparse.ArgumentParser, arguments: Sequence[str]) -> argparse.Namespace:
+    """Parse, and take sentences for `translate` after options, too, where argparse sees no place for them."""
+    args, rest = parser.parse_known_args(arguments)
+    end = rest.index("--") if "--" in rest else len(rest)  # behind it, all are sentences
+    if rest and (args.command != "translate" or any(word.startswith("-") and word != "-" for word in rest[:end])):
+        parser.error(f"unrecognized arguments: {' '.join(rest)}")
+    if rest:
+        args.texts += rest[:end] + rest[end + 1 :]
+    return args
+
+
+def _whole(least: int, most: int | None = None) -> Callable[[str], int]:
+    """Make a type for argparse: a whole number in a range."""
+
+    def number(text: str) -> int:
+        try:
+            value = int(text)
+        except ValueError:
+            raise argparse.ArgumentTypeError(f"{text!r} is no whole number") from None
+        if value < least or (most is not None and value > most):
+            raise argparse.ArgumentTypeError(f"{value} must be at least {least}" + f" and at most {most}" * bool(most))
+        return value
+
+    return number
+
+
+def _path(text: str) -> str:
+    if not text:
+        raise argparse.ArgumentTypeError("the empty text is no path")
+    return text
+
+
+def _parser(train_defaults: dict | None = None) -> argparse.ArgumentParser:
+    parser = _Parser(prog="python -m annotated", description="Train a Transformer, translate, evaluate.")
+    commands = parser.add_subparsers(dest="command", required=True)
+    formatter = argparse.ArgumentDefaultsHelpFormatter
+
+    command = commands.add_parser("train", help="train a model from scratch", formatter_class=formatter)
+    command.add_argument("--corpus", choices=CORPORA, help="a corpus of the course")
+    command.add_argument("--source", type=_path, help="your own sentences, UTF-8, one a line")
+    command.add_argument("--target", type=_path, help="their translations, line by line")
+    command.add_argument(
+        "--val-source", type=_path, help="sentences for validation; held out from --source unless given"
+    )
+    command.add_argument("--val-target", type=_path, help="their translations")
+    command.add_argument("--src", default="de", help="language to translate from")
+    command.add_argument("--tgt", default="en", help="language to translate into")
+    command.add_argument("--out", type=_path, required=True, help="folder of the run")
+    command.add_argument("--resume", action="store_true", help="go on with the run in --out, with its settings")
+    command.add_argument(
+        "--preset", choices=PRESETS, help="size of the model, or the LSTM it replaced; follows from the corpus"
+    )
+    command.add_argument("--dropout", type=float, help="probability of dropping; follows from the corpus")
+    command.add_argument("--norm-first", action="store_true", help="LayerNorm before each sub-layer, not after it")
+    command.add_argument("--tokenizer", choices=("bpe", "words"), default="bpe", help="subwords or whole words")
+    command.add_argument("--vocab-size", type=int, help="number of subwords; follows from the corpus")
+    command.add_argument("--epochs", type=int, help="passes over the training pairs at most; follows from the corpus")
+    command.add_argument("--max-minutes", type=float, help="minutes of training at most, validation included")
+    command.add_argument(
+        "--batch-tokens", type=int, help="ids a side in a batch, padding included; follows from the corpus"
+    )
+    command.add_argument("--accumulate", type=int, default=DEFAULTS.accumulate, help="batches per update")
+    command.add_argument(
+        "--schedule",
+        choices=SCHEDULES,
+        default=DEFAULTS.schedule,
+        help="of the learning rate: the paper's, or linear to 0 where epochs or minutes end",
+    )
+    command.add_argument("--warmup", type=int, help="updates until the highest rate; follows from the corpus")
+    command.add_argument("--rate", type=float, help="factor on the paper's learning rate; 1, or less in a short run")
+    command.add_argument("--smoothing", type=float, default=DEFAULTS.smoothing, help="label smoothing")
+    command.add_argument(
+        "--average", type=int, default=DEFAULTS.average, help="last checkpoints, one an epoch, to average"
+    )
+    command.add_argument("--seed", type=int, default=DEFAULTS.seed, help="of weights, batches and dropout")
+    _add_device(command)
+    command.set_defaults(run=run_train, **(train_defaults or {}))
+
+    command = commands.add_parser("translate", help="translate sentences", formatter_class=formatter)
+    command.set_defaults(run=run_translate)
+    command.add_argument("model", type=_path, help="folder of a run")
+    command.add_argument("texts", nargs="*", help="sentences; lines of standard input unless given")
+    _add_search(command)
+
+    command = commands.add_parser("evaluate", help="translate a test set and score it", formatter_class=formatter)
+    command.set_defaults(run=run_evaluate)
+    command.add_argument("model", type=_path, help="folder of a run")
+    command.add_argument("--corpus", choices=CORPORA, help="a corpus of the course")
+    command.add_argument("--split", help="its split; the last one, its test set, unless given")
+    command.add_argument("--source", type=_path, help="your own sentences, UTF-8, one a line")
+    command.add_argument("--reference", type=_path, help="their translations, line by line")
+    command.add_argument("--show", type=_whole(0), default=0, help="translations to print beside their references")
+    command.add_argument("--output", type=_path, help="file for the translations")
+    _add_search(command)
+    return parser
+
+
+def _add_search(command: argparse.ArgumentParser) -> None:
+    command.add_argument(
+        "--ensemble",
+        action="append",
+        default=[],
+        metavar="RUN",
+        help="folder of a run to average the probabilities with, of another seed; may be given again",
+    )
+    command.add_argument(
+        "--beam", type=_whole(0, LARGEST_BEAM), default=BEAM, help="hypotheses per sentence; 0 decodes greedily"
+    )
+    command.add_argument("--alpha", type=float, default=ALPHA, help="exponent of the length penalty")
+    command.add_argument(
+        "--max-extra", type=int, default=MAX_EXTRA, help="tokens by which a translation may be longer than its source"
+    )
+    _add_device(command)
+
+
+def _add_device(command: argparse.ArgumentParser) -> None:
+    command.add_argument(
+        "--device", default="auto", help="auto, cpu, cuda, cuda:1, mps …; auto takes a GPU where there is one"
+    )
+    command.add_argument(
+        "--precision", choices=("auto", "fp32", "bf16"), default="auto", help="auto takes bf16 where it is fast"
+    )
+    command.add_argument(
+        "--plain", action="store_true", help="compute by the paper's own files as they are printed: slower, in float32"
+    )
+
+
+def _search(args: argparse.Namespace) -> dict[str, Any]:
+    return {"beam": args.beam, "alpha": args.alpha, "max_extra": args.max_extra, "plain": args.plain}
+
+
+def _bf16(args: argparse.Namespace) -> bool:
+    if args.precision != "auto":
+        return args.precision == "bf16"
+    return not args.plain and bf16_is_fast(_device(args.device))
+
+
+def _device(name: str) -> torch.device:
+    gpus = [f"cuda:{i}" for i in range(torch.cuda.device_count())]
+    usable = [*(["cuda"] if gpus else []), *gpus, *(["mps"] if torch.backends.mps.is_available() else []), "cpu"]
+    if name == "auto":
+        return torch.device(usable[0])
+    if name not in usable:
+        raise ValueError(f"device {name!r} is not usable here; there are {', '.join(usable)}. Try --device auto.")
+    return torch.device(name)
+
+
+def _training_pairs(args: argparse.Namespace) -> tuple[Pairs, Pairs]:
+    files, val_files = [args.source, args.target], [args.val_source, args.val_target]
+    if args.corpus and not any(files + val_files):
+        return tuple(load_corpus(args.corpus, split, args.src, args.tgt) for split in ("train", "val"))
+    if args.corpus or not all(files):
+        raise ValueError("train needs either --corpus, or --source and --target.")
+    if any(val_files) and not all(val_files):
+        raise ValueError("--val-source and --val-target go together.")
+    pairs = read_pairs(*files)
+    if all(val_files):
+        return pairs, read_pairs(*val_files)
+    return hold_out(pairs, min(1000, max(1, len(pairs.source) // 20)))  # the same for every --seed
+
+
+def _load(args: argparse.Namespace) -> tuple[nn.Module, Tokenizer, dict[str, Any]]:
+    model, tokenizer, info = load_translator([args.model, *args.ensemble])
+    model = in_bfloat16(model) if _bf16(args) else model
+    return model.to(_device(args.device)), tokenizer, info

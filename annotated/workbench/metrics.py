@@ -1,0 +1,104 @@
+"""How good a model is: BLEU and chrF of its translations, loss and perplexity of the references."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch.nn import functional as F
+
+from annotated.config import PAD
+from annotated.masking import padding_mask
+from annotated.workbench.data import Pairs, encode_pairs, pad
+from annotated.workbench.vocabulary import Tokenizer
+
+ROWS = 16  # pairs scored at a time
+
+
+def bleu(hypotheses: Sequence[str], references: Sequence[str], *, lowercase: bool = False) -> tuple[float, str]:
+    """Score detokenised translations by their n-grams (Papineni et al., 2002), as sacrebleu does (Post, 2018).
+
+    Args:
+        hypotheses: translations.
+        references: one reference for each.
+        lowercase: ignore case.
+
+    Returns:
+        BLEU, 0 … 100, and sacrebleu's signature, which says how it was computed.
+
+    Raises:
+        TypeError: one string is given instead of several.
+        ValueError: there are no hypotheses, or not as many references.
+    """
+    from sacrebleu.metrics import BLEU
+
+    _check_pairs(hypotheses, references)
+    metric = BLEU(lowercase=lowercase)
+    return metric.corpus_score(list(hypotheses), [list(references)]).score, str(metric.get_signature())
+
+
+def chrf(hypotheses: Sequence[str], references: Sequence[str]) -> tuple[float, str]:
+    """Score translations by their character n-grams (Popović, 2015); arguments, result and errors as for `bleu`."""
+    from sacrebleu.metrics import CHRF
+
+    _check_pairs(hypotheses, references)
+    metric = CHRF()
+    return metric.corpus_score(list(hypotheses), [list(references)]).score, str(metric.get_signature())
+
+
+def _check_pairs(hypotheses: Sequence[str], references: Sequence[str]) -> None:
+    check_texts(hypotheses=hypotheses, references=references)
+    if not len(hypotheses) == len(references) > 0:
+        raise ValueError(
+            f"{len(hypotheses)} hypotheses and {len(references)} references: give one reference for each hypothesis, "
+            "and at least one."
+        )
+
+
+def loss_per_token(model: Any, tokenizer: Tokenizer, pairs: Pairs, src: str, tgt: str) -> float:
+    """Compute the cross-entropy of the references in nats per token; its exponential is the perplexity (§6.2).
+
+    Tokens of one vocabulary: losses with different vocabularies cannot be compared. Arguments as for `log_probs`.
+    """
+    tokens = sum(len(ids) + 1 for ids in tokenizer.encode_batch(pairs.target, tgt))
+    return -sum(log_probs(model, tokenizer, pairs, src, tgt)) / tokens
+
+
+@torch.inference_mode()
+def log_probs(model: Any, tokenizer: Tokenizer, pairs: Pairs, src: str, tgt: str) -> list[float]:
+    """Give each pair's log p(target | source), with its <eos>, in nats.
+
+    Args:
+        model: a trained model, in eval mode.
+        tokenizer: the one it was trained with.
+        pairs: sources and the targets to score.
+        src, tgt: their languages.
+
+    Raises:
+        ValueError: a pair is longer than the model allows.
+    """
+    sources, targets, _ = encode_pairs(pairs, tokenizer, src, tgt, model.config.max_length)
+    found = [0.0] * len(sources)
+    order = sorted(range(len(sources)), key=lambda i: (len(targets[i]), len(sources[i])))
+    for start in range(0, len(order), ROWS):
+        batch = order[start : start + ROWS]
+        source, target = pad([sources[i] for i in batch]), pad([targets[i] for i in batch])
+        mask = padding_mask(source)
+        logits = model.logits(model.decode(target[:, :-1], model.encode(source, mask), mask)).float()
+        labels = target[:, 1:].flatten()
+        nats = F.cross_entropy(logits.flatten(0, 1), labels, ignore_index=PAD, reduction="none")
+        for i, value in zip(batch, nats.view(len(batch), -1).sum(dim=1).tolist(), strict=True):
+            found[i] = -value
+    return found
+
+
+def check_texts(**lists: Sequence[str]) -> None:
+    """Refuse one string where several are wanted.
+
+    Raises:
+        TypeError: one is given; says which.
+    """
+    for name, texts in lists.items():
+        if isinstance(texts, str):
+            raise TypeError(
+                f"{name} is one string, which would be read letter by letter: give a list, [{texts[:9]!r}…]."
+            )

@@ -53,9 +53,10 @@ test: check  ## run the checks, the tests, and every notebook against its saved 
 lab: env  ## open the notebooks in JupyterLab
 	$(PY) -m jupyterlab notebooks
 
-check: env  ## look at format and style, notebooks included
+check: env  ## look at format, style and static types, notebooks included
 	$(PY) -m ruff format --check
 	$(PY) -m ruff check
+	$(PY) -m mypy
 
 sync: env  ## copy the module's definitions into the notebooks that show them
 	$(PY) tools/sync.py
@@ -70,7 +71,8 @@ notebooks: sync  ## execute the notebooks in place, to save new outputs
 	@$(PY) -m nbconvert --to notebook --inplace --log-level WARN --CoalesceStreamsPreprocessor.enabled=True $(NOTEBOOKS)
 
 train: env  ## train German to English on Multi30k, three quarters of an hour
-	$(PY) -m annotated train --corpus multi30k --src de --tgt en --schedule linear --average 1 --out runs/de-en
+	$(PY) -m annotated train --corpus multi30k --src de --tgt en --schedule linear --average 1 \
+		--batch-tokens 4096 --dropout 0.2 --out runs/de-en
 
 bench:  ## time training and decoding beside other people's code, ten minutes
 ifdef TORCH

@@ -9,20 +9,18 @@ from annotated.encoder import FeedForward, LayerNorm, Residual
 from annotated.masking import Mask, SourceMask
 from annotated.multi_head import MultiHeadAttention
 
-KeysAndValues = tuple[Float[Tensor, "batch heads key d_k"], Float[Tensor, "batch heads key d_v"]]
-
 
 class LayerCache:
     """What one decoder layer need not compute again: keys and values of the tokens so far, and of the memory."""
 
-    tokens: KeysAndValues | None = None
-    memory: KeysAndValues | None = None
+    tokens: tuple[Float[Tensor, "batch heads length _"], ...] = ()
+    memory: tuple[Float[Tensor, "batch heads source _"], ...] = ()
 
     def append(
         self, keys: Float[Tensor, "batch heads new d_k"], values: Float[Tensor, "batch heads new d_v"]
-    ) -> KeysAndValues:
+    ) -> tuple[Float[Tensor, "batch heads length _"], ...]:
         """Put the keys and values of new tokens behind those so far; return all."""
-        if self.tokens is not None:
+        if self.tokens:
             keys, values = torch.cat((self.tokens[0], keys), dim=2), torch.cat((self.tokens[1], values), dim=2)
         self.tokens = keys, values
         return self.tokens
@@ -41,7 +39,7 @@ class Cache(list[LayerCache]):
     @property
     def length(self) -> int:
         """How many tokens it has seen."""
-        return 0 if self[0].tokens is None else self[0].tokens[0].size(2)
+        return self[0].tokens[0].size(2) if self[0].tokens else 0
 
     def select(self, rows: Int[Tensor, "kept"]) -> None:
         """Keep these rows of the batch, in this order; a row may be kept more than once.
@@ -50,8 +48,8 @@ class Cache(list[LayerCache]):
             rows: numbers of rows.
         """
         for layer in self:
-            layer.tokens = layer.tokens[0][rows], layer.tokens[1][rows]
-            layer.memory = layer.memory[0][rows], layer.memory[1][rows]
+            layer.tokens = tuple(x[rows] for x in layer.tokens)
+            layer.memory = tuple(x[rows] for x in layer.memory)
 
 
 class DecoderLayer(nn.Module):
@@ -97,9 +95,10 @@ class DecoderLayer(nn.Module):
         def attend_to_memory(x: Tensor) -> Tensor:
             if cache is None:
                 return self.cross_attention(x, memory, memory, src_mask)
-            if cache.memory is None:
+            if not cache.memory:
                 cache.memory = self.cross_attention.project(memory, memory)
-            return self.cross_attention.attend(x, *cache.memory, src_mask)
+            keys, values = cache.memory
+            return self.cross_attention.attend(x, keys, values, src_mask)
 
         x = self.residuals[0](x, attend_to_target)
         x = self.residuals[1](x, attend_to_memory)

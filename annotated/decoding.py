@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import torch
 from jaxtyping import Float, Int
@@ -14,6 +14,7 @@ from annotated.masking import SourceMask, padding_mask
 BEAM, ALPHA, MAX_EXTRA = 4, 0.6, 50  # §6.1
 
 
+@runtime_checkable
 class TranslatorCache(Protocol):
     """What a model keeps from step to step: a row for each hypothesis."""
 
@@ -21,6 +22,7 @@ class TranslatorCache(Protocol):
         """Keep these rows, in this order; a row may be kept more than once."""
 
 
+@runtime_checkable
 class Translator(Protocol):
     """What is asked of a model that translates; `Transformer` says what each method takes and gives.
 
@@ -127,13 +129,13 @@ def beam_search(
     """
     check_search(model, beam, alpha)
     with evaluating(model):
-        return [search(model, row[row != PAD], beam, alpha, max_extra, use_cache) for row in src]
+        return [search(model, row, beam, alpha, max_extra, use_cache) for row in src]
 
 
 def search(
     model: Translator, src: Int[Tensor, "source"], beam: int, alpha: float, max_extra: int, use_cache: bool
 ) -> Hypothesis:
-    """Search for the translation of one sentence, which stands in `src` without padding; all else as `beam_search`."""
+    """Search for the translation of one sentence; arguments as for `beam_search`."""
     src_mask = padding_mask(src[None])
     memory = model.encode(src[None], src_mask)
     limit = int(longest_translations(model, src_mask, max_extra))

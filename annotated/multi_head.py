@@ -88,13 +88,13 @@ def record_attention(model: nn.Module) -> Iterator[dict[str, list[Float[Tensor, 
     """Record the weights of every attention in `model` while the context is open, for plots.
 
     Yields a dictionary from the module's name ("decoder.layers.0.cross_attention") to one tensor per forward pass.
-    Of nested recordings each records.
+    Of nested recordings each records. What `annotated.fast` computes is not recorded.
 
     Args:
         model: any module that contains `MultiHeadAttention`.
     """
     modules = {name: module for name, module in model.named_modules() if isinstance(module, MultiHeadAttention)}
-    recorded = {name: [] for name in modules}
+    recorded: dict[str, list[Tensor]] = {name: [] for name in modules}
     for name, module in modules.items():
         module.recorders.append(recorded[name])
     try:

@@ -22,9 +22,9 @@ from typing import Any
 
 import torch
 
-from annotated.__main__ import PRESETS
 from annotated.fast.training import bf16_is_fast
 from annotated.transformer import Transformer
+from annotated.workbench.architectures import PRESETS
 from annotated.workbench.data import Pairs, encode_pairs, load_corpus, make_batches
 from annotated.workbench.metrics import bleu
 from annotated.workbench.runs import TrainingOptions, defaults_for, train, with_length

@@ -1,6 +1,6 @@
 """What beam, length penalty and averaging do to a trained run, with what chance can do.
 
-    python experiments/decoding.py runs/de-en data/results/decoding.json
+    python -m experiments.decoding runs/de-en data/results/decoding.json
 
 All is compared on the validation sentences of Multi30k. The test set chooses nothing; it is scored once, with
 the defaults. Intervals are from sacrebleu's bootstrap, p-values from its approximate randomisation, which is two-sided.
@@ -17,7 +17,7 @@ from sacrebleu.significance import PairedTest
 from annotated.workbench.checkpoint import load_checkpoint, load_tensors, load_weights
 from annotated.workbench.data import Pairs, load_corpus
 from annotated.workbench.files import write_whole
-from annotated.workbench.metrics import bleu, chrf
+from annotated.workbench.metrics import bleu, chrf, loss_per_token
 from annotated.workbench.translation import translate
 from annotated.workbench.vocabulary import load_tokenizer
 

@@ -29,24 +29,27 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from experiments.machines import read
-from experiments.planted_bugs import ROOT, copy_project
+from experiments.planted_bugs import ROOT, copy_project, own_tests
 
-MORE_TESTS = {  # what runs after a file's own tests
+MORE_TESTS = {  # what runs after a file's own tests, by their name
     "attention": ["multi_head", "transformer"],
     "masking": ["decoder", "transformer"],
     "multi_head": ["decoder", "transformer"],
     "positional_encoding": ["transformer"],
     "encoder": ["transformer"],
     "decoder": ["transformer", "decoding"],
-    "transformer": ["translator", "training"],
-    "training": ["machines"],
-    "decoding": ["translator", "reranking"],
-    "translator": ["recurrence"],
-    "recurrence": ["translator"],
+    "transformer": ["training"],
+    "decoding": ["fast_decoding", "ensemble"],
+    "fast_transformer": ["fast_training", "fast_decoding"],
+    "fast_training": ["machines"],
+    "fast_decoding": ["ensemble"],
+    "metrics": ["reranking"],
+    "ensemble": ["recurrence"],
+    "recurrence": ["ensemble"],
     "runs": ["runs_numbers", "command_line"],
     "checkpoint": ["runs"],
     "vocabulary": ["bad_input"],
-    "__main__": ["bad_input", "command_line"],
+    "command_line": ["bad_input"],
 }
 LOADED_ONCE = ("beartype", "hypothesis", "jaxtyping", "nbval.plugin", "pytest", "sacrebleu", "safetensors.torch")
 LOADED_ONCE += ("tokenizers", "torch._dynamo", "tqdm.auto", "yaml")
@@ -56,15 +59,13 @@ MESSAGES = ("description", "help", "metavar", "desc")  # keyword arguments for p
 # Mutants that change nothing a test can see: a pattern for "file: the line | old → new", and why.
 EXPLAINED = [
     (r"\| [^→]*\bdevice=[^→]* → (?!pass|.*\bdevice=)", "matters on a GPU alone"),
-    (r"(runs|__main__).py: print\(.*flush=True", "when a line appears, not whether"),
+    (r"(runs|command_line).py: print\(.*flush=True", "when a line appears, not whether"),
     (r"vocabulary.py: .*add_special_tokens=False", "the course's tokenizers have none to add"),
     (r"vocabulary.py: .*skip_special_tokens=True", "is the library's default"),
-    (r"decoding.py: src_mask, memory, limits, cache = _start\(.* \| 1 → 2", "only sets more room aside"),
+    (r"decoding.py: fast, src_mask, memory, limits, cache = _start\(.* \| 1 → 2", "only sets more room aside"),
     (r"decoding.py: .*best\[sentence\].score < .* → .* <= ", "in a tie the search goes on, and nothing scores higher"),
     (r"decoding.py: .*= candidates.topk\(count, dim=-1\) \| -1 → 1$", "the last of two axes is axis 1"),
     (r"recurrence.py: self.encoder = .*\| .*batch_first=True.* → (?!.*batch_first)", "a packed batch says how it lies"),
-    (r"training.py: z = logits.new_empty\(.* \| -1 → 1$", "the last of two axes is axis 1"),
-    (r"training.py: for part, .*\| (True → False|.*strict=True\) → (?!.*strict))", "there is an answer for each row"),
 ]
 
 OTHER = {
@@ -188,7 +189,7 @@ def module_files() -> list[str]:
 
 def concerned(file: str) -> list[str]:
     """List the tests to run when a file is mutated, as paths in the project, its own first."""
-    name = "fast" if file.startswith("fast/") else Path(file).stem
+    name = own_tests(file)
     paths = (f"tests/test_{test}.py" for test in [name, *MORE_TESTS.get(name, [])])
     return [path for path in paths if (ROOT / path).exists()]
 

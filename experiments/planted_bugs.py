@@ -1,6 +1,6 @@
 """Do the tests bite? Plant known bugs, one at a time, in a copy of the project and see what goes red.
 
-    python experiments/planted_bugs.py [name …]
+    python -m experiments.planted_bugs [name …]
 
 For each bug the copy's notebooks show the planted code (as `make sync` would), and the lesson on the planted file is
 compared with its saved outputs. The unit tests must catch every bug, the lessons three quarters: what goes wrong only
@@ -23,12 +23,16 @@ ENOUGH = 0.75  # the share of the bugs that the lessons must catch
 
 # A lesson and its file carry the same name, such as `attention.py` and `01_attention.ipynb`; these stand in another's.
 LESSONS_ON_MORE_FILES = {
+    "config": "decoder",
     "transformer": "decoder",
     "data": "training",
     "vocabulary": "training",
     "runs": "training",
     "checkpoint": "decoding",
+    "metrics": "decoding",
 }
+OWN_TESTS = {"config": "transformer", "fast/attention": "fast_transformer", "fast/residual": "fast_transformer"}
+OWN_TESTS |= {"fast/cache": "fast_transformer", "fast/translator": "fast_transformer"}
 
 
 class Bug(NamedTuple):
@@ -45,14 +49,11 @@ BUGS = [
     Bug(
         "mask flipped",
         "attention.py",
-        "scores.masked_fill(~mask, lowest).softmax(dim=-1, dtype=precision).masked_fill(~mask, 0.0)",
-        "scores.masked_fill(mask, lowest).softmax(dim=-1, dtype=precision).masked_fill(mask, 0.0)",
+        "scores.masked_fill(~mask, lowest).softmax(dim=-1).masked_fill(~mask, 0.0)",
+        "scores.masked_fill(mask, lowest).softmax(dim=-1).masked_fill(mask, 0.0)",
     ),
     Bug(
-        "softmax over the queries",
-        "attention.py",
-        "weights = scores.softmax(dim=-1, dtype=precision)",
-        "weights = scores.softmax(dim=-2, dtype=precision)",
+        "softmax over the queries", "attention.py", "return scores.softmax(dim=-1)\n", "return scores.softmax(dim=-2)\n"
     ),
     Bug(
         "padding hides queries", "masking.py", "(ids != pad_id)[:, None, None, :]", "(ids != pad_id)[:, None, :, None]"
@@ -68,65 +69,75 @@ BUGS = [
     Bug(
         "pre-norm unannounced",
         "encoder.py",
-        "change = self.dropout(sublayer(x))",
+        "return self.norm(x + self.dropout(sublayer(x)))",
         "return x + self.dropout(sublayer(self.norm(x)))",
     ),
-    Bug("dropout not made up for", "encoder.py", "(x * kept).div_(1 - self.p)", "x * kept"),
-    Bug(
-        "cross-attention unmasked",
-        "decoder.py",
-        "attend(x, keys, values, src_mask)",
-        "attend(x, keys, values)",
-    ),
+    Bug("dropout not made up for", "encoder.py", "x * kept / (1 - self.p)", "x * kept"),
+    Bug("cross-attention unmasked", "decoder.py", "attend(x, keys, values, src_mask)", "attend(x, keys, values)"),
     Bug("embeddings not scaled", "transformer.py", "embedding(ids) * math.sqrt(self.config.d_model)", "embedding(ids)"),
     Bug("cached step at position 0", "transformer.py", "start = 0 if cache is None else cache.length", "start = 0"),
     Bug("first two rates equal", "training.py", "step * warmup**-1.5", "max(step - 1, 1) * warmup**-1.5"),
-    Bug("padding given mass", "training.py", "possible = sum(part.size(-1) for part in parts)", "possible = vocab"),
-    Bug("dropout while decoding", "decoding.py", "model.eval()", "model.train()"),
+    Bug("padding given mass", "training.py", "        q[..., pad_id] = 0.0\n", ""),
+    Bug("dropout while decoding", "decoding.py", "model.train(False)", "model.train(True)"),
     Bug(
         "end symbol ignored",
         "decoding.py",
-        "done = (tokens == EOS) | (ids.size(1) > limits)",
-        "done = ids.size(1) > limits",
+        "done = done | (tokens == EOS) | (ids.size(1) > limits)",
+        "done = done | (ids.size(1) > limits)",
     ),
     Bug("length penalty off by one", "decoding.py", "((5 + length) / 6)", "((4 + length) / 6)"),
     Bug("padding id ignored", "masking.py", "ids != pad_id", "ids != 0"),
     Bug("masks joined by OR", "masking.py", "torch.logical_and", "torch.logical_or"),
     Bug("start ignored", "positional_encoding.py", "self.table[start:end]", "self.table[: x.size(1)]"),
     Bug("dropout in eval mode", "encoder.py", "if not self.training or self.p == 0:", "if self.p == 0:"),
-    Bug("dropout keeps p", "encoder.py", "torch.ge(", "torch.lt("),
+    Bug("dropout keeps p", "encoder.py", ">= self.p", "< self.p"),
     Bug("source mask lost", "encoder.py", "x = layer(x, mask)", "x = layer(x)"),
-    Bug("cache not reordered", "decoder.py", "self.written = self.written[rows]", "pass"),
-    Bug("cached memory not dropped", "decoder.py", "if sentences is not None:", "if False:"),
+    Bug("cache not reordered", "decoder.py", "layer.tokens = tuple(x[rows] for x in layer.tokens)", "pass"),
+    Bug("cached memory not dropped", "decoder.py", "layer.memory = tuple(x[rows] for x in layer.memory)", "pass"),
     Bug("embeddings N(0, 1)", "transformer.py", "std=self.config.d_model**-0.5", "std=1.0"),
     Bug("no dropout on embeddings", "transformer.py", "return self.dropout(self.positions(", "return (self.positions("),
-    Bug("big drops 0.1", "transformer.py", "heads=16, dropout=0.3", "heads=16, dropout=0.1"),
-    Bug("loss on padding", "training.py", "loss = losses.masked_fill(~counts, 0.0).sum()", "loss = losses.sum()"),
-    Bug("target not shifted", "training.py", "    target = tgt[:, 1:]\n", "    target = tgt[:, :-1]\n"),
+    Bug("big drops 0.1", "config.py", "heads=16, dropout=0.3", "heads=16, dropout=0.1"),
+    Bug("loss on padding", "training.py", "total = losses.masked_fill(~counts, 0.0).sum()", "total = losses.sum()"),
+    Bug(
+        "target not shifted",
+        "training.py",
+        "model(src, tgt[:, :-1]), tgt[:, 1:]",
+        "model(src, tgt[:, :-1]), tgt[:, :-1]",
+    ),
     Bug("gradients kept", "training.py", "    optimizer.zero_grad()\n", ""),
-    Bug("only the projection learns", "training.py", "    states.backward(leaf.grad)\n", ""),
+    Bug(
+        "only the projection learns",
+        "fast/training.py",
+        "        states.backward(torch.cat([chunk.grad for chunk in chunks]))\n",
+        "        pass\n",
+    ),
     Bug("Adam's usual betas", "training.py", "betas=(0.9, 0.98)", "betas=(0.9, 0.999)"),
     Bug("no dropout after validation", "workbench/runs.py", "    model.train()\n", ""),
     Bug("resumed with other random numbers", "workbench/runs.py", '    torch.set_rng_state(tensors["random"])\n', ""),
     Bug("average of one more", "workbench/checkpoint.py", "total / len(paths)", "total / (len(paths) + 1)"),
-    Bug("padding may be chosen", "decoding.py", "totals[..., [PAD, BOS]]", "totals[..., [BOS]]"),
-    Bug("end found outside the beam", "decoding.py", "ended[:, :beam].nonzero()", "ended.nonzero()"),
+    Bug("padding may be chosen", "decoding.py", "log_probs[:, [PAD, BOS]]", "log_probs[:, [BOS]]"),
+    Bug("end found outside the beam", "decoding.py", "ended[:beam].nonzero()", "ended.nonzero()"),
     Bug("one token too many", "decoding.py", "(ids.size(1) > limits)", "(ids.size(1) > limits + 1)"),
-    Bug("BLEU lower-cased", "decoding.py", "BLEU(lowercase=lowercase)", "BLEU(lowercase=True)"),
+    Bug("BLEU lower-cased", "workbench/metrics.py", "BLEU(lowercase=lowercase)", "BLEU(lowercase=True)"),
     Bug("scaled by the values' width", "attention.py", "math.sqrt(query.size(-1))", "math.sqrt(value.size(-1))"),
-    Bug("queries projected like keys", "multi_head.py", "self._split(self.W_q(query))", "self._split(self.W_k(query))"),
-    Bug("values made from keys", "multi_head.py", "self._split(self.W_v(value))", "self._split(self.W_v(key))"),
+    Bug("queries projected like keys", "multi_head.py", "self.split(self.W_q(query))", "self.split(self.W_k(query))"),
+    Bug("values made from keys", "multi_head.py", "self.split(self.W_v(value))", "self.split(self.W_v(key))"),
     Bug("positions counted from 1", "positional_encoding.py", "torch.arange(length, ", "torch.arange(1, length + 1, "),
     Bug("all sines", "positional_encoding.py", "(angle.sin(), angle.cos())", "(angle.sin(), angle.sin())"),
     Bug("no activation", "encoder.py", "self.W_2(self.activation(self.W_1(x)))", "self.W_2(self.W_1(x))"),
     Bug(
         "unbiased variance, eps outside the root",
         "encoder.py",
-        "return F.layer_norm(x, self.gain.shape, self.gain, self.bias, self.eps)",
-        "return self.gain * (x - x.mean(-1, keepdim=True)) / (x.std(-1, keepdim=True) + self.eps) + self.bias",
+        "correction=0)\n        return self.gain * (x - mean) / (variance + self.eps).sqrt()",
+        "correction=1)\n        return self.gain * (x - mean) / (variance.sqrt() + self.eps)",
     ),
-    Bug("layers share weights", "encoder.py", "for _ in range(layers))", "for _ in range(1)) * layers"),
-    Bug("cache does not advance", "decoder.py", "        self.length = end\n", ""),
+    Bug(
+        "layers share weights",
+        "encoder.py",
+        "nn.ModuleList(EncoderLayer(config) for _ in range(config.layers))",
+        "nn.ModuleList([EncoderLayer(config)] * config.layers)",
+    ),
+    Bug("cache does not advance", "fast/cache.py", "        self.length = end\n", ""),
     Bug("future seen by the decoder", "decoder.py", "keys, values, tgt_mask)", "keys, values)"),
     Bug(
         "target embeddings not tied",
@@ -157,14 +168,14 @@ BUGS = [
     Bug(
         "heads merged across positions",
         "multi_head.py",
-        "mixed.transpose(1, 2).flatten(2)",
-        "mixed.reshape(*query.shape[:2], -1)",
+        "values, mask).transpose(1, 2).flatten(2)",
+        "values, mask).reshape(*query.shape[:2], -1)",
     ),
     Bug(
         "mask not handed on",
         "multi_head.py",
-        "keys, values, mask, return_weights=True)",
-        "keys, values, return_weights=True)",
+        "attention(queries, keys, values, mask)",
+        "attention(queries, keys, values)",
     ),
     Bug(
         "learned table never learns",
@@ -175,32 +186,32 @@ BUGS = [
     Bug(
         "dropout on the sum",
         "encoder.py",
-        "change = self.dropout(sublayer(x))",
-        "return self.norm(self.dropout(x + sublayer(x)))",
+        "self.norm(x + self.dropout(sublayer(x)))",
+        "self.norm(self.dropout(x + sublayer(x)))",
     ),
     Bug(
         "no last norm in pre-norm",
         "encoder.py",
-        "self.norm = LayerNorm(d_model) if norm_first else nn.Identity()",
+        "self.norm = LayerNorm(config.d_model) if config.norm_first else nn.Identity()",
         "self.norm = nn.Identity()",
     ),
     Bug(
         "one cache for all layers",
         "decoder.py",
-        "super().__init__(LayerCache(capacity) for _ in range(layers))",
-        "super().__init__([LayerCache(capacity)] * layers)",
+        "super().__init__(LayerCache() for _ in range(layers))",
+        "super().__init__([LayerCache()] * layers)",
     ),
     Bug(
         "hypotheses mixed",
-        "decoder.py",
+        "fast/cache.py",
         "torch.eye(hypotheses, device=x.device)",
         "torch.ones(hypotheses, hypotheses, device=x.device)",
     ),
     Bug(
         "causal only in training",
         "transformer.py",
-        "combine(causal_mask(tgt.size(1), device=tgt.device), padding",
-        "combine(causal_mask(tgt.size(1), device=tgt.device) if self.training else None, padding",
+        "device=tgt.device)[start:]\n",
+        "device=tgt.device)[start:] | (not self.training)\n",
     ),
     Bug(
         "logits scaled in training",
@@ -212,9 +223,9 @@ BUGS = [
     Bug("peak at half", "training.py", "min(step**-0.5,", "min((2 * step) ** -0.5,"),
     Bug(
         "each part by its own tokens",
-        "training.py",
-        "_add_gradients(model, batch, smoothing, tokens, bf16) for",
-        "_add_gradients(model, batch, smoothing, tokens / len(batches), bf16) for",
+        "fast/training.py",
+        "parameter.grad.div_(tokens)",
+        "parameter.grad.div_(tokens / len(batches))",
     ),
     Bug("last batch lost", "workbench/data.py", "for group in groups]\n", "for group in groups[:-1]]\n"),
     Bug(
@@ -226,12 +237,12 @@ BUGS = [
     Bug(
         "beams keep a stranger's cache",
         "decoding.py",
-        "* beginnings + parents)",
-        "* beginnings + torch.arange(beam) % beginnings)",
+        "cache.select(parents[kept])",
+        "cache.select(parents[kept].sort().values)",
     ),
     Bug(
         "best token of the wrong group",
-        "decoding.py",
+        "fast/decoding.py",
         "best.gather(1, places // GROUP)",
         "best.gather(1, places % best.size(1))",
     ),
@@ -239,13 +250,13 @@ BUGS = [
         "limit counts padding",
         "decoding.py",
         "(src_mask.sum(dim=-1).flatten() + max_extra)",
-        "(src_mask.sum(dim=-1).flatten() * 0 + src.size(1) + max_extra)",
+        "(src_mask.sum(dim=-1).flatten() * 0 + src_mask.size(-1) + max_extra)",
     ),
     Bug(
         "search stops at the first end",
         "decoding.py",
-        "sentence not in best or best[sentence].score < log_prob / length_penalty(limit, alpha)",
-        "sentence not in best",
+        "if best is not None and log_probs[0].item() / length_penalty(limit, alpha) <= best.score:",
+        "if best is not None:",
     ),
     Bug(
         "only the last checkpoint",
@@ -253,6 +264,20 @@ BUGS = [
         "sums.get(name, 0) + weight.double()",
         "weight.double() * len(paths)",
     ),
+    Bug(
+        "gradient of a softmax without its sum",
+        "fast/attention.py",
+        "products.addcmul_(wide, products.sum(dim=-1, keepdim=True), value=-1)",
+        "products",
+    ),
+    Bug(
+        "dropout's factor forgotten in the weights",
+        "fast/transformer.py",
+        "add_norm(x, sublayer(x, 1 / (1 - p)), residual.norm, p)",
+        "add_norm(x, sublayer(x, 1.0), residual.norm, p)",
+    ),
+    Bug("dropped gradients come through", "fast/residual.py", "of_x if kept is None else of_x * kept", "of_x"),
+    Bug("smoothing in the loss alone", "fast/training.py", "probabilities.sub_(uniform)", "probabilities"),
 ]
 
 
@@ -315,7 +340,13 @@ def unit_tests_are_red(project: Path, file: str) -> bool:
         file: the file of the module that was changed, such as "attention.py".
     """
     others = (f"--ignore=tests/test_{name}.py" for name in ABOUT_THE_REPOSITORY)
-    return is_red(project, f"tests/test_{Path(file).name}") or is_red(project, "tests", *others)
+    return is_red(project, f"tests/test_{own_tests(file)}.py") or is_red(project, "tests", *others)
+
+
+def own_tests(file: str) -> str:
+    """Name the tests of a file of the package: they carry its name, and that of its room if it is `fast`."""
+    name = file.removesuffix(".py")
+    return OWN_TESTS.get(name, name.replace("/", "_") if name.startswith("fast/") else Path(name).name)
 
 
 def notebook_is_red(project: Path, notebook: str) -> bool:
@@ -328,19 +359,21 @@ def notebook_is_red(project: Path, notebook: str) -> bool:
     return is_red(project, "--nbval", notebook)
 
 
-def lesson_about(file: str) -> str:
-    """Find the lesson on a file of the module, as a path in the project.
+def lesson_about(file: str) -> str | None:
+    """Find the lesson on a file of the module, as a path in the project; what only makes it faster has none.
 
     Args:
-        file: the name of the file, such as "attention.py".
+        file: its path in the package, such as "attention.py".
     """
     name = Path(file).stem
+    if file.startswith("fast/"):
+        return None
     (path,) = ROOT.glob(f"notebooks/*_{LESSONS_ON_MORE_FILES.get(name, name)}.ipynb")
     return path.relative_to(ROOT).as_posix()
 
 
-def try_out(bug: Bug) -> tuple[bool, bool]:
-    """Plant a bug in a copy of the project; tell whether the unit tests are red, and whether the lesson is.
+def try_out(bug: Bug) -> tuple[bool, bool | None]:
+    """Plant a bug in a copy of the project; tell whether the unit tests are red, and whether the lesson is, if any.
 
     Args:
         bug: what to plant.
@@ -349,9 +382,9 @@ def try_out(bug: Bug) -> tuple[bool, bool]:
         ValueError: the bug no longer fits the code.
     """
     with tempfile.TemporaryDirectory() as folder:
-        project = copy_project(Path(folder))
+        project, lesson = copy_project(Path(folder)), lesson_about(bug.file)
         plant(bug, project)
-        return unit_tests_are_red(project, bug.file), notebook_is_red(project, lesson_about(bug.file))
+        return unit_tests_are_red(project, bug.file), lesson and notebook_is_red(project, lesson)
 
 
 def report(names: Iterable[str]) -> bool:
@@ -367,16 +400,18 @@ def report(names: Iterable[str]) -> bool:
     if unknown:
         raise ValueError(f"no bug called {', '.join(unknown)}; there are: {', '.join(bug.name for bug in BUGS)}")
     bugs = [bug for bug in BUGS if not names or bug.name in names]
-    print(f"{'bug':<40} {'unit tests':<12} lesson", flush=True)
-    by_tests = by_lessons = 0
+    print(f"{'bug':<44} {'unit tests':<12} lesson", flush=True)
+    by_tests = by_lessons = with_lesson = 0
     with ThreadPoolExecutor(max_workers=os.cpu_count()) as pool:
         for bug, (unit, lesson) in zip(bugs, pool.map(try_out, bugs), strict=True):
             by_tests += unit
-            by_lessons += lesson
-            verdict = f"{Path(lesson_about(bug.file)).stem} {'red' if lesson else 'GREEN'}"
-            print(f"{bug.name:<40} {'red' if unit else 'GREEN':<12} {verdict}", flush=True)
-    print(f"{by_tests} of {len(bugs)} found by the unit tests, {by_lessons} by the lessons")
-    return by_tests == len(bugs) and by_lessons >= ENOUGH * len(bugs)
+            by_lessons += bool(lesson)
+            with_lesson += lesson is not None
+            path = lesson_about(bug.file)
+            verdict = "none" if path is None else f"{Path(path).stem} {'red' if lesson else 'GREEN'}"
+            print(f"{bug.name:<44} {'red' if unit else 'GREEN':<12} {verdict}", flush=True)
+    print(f"{by_tests} of {len(bugs)} found by the unit tests, {by_lessons} of {with_lesson} by the lessons")
+    return by_tests == len(bugs) and by_lessons >= ENOUGH * with_lesson
 
 
 if __name__ == "__main__":

@@ -2,35 +2,36 @@
 
     python -m experiments.speed [--quick]
 
-Medians of interleaved repetitions, so that a slow moment of the machine hits all alike: quote the ratios. Each table is
-made by a process of its own: memory that training has left to a process makes what follows there faster, some libraries
-more than others, and who translates has not trained before. Peers that are not installed are left out: Hugging Face and
-CTranslate2 come with the newer torch, which `make bench` takes.
+Each contestant has a process of its own, so that nobody finds memory that another has left; they take turns, so that a
+slow moment of the machine hits all alike. Medians: quote the ratios. Peers that are not installed are left out: Hugging
+Face and CTranslate2 come with the newer torch, which `make bench` takes.
 """
 
 import argparse
-import copy
 import importlib.metadata
 import importlib.util
 import math
 import multiprocessing
+import os
 import platform
 import statistics
-import sys
 import time
 from collections.abc import Callable
 from functools import partial
+from multiprocessing.connection import Connection
 from pathlib import Path
+from typing import NamedTuple
 
 import torch
 from torch.nn import functional as F
 
 from annotated.config import BOS, EOS, PAD, UNK, TransformerConfig
-from annotated.decoding import beam_search, greedy_decode
-from annotated.fast.decoding import in_bfloat16
-from annotated.fast.training import bf16_is_fast, train_step
+from annotated.fast.decoding import beam_search, greedy_decode, in_bfloat16
+from annotated.fast.memory import keep_memory
+from annotated.fast.training import bf16_is_fast, make_optimizer, train_step
 from annotated.models.recurrence import RecurrentConfig, RecurrentTranslator
-from annotated.training import make_optimizer
+from annotated.training import make_optimizer as make_plain_optimizer
+from annotated.training import train_step as plain_step
 from annotated.transformer import Transformer
 from annotated.workbench.data import pad
 from experiments import peers
@@ -38,92 +39,158 @@ from experiments import peers
 VOCAB, SENTENCES, TOKENS = 6000, 240, 17
 TO_TRANSLATE, SOURCE_TOKENS, BATCH = 1000, 16, 128
 RATE = 1e-4
-Timed = dict[str, Callable[[], object]]
+
+
+class Contestant(NamedTuple):
+    """What makes, in a process of its own, the function that is timed; and whether idle threads sleep there."""
+
+    make: Callable[[], Callable[[], object]]
+    passive: bool = False
 
 
 def main() -> None:
     """Print all tables."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--quick", action="store_true", help="one repetition of everything: are all paths alive?")
-    repetitions = 1 if parser.parse_args().quick else None
-    began = time.perf_counter()
+    quick, began, bf16 = parser.parse_args().quick, time.perf_counter(), bf16_is_fast(torch.device("cpu"))
     print(f"{processor()}, torch {torch.__version__}, {_versions()}{time.strftime('%Y-%m-%d')}", flush=True)
-    parts = (training, 1, 7), (training, 2, 7), (recurrence, 1, 7), (recurrence, 2, 7), (decoding, 1, 3), (growth, 1, 5)
-    for part, threads, usual in parts:
-        arguments = part, threads, repetitions or usual
-        process = multiprocessing.get_context("spawn").Process(target=_alone, args=arguments)
-        process.start()
-        process.join()
-        if process.exitcode:
-            sys.exit(process.exitcode)
+    for threads in (1, 2):
+        training(bf16, threads, 1 if quick else 7)
+    neighbours(bf16, 1 if quick else 5)
+    for threads in (1, 2):
+        recurrence(bf16, threads, 1 if quick else 7)
+    decoding(bf16, 1 if quick else 3)
+    growth(bf16, 1 if quick else 5)
     print(f"\n{(time.perf_counter() - began) / 60:.1f} minutes in all")
 
 
-def training(bf16: bool, repetitions: int) -> None:
+def training(bf16: bool, threads: int, repetitions: int) -> None:
     """Time one update at equal sizes, batch and loss."""
-    threads = torch.get_num_threads()
-    config = TransformerConfig.small(VOCAB)
-    src = torch.randint(UNK, VOCAB, (SENTENCES, TOKENS))
-    tgt = torch.randint(UNK, VOCAB, (SENTENCES, TOKENS + 1))
-
-    def textbook_step(model: torch.nn.Module, logits: Callable[[], torch.Tensor], optimizer: torch.optim.Adam) -> None:
-        optimizer.zero_grad()
-        F.cross_entropy(logits().flatten(0, 1), tgt[:, 1:].flatten(), ignore_index=PAD, label_smoothing=0.1).backward()
-        optimizer.step()
-
-    ours = Transformer(config)
-    library = peers.LibraryTransformer(config, copy.deepcopy(ours.positions))
-    optimizers = {model: make_optimizer(model, RATE) for model in (ours, library)}
-    timed: Timed = {"ours, float32": partial(train_step, ours, src, tgt, optimizers[ours])}
+    contestants = {
+        "ours, float32": Contestant(_ours, passive=True),
+        "ours, float32, the plain form": Contestant(_plain, passive=True),
+        "torch.nn.Transformer": Contestant(_library),
+    }
     if bf16:
-        timed["ours, bfloat16"] = partial(train_step, ours, src, tgt, optimizers[ours], bf16=True)
-    timed["torch.nn.Transformer"] = partial(
-        textbook_step, library, lambda: library(src, tgt[:, :-1]), optimizers[library]
-    )
+        contestants["ours, bfloat16"] = Contestant(partial(_ours, True), passive=True)
+        contestants["torch.nn.Transformer, bfloat16 autocast"] = Contestant(partial(_library, True))
+        contestants["the same, told to keep its memory"] = Contestant(partial(_library, True, keep=True))
     if _installed("transformers"):
-        marian = peers.marian(config).train()
-        timed["Hugging Face MarianMTModel"] = partial(
-            textbook_step,
-            marian,
-            lambda: marian(input_ids=src, attention_mask=src != PAD, decoder_input_ids=tgt[:, :-1]).logits,
-            make_optimizer(marian, RATE),
-        )
-    squares = {
-        name: torch.randn(1024, 1024).to(dtype) for name, dtype in (("float32", None), ("bfloat16", torch.bfloat16))
-    }
-    timed |= {f"peak, {name}": partial(torch.matmul, x, x) for name, x in squares.items() if bf16 or name == "float32"}
-    seconds = _medians(timed, repetitions)
+        contestants["Hugging Face MarianMTModel"] = Contestant(_marian)
+        if bf16:
+            contestants["Hugging Face MarianMTModel, bfloat16 autocast"] = Contestant(partial(_marian, True))
+    kinds = {"float32": torch.float32} | ({"bfloat16": torch.bfloat16} if bf16 else {})
+    contestants |= {f"peak, {name}": Contestant(partial(_product, kind)) for name, kind in kinds.items()}
+    seconds = _medians(contestants, threads, repetitions)
+    peaks = {name: 2 * 1024**3 / seconds.pop(f"peak, {name}") / 1e9 for name in kinds}
 
-    peaks = {
-        name: 2 * 1024**3 / seconds.pop(f"peak, {name}") / 1e9
-        for name in ("float32", "bfloat16")
-        if f"peak, {name}" in seconds
-    }
-    best = seconds["ours, bfloat16" if bf16 else "ours, float32"]
-    operations = _multiplications(config) * 6 / 1e9
+    operations = _multiplications(TransformerConfig.small(VOCAB)) * 6 / 1e9
     print(
         f"\nTraining step, {SENTENCES} × {TOKENS} tokens a side, {threads} thread{'s' * (threads > 1)}; "
-        f"one step is {operations:.0f} GFLOP of matrix products\n  {'':28} {'ms':>6} {'tokens/s':>9} {'times ours':>11}"
+        f"one step is {operations:.0f} GFLOP of matrix products\n  {'':46} {'ms':>6} {'tokens/s':>9} {'times ours':>11}"
     )
-    _print_steps(seconds, best)
+    _print_steps(seconds, seconds[f"ours, {'bfloat16' if bf16 else 'float32'}"])
     for name, peak in peaks.items():
         time_ = seconds[f"ours, {name}"]
         print(f"  measured {name} peak {peak:.0f} GFLOP/s: ours runs at {operations / time_ / peak:.0%} of it")
 
 
-def recurrence(bf16: bool, repetitions: int) -> None:
-    """Time one update of the Transformer and of the LSTM with attention, of about the same size."""
-    threads = torch.get_num_threads()
+def neighbours(bf16: bool, repetitions: int) -> None:
+    """Time one update on two threads while two other processes keep the processor busy."""
+    contestants = {
+        "threads wait passively, as in the command line": Contestant(partial(_ours, bf16), passive=True),
+        "threads wait in a loop, as OpenMP likes it": Contestant(partial(_ours, bf16)),
+    }
+    others = [multiprocessing.get_context("spawn").Process(target=_spin, daemon=True) for _ in range(2)]
+    for other in others:
+        other.start()
+    seconds = _medians(contestants, 2, repetitions)
+    for other in others:
+        other.terminate()
+    print(
+        f"\nTraining step, 2 threads beside two busy processes\n  {'':46} {'ms':>6} {'tokens/s':>9} {'times ours':>11}"
+    )
+    _print_steps(seconds, next(iter(seconds.values())))
+
+
+def _batch() -> tuple[torch.Tensor, torch.Tensor]:
     src, tgt = (torch.randint(UNK, VOCAB, (SENTENCES, TOKENS + i)) for i in (0, 1))
-    models = {
-        "Transformer": Transformer(TransformerConfig.small(VOCAB)),
-        "LSTM with attention": RecurrentTranslator(RecurrentConfig(VOCAB)),
+    return src, tgt
+
+
+def _ours(bf16: bool = False) -> Callable[[], object]:
+    keep_memory()
+    model = Transformer(TransformerConfig.small(VOCAB))
+    return partial(train_step, model, *_batch(), make_optimizer(model, RATE), bf16=bf16)
+
+
+def _lstm(bf16: bool) -> Callable[[], object]:
+    keep_memory()
+    model = RecurrentTranslator(RecurrentConfig(VOCAB))
+    return partial(train_step, model, *_batch(), make_optimizer(model, RATE), bf16=bf16)
+
+
+def _sized(bf16: bool, *, length: int, batch: int, layers: int, d_model: int) -> partial[float]:
+    keep_memory()
+    model = Transformer(
+        TransformerConfig.small(VOCAB, layers=layers, d_model=d_model, d_ff=2 * d_model, max_length=513)
+    )
+    src, tgt = (torch.randint(UNK, VOCAB, (batch, length + i)) for i in (0, 1))
+    return partial(train_step, model, src, tgt, make_optimizer(model, RATE), bf16=bf16)
+
+
+def _plain() -> Callable[[], object]:
+    model = Transformer(TransformerConfig.small(VOCAB))
+    return partial(plain_step, model, *_batch(), make_plain_optimizer(model, RATE))
+
+
+def _library(bf16: bool = False, keep: bool = False) -> Callable[[], object]:
+    if keep:
+        keep_memory()
+    config, (src, tgt) = TransformerConfig.small(VOCAB), _batch()
+    model = peers.LibraryTransformer(config, Transformer(config).positions)
+    return _textbook_step(model, lambda: model(src, tgt[:, :-1]), tgt, bf16)
+
+
+def _marian(bf16: bool = False) -> Callable[[], object]:
+    model, (src, tgt) = peers.marian(TransformerConfig.small(VOCAB)).train(), _batch()
+    inputs = {"input_ids": src, "attention_mask": src != PAD, "decoder_input_ids": tgt[:, :-1]}
+    return _textbook_step(model, lambda: model(**inputs).logits, tgt, bf16)
+
+
+def _textbook_step(
+    model: torch.nn.Module, logits: Callable[[], torch.Tensor], tgt: torch.Tensor, bf16: bool
+) -> Callable[[], object]:
+    optimizer = make_plain_optimizer(model, RATE)
+
+    def step() -> None:
+        optimizer.zero_grad()
+        with torch.autocast("cpu", dtype=torch.bfloat16, enabled=bf16):
+            found, wanted = logits().flatten(0, 1), tgt[:, 1:].flatten()
+            loss = F.cross_entropy(found, wanted, ignore_index=PAD, label_smoothing=0.1)
+        loss.backward()
+        optimizer.step()
+
+    return step
+
+
+def _product(kind: torch.dtype) -> Callable[[], object]:
+    square = torch.randn(1024, 1024).to(kind)
+    return partial(torch.matmul, square, square)
+
+
+def _spin() -> None:
+    while True:
+        math.sqrt(2.0)
+
+
+def recurrence(bf16: bool, threads: int, repetitions: int) -> None:
+    """Time one update of the Transformer and of the LSTM with attention, of about the same size."""
+    contestants = {
+        "Transformer": Contestant(partial(_ours, bf16), passive=True),
+        "LSTM with attention": Contestant(partial(_lstm, bf16), passive=True),
     }
-    timed: Timed = {
-        name: partial(train_step, model, src, tgt, make_optimizer(model, RATE), bf16=bf16)
-        for name, model in models.items()
-    }
-    seconds = _medians(timed, repetitions)
+    seconds = _medians(contestants, threads, repetitions)
     precision = "bfloat16" if bf16 else "float32"
     print(f"\nTraining step as above, {threads} thread{'s' * (threads > 1)}, {precision}")
     _print_steps(seconds, seconds["Transformer"])
@@ -131,32 +198,20 @@ def recurrence(bf16: bool, repetitions: int) -> None:
 
 def decoding(bf16: bool, repetitions: int) -> None:
     """Time the translation of sentences that all take 16 steps: random weights, and no more tokens than the source."""
-    model = Transformer(TransformerConfig.small(VOCAB)).eval()
-    low = in_bfloat16(model)
-    rows = [[*row, EOS] for row in torch.randint(UNK, VOCAB, (TO_TRANSLATE, SOURCE_TOKENS - 1)).tolist()]
-    batches = [rows[i : i + BATCH] for i in range(0, len(rows), BATCH)]
-
-    def over_batches(translate: Callable[[list[list[int]]], object]) -> Callable[[], object]:
-        return lambda: [translate(batch) for batch in batches]
-
     print(
         f"\nTranslating {TO_TRANSLATE:,} sentences of {SOURCE_TOKENS} tokens, batches of {BATCH}, one thread"
         f"\n  {'':34} {'s':>6} {'times ours':>11}"
     )
     for beam in (1, 4):
-        search = partial(beam_search, beam=beam, max_extra=0) if beam > 1 else partial(greedy_decode, max_extra=0)
-        timed: Timed = {"ours, float32": over_batches(lambda batch, search=search: search(model, pad(batch)))}
+        contestants = {"ours, float32": Contestant(partial(_search, beam, False), passive=True)}
         if bf16:
-            timed["ours, bfloat16"] = over_batches(lambda batch, search=search: search(low, pad(batch)))
+            contestants["ours, bfloat16"] = Contestant(partial(_search, beam, True), passive=True)
         if _installed("ctranslate2"):
             for kind in ("float32", "int8"):
-                alpha = 0.6 if beam > 1 else 0.0
-                timed[f"CTranslate2, {kind}"] = over_batches(
-                    peers.ctranslate2(model, kind, beam=beam, alpha=alpha, max_extra=0)
-                )
+                contestants[f"CTranslate2, {kind}"] = Contestant(partial(_ctranslate2, beam, kind))
         if _installed("transformers"):
-            timed["Hugging Face generate"] = over_batches(_generate(beam))
-        seconds = _medians(timed, repetitions)
+            contestants["Hugging Face generate"] = Contestant(partial(_generate, beam))
+        seconds = _medians(contestants, 1, repetitions)
         best = seconds["ours, bfloat16" if bf16 else "ours, float32"]
         for name, time_ in seconds.items():
             print(
@@ -177,20 +232,12 @@ def growth(bf16: bool, repetitions: int) -> None:
         ("layers", (1, 2, 4, 8)),
         ("d_model", (64, 128, 256, 512)),
     ):
-        steps: Timed = {}
-        kept = []
+        makes = {}
         for size in sizes:
             chosen = {"length": 32, "batch": 8 if name == "length" else 32, "layers": 3, "d_model": 256} | {name: size}
-            width = chosen["d_model"]
-            config = TransformerConfig.small(
-                VOCAB, layers=chosen["layers"], d_model=width, d_ff=2 * width, max_length=513
-            )
-            model = Transformer(config)
-            src, tgt = (torch.randint(UNK, VOCAB, (chosen["batch"], chosen["length"] + i)) for i in (0, 1))
-            step = partial(train_step, model, src, tgt, make_optimizer(model, RATE), bf16=bf16)
-            kept.append(_megabytes_kept(model, step))
-            steps[str(size)] = step
-        seconds = _medians(steps, repetitions)
+            makes[str(size)] = partial(_sized, bf16, **chosen)
+        kept = [_megabytes_kept(make()) for make in makes.values()]
+        seconds = _medians({size: Contestant(make, passive=True) for size, make in makes.items()}, 1, repetitions)
         for i, size in enumerate(sizes):
             exponents = ""
             if i:
@@ -200,41 +247,80 @@ def growth(bf16: bool, repetitions: int) -> None:
             print(f"  {name:8}{size:6} {seconds[str(size)] * 1e3:7.0f} {kept[i]:8.0f}   {exponents}", flush=True)
 
 
-def _alone(part: Callable[[bool, int], None], threads: int, repetitions: int) -> None:
+def _medians(contestants: dict[str, Contestant], threads: int, repetitions: int) -> dict[str, float]:
+    """Start each in its process and call it once to warm up, then all in turn; return each one's median seconds."""
+    context, seconds = multiprocessing.get_context("spawn"), {name: [] for name in contestants}
+    processes, ends = [], {}
+    for name, (make, passive) in contestants.items():
+        ends[name], end = context.Pipe()
+        processes.append(context.Process(target=_compete, args=(end, make, threads), daemon=True))
+        os.environ.pop("OMP_WAIT_POLICY", None)
+        if passive:
+            os.environ["OMP_WAIT_POLICY"] = "passive"
+        processes[-1].start()
+        ends[name].recv()
+    for _ in range(repetitions):
+        for name, end in ends.items():
+            end.send("go")
+            seconds[name].append(end.recv())
+    for process in processes:
+        process.terminate()
+    return {name: statistics.median(times) for name, times in seconds.items()}
+
+
+def _compete(end: Connection, make: Callable[[], Callable[[], object]], threads: int) -> None:
     torch.manual_seed(0)
     torch.set_num_threads(threads)
-    part(bf16_is_fast(torch.device("cpu")), repetitions)
-
-
-def _medians(timed: Timed, repetitions: int) -> dict[str, float]:
-    """Call each once to warm up, then all in turn; return each one's median seconds."""
-    seconds: dict[str, list[float]] = {name: [] for name in timed}
-    for repetition in range(repetitions + 1):
-        for name, call in timed.items():
-            began = time.perf_counter()
-            call()
-            if repetition:
-                seconds[name].append(time.perf_counter() - began)
-    return {name: statistics.median(times) for name, times in seconds.items()}
+    call = make()
+    call()
+    end.send("ready")
+    while end.recv():
+        began = time.perf_counter()
+        call()
+        end.send(time.perf_counter() - began)
 
 
 def _print_steps(seconds: dict[str, float], unit: float) -> None:
     for name, time_ in seconds.items():
-        print(f"  {name:28} {time_ * 1e3:6.0f} {2 * SENTENCES * TOKENS / time_:9,.0f} {time_ / unit:11.2f}")
+        print(f"  {name:46} {time_ * 1e3:6.0f} {2 * SENTENCES * TOKENS / time_:9,.0f} {time_ / unit:11.2f}")
 
 
-def _generate(beam: int) -> Callable[[list[list[int]]], object]:
+def _rows() -> list[list[list[int]]]:
+    rows = [[*row, EOS] for row in torch.randint(UNK, VOCAB, (TO_TRANSLATE, SOURCE_TOKENS - 1)).tolist()]
+    return [rows[i : i + BATCH] for i in range(0, len(rows), BATCH)]
+
+
+def _search(beam: int, bf16: bool) -> Callable[[], object]:
+    model = Transformer(TransformerConfig.small(VOCAB)).eval()
+    model = in_bfloat16(model) if bf16 else model
+    search = partial(beam_search, beam=beam, max_extra=0) if beam > 1 else partial(greedy_decode, max_extra=0)
+    batches = _rows()
+    return lambda: [search(model, pad(batch)) for batch in batches]
+
+
+def _ctranslate2(beam: int, kind: str) -> Callable[[], object]:
+    model = Transformer(TransformerConfig.small(VOCAB)).eval()
+    translate = peers.ctranslate2(model, kind, beam=beam, alpha=0.6 if beam > 1 else 0.0, max_extra=0)
+    batches = _rows()
+    return lambda: [translate(batch) for batch in batches]
+
+
+def _generate(beam: int) -> Callable[[], object]:
     model = peers.marian(TransformerConfig.small(VOCAB)).eval()
     options = dict(num_beams=beam, do_sample=False, max_new_tokens=SOURCE_TOKENS, min_new_tokens=SOURCE_TOKENS)
-    return lambda batch: model.generate(
-        input_ids=pad(batch), attention_mask=torch.ones(len(batch), SOURCE_TOKENS), bos_token_id=BOS, **options
-    )
+    batches = _rows()
+    return lambda: [
+        model.generate(
+            input_ids=pad(batch), attention_mask=torch.ones(len(batch), SOURCE_TOKENS), bos_token_id=BOS, **options
+        )
+        for batch in batches
+    ]
 
 
-def _megabytes_kept(model: Transformer, step: Callable[[], object]) -> float:
+def _megabytes_kept(step: partial[float]) -> float:
     """Sum the storages that autograd keeps in one step, the weights not counted."""
     kept: dict[int, int] = {}
-    weights = {parameter.untyped_storage().data_ptr() for parameter in model.parameters()}
+    weights = {parameter.untyped_storage().data_ptr() for parameter in step.args[0].parameters()}
 
     def note(tensor: torch.Tensor) -> torch.Tensor:
         storage = tensor.untyped_storage()

@@ -30,7 +30,7 @@ from annotated.fast.training import bf16_is_fast
 from annotated.transformer import Transformer
 from annotated.workbench.data import Pairs, load_corpus
 from annotated.workbench.files import write_whole
-from annotated.workbench.metrics import bleu
+from annotated.workbench.metrics import bleu, loss_per_token
 from annotated.workbench.runs import TrainingOptions, train
 from annotated.workbench.translation import translate
 from annotated.workbench.vocabulary import SubwordTokenizer
@@ -125,7 +125,7 @@ def run(task: tuple[str, int, float]) -> dict[str, Any] | None:
         # The loop scores after each epoch; a hundred sentences are enough for that.
         few = Pairs(val.source[:100], val.target[:100])
         metrics = train(model, tokenizer, pairs, few, out, src=SRC, tgt=TGT, options=options)
-    nats = loss(model.eval(), tokenizer, val, {"src": SRC, "tgt": TGT})
+    nats = loss_per_token(model.eval(), tokenizer, val, SRC, TGT)
     score, signature = bleu(translate(model, tokenizer, val.source, SRC, bf16=bf16), val.target)
     return {
         "row": name,

@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 from torch.nn import functional as F
 from torch.testing import assert_close
 
-from annotated.attention import attention
-from annotated.fast.attention import fused_attention
+from annotated.attention import attention, attention_weights
 
 
 def test_weights_by_hand():
@@ -20,9 +19,8 @@ def test_weights_by_hand():
     query = torch.tensor([[1.0, 0.0, 0.0, 0.0]])
     key = torch.tensor([[0.0, 5.0, 0.0, 0.0], [2 * math.log(3), 0.0, 7.0, 0.0]])
     value = torch.tensor([[4.0, 0.0, 20.0], [8.0, 100.0, 40.0]])
-    output, weights = attention(query, key, value, return_weights=True)
-    assert_close(weights, torch.tensor([[0.25, 0.75]]))
-    assert_close(output, torch.tensor([[7.0, 75.0, 35.0]]))
+    assert_close(attention_weights(query, key), torch.tensor([[0.25, 0.75]]))
+    assert_close(attention(query, key, value), torch.tensor([[7.0, 75.0, 35.0]]))
 
 
 def test_one_key_returns_its_value():
@@ -48,7 +46,7 @@ def test_weights_of_a_query_sum_to_one(batch, queries, keys, scale, seed):
     torch.manual_seed(seed)
     query, key, value = torch.randn(*batch, queries, 11), torch.randn(*batch, keys, 11), torch.randn(*batch, keys, 13)
     mask = torch.rand(queries, keys) < 0.7
-    output, weights = attention(scale * query, key, value, mask, return_weights=True)
+    weights, output = attention_weights(scale * query, key, mask), attention(scale * query, key, value, mask)
     assert weights.shape == (*batch, queries, keys)
     assert output.shape == (*batch, queries, 13)
     assert (weights >= 0).all()
@@ -96,9 +94,10 @@ def test_query_with_nothing_to_attend_to():
     mask = torch.ones(2, 5, 7, dtype=torch.bool)
     mask[0, 3] = False
     mask[1, :, 6] = False
-    output, weights = attention(query, key, value, mask, return_weights=True)
+    output, weights = attention(query, key, value, mask), attention_weights(query, key, mask)
     assert (output[0, 3] == 0).all()
     assert (weights[0, 3] == 0).all()
+    assert all((gradient == 0).all() for gradient in torch.autograd.grad(weights[0, 3].sum(), (query, key)))
     assert_close(output[0, :3], attention(query[0, :3], key[0], value[0]))
 
     gradients = torch.autograd.grad(output[0, 3].sum(), (query, key, value), retain_graph=True)
@@ -117,24 +116,11 @@ def test_nothing_to_attend_to_at_all():
     assert all((gradient == 0).all() for gradient in torch.autograd.grad(output.sum(), (query, key, value)))
 
 
-@pytest.mark.parametrize("shape", [None, (1, 11), (3, 1, 1, 11), (1, 5, 7, 1), (3, 5, 7, 11)], ids=str)
-def test_the_fused_kernel_computes_the_same(shape):
-    inputs = [torch.randn(3, 5, length, width, requires_grad=True) for length, width in ((7, 13), (11, 13), (11, 2))]
-    mask = shape and torch.rand(shape) < 0.4
-    if mask is not None:
-        mask.view(-1, shape[-1])[0] = False  # a query, or all of them, with nothing to attend to
-    ours, fused = attention(*inputs, mask), fused_attention(*inputs, mask)
-    assert_close(fused, ours, atol=1e-5, rtol=1e-5)
-    direction = torch.randn_like(ours)
-    for a, b in zip(*(torch.autograd.grad(x, inputs, direction) for x in (ours, fused)), strict=True):
-        assert_close(a, b, atol=1e-5, rtol=1e-5)
-
-
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float16, torch.bfloat16], ids=str)
 def test_precision_is_kept(dtype):
     inputs = [torch.randn(2, n, 3, dtype=dtype) for n in (5, 7, 7)]
     mask = torch.ones(5, 7, dtype=torch.bool).tril()
-    output, weights = attention(*inputs, mask, return_weights=True)
+    output, weights = attention(*inputs, mask), attention_weights(*inputs[:2], mask)
     assert output.dtype == weights.dtype == dtype
     exact = attention(*(x.double() for x in inputs), mask)
     assert_close(output.double(), exact, atol=4 * torch.finfo(dtype).eps, rtol=4 * torch.finfo(dtype).eps)
@@ -144,21 +130,18 @@ def test_precision_is_kept(dtype):
 def test_mask_must_be_boolean(mask, monkeypatch):
     # Users run without the shape checks of these tests, which would complain first.
     monkeypatch.setattr(jaxtyping.config, "jaxtyping_disable", True)
-    with pytest.raises(TypeError, match=r"mask must be boolean, True = may attend; got torch\.(float32|int64)"):
-        attention(torch.randn(5, 3), torch.randn(7, 3), torch.randn(7, 2), mask)
+    query, key, value = torch.randn(5, 3), torch.randn(7, 3), torch.randn(7, 2)
+    for apply in (lambda: attention(query, key, value, mask), lambda: attention_weights(query, key, mask)):
+        with pytest.raises(TypeError, match=r"mask must be boolean, True = may attend; got torch\.(float32|int64)"):
+            apply()
 
 
 @pytest.mark.parametrize("shape", [(), (7,), (2, 7), (7, 5), (3, 5, 7), (2, 1, 5, 7), (1, 2, 5, 7)], ids=str)
-@pytest.mark.parametrize("apply", [attention, fused_attention])
-def test_a_mask_that_does_not_fit_is_an_error(apply, shape, monkeypatch):
+def test_a_mask_that_does_not_fit_is_an_error(shape, monkeypatch):
     monkeypatch.setattr(jaxtyping.config, "jaxtyping_disable", True)
-    with pytest.raises(
-        ValueError, match=rf"a mask of shape {re.escape(str(shape))} does not fit scores of shape \(2, 5"
-    ):
-        apply(torch.randn(2, 5, 3), torch.randn(2, 7, 3), torch.randn(2, 7, 2), torch.ones(shape, dtype=torch.bool))
-
-
-def test_the_fused_kernels_mask_must_be_boolean(monkeypatch):
-    monkeypatch.setattr(jaxtyping.config, "jaxtyping_disable", True)
-    with pytest.raises(TypeError, match="mask must be boolean"):
-        fused_attention(torch.randn(5, 3), torch.randn(7, 3), torch.randn(7, 2), torch.ones(5, 7, dtype=torch.long))
+    query, key, value = torch.randn(2, 5, 3), torch.randn(2, 7, 3), torch.randn(2, 7, 2)
+    mask = torch.ones(shape, dtype=torch.bool)
+    message = rf"a mask of shape {re.escape(str(shape))} does not fit scores of shape \(2, 5, 7\): give \(query, key\)"
+    for apply in (lambda: attention(query, key, value, mask), lambda: attention_weights(query, key, mask)):
+        with pytest.raises(ValueError, match=message):
+            apply()

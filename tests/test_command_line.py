@@ -2,6 +2,7 @@
 
 import io
 import json
+import math
 import re
 import subprocess
 import sys
@@ -11,13 +12,15 @@ from types import SimpleNamespace
 import pytest
 import torch
 
+from annotated import decoding
 from annotated.__main__ import main
+from annotated.fast import decoding as fast_decoding
 from annotated.fast.training import bf16_is_fast
-from annotated.workbench import command_line
+from annotated.workbench import command_line, runs
 from annotated.workbench.checkpoint import load_checkpoint
-from annotated.workbench.data import DATA_FOLDER
+from annotated.workbench.data import DATA_FOLDER, Pairs
 from annotated.workbench.ensemble import Ensemble
-from annotated.workbench.metrics import bleu, chrf
+from annotated.workbench.metrics import bleu, chrf, loss_per_token
 from annotated.workbench.runs import TrainingOptions, defaults_for
 from annotated.workbench.translation import translate
 from annotated.workbench.vocabulary import WordTokenizer, load_tokenizer
@@ -81,8 +84,8 @@ def test_what_is_not_given_follows_from_the_corpus(corpus, tmp_path, capsys, mon
     assert "--vocab-size" not in capsys.readouterr().out
 
 
-def test_multi30k_gets_what_its_models_were_made_with():
-    assert defaults_for(29_000) == {"preset": "small", "vocab_size": 6000, "batch_tokens": 4096, "dropout": 0.2}
+def test_multi30k_gets_what_was_best_after_ten_minutes():
+    assert defaults_for(29_000) == {"preset": "small", "vocab_size": 6000, "batch_tokens": 2048, "dropout": 0.1}
 
 
 def test_few_pairs_get_less_and_never_too_little():
@@ -203,9 +206,9 @@ def test_how_to_search_is_passed_on(run, capsys, monkeypatch):
 
     monkeypatch.setattr(command_line, "translate", listen)
     assert main(["translate", run.out, "Ein Bär", "--beam", "7", "--alpha", "0.25", "--precision", "fp32"]) == 0
-    assert heard == {"beam": 7, "alpha": 0.25, "max_extra": 50, "dtype": torch.float32}
+    assert heard == {"beam": 7, "alpha": 0.25, "max_extra": 50, "plain": False, "dtype": torch.float32}
     assert main(["translate", run.out, "Ein Bär", "--precision", "bf16", "--max-extra", "3"]) == 0
-    assert heard == {"beam": 4, "alpha": 0.6, "max_extra": 3, "dtype": torch.bfloat16}
+    assert heard == {"beam": 4, "alpha": 0.6, "max_extra": 3, "plain": False, "dtype": torch.bfloat16}
 
 
 def test_sentences_may_stand_behind_options(delivered, capsys):
@@ -231,7 +234,8 @@ def test_another_runs_probabilities_are_averaged_in(run, corpus, tmp_path, monke
     (ensemble,) = heard
     assert isinstance(ensemble, Ensemble)
     for model, folder in zip(ensemble.models, (run.out, other, run.out), strict=True):
-        torch.testing.assert_close(model.state_dict(), load_checkpoint(folder)[0].state_dict(), rtol=0, atol=0)
+        expected = load_checkpoint(folder)[0].state_dict()
+        torch.testing.assert_close(model.model.state_dict(), expected, rtol=0, atol=0)
 
 
 def give(monkeypatch, content: bytes) -> None:
@@ -332,9 +336,138 @@ def test_a_test_set_is_translated_and_scored_with_signatures(run, corpus, tmp_pa
         )
     ]
     (b, b_signature), (c, c_signature) = bleu(translations, english), chrf(translations, english)
-    printed = capsys.readouterr().out.splitlines()
+    *printed, last = capsys.readouterr().out.splitlines()
     assert printed == [*shown, f"BLEU {b:.2f}  {b_signature}", f"chrF {c:.2f}  {c_signature}"]
+    nats = loss_per_token(load_checkpoint(run.out)[0], load_tokenizer(run.out), Pairs(german, english), "de", "en")
+    assert 1 < nats < 6
+    found = re.fullmatch(r"loss (\d\.\d{3}) nats a token of this vocabulary, perplexity (\d+\.\d\d)", last)
+    assert float(found[1]) == pytest.approx(nats, rel=0.02)  # it may have been computed in bfloat16
+    assert float(found[2]) == pytest.approx(math.exp(float(found[1])), rel=1e-3)
     assert "tok:13a" in b_signature
+
+
+def test_the_loss_of_a_test_set_is_exact_in_float32(run, corpus, capsys):
+    files = ["--source", str(corpus / "my.de"), "--reference", str(corpus / "my.en")]
+    assert main(["evaluate", run.out, *files, "--beam", "0", "--precision", "fp32"]) == 0
+    pairs = Pairs(*([pair[side] for pair in SENTENCES] for side in (0, 1)))
+    nats = loss_per_token(load_checkpoint(run.out)[0], load_tokenizer(run.out), pairs, "de", "en")
+    last = capsys.readouterr().out.splitlines()[-1]
+    assert last == f"loss {nats:.3f} nats a token of this vocabulary, perplexity {math.exp(nats):.2f}"
+
+
+# By the paper's own files
+
+
+def refuse_fast(monkeypatch) -> None:
+    """Let nothing of the fast room be asked for."""
+
+    def refuse(*args, **kwargs):
+        raise AssertionError("--plain asked for something fast")
+
+    monkeypatch.setattr(runs, "update", refuse)
+    for name in ("greedy_decode", "beam_search"):
+        monkeypatch.setattr(fast_decoding, name, refuse)
+
+
+def read_losses(out: Path | str) -> list[float]:
+    return [json.loads(line)["loss"] for line in Path(out, "metrics.jsonl").read_text(encoding="utf-8").splitlines()]
+
+
+def test_plain_training_is_the_fast_one_to_rounding(corpus, tmp_path, monkeypatch, capsys):
+    words = ["--epochs", "2", "--dropout", "0"]
+    assert main(train_arguments(corpus, tmp_path / "fast", *words)) == 0
+    capsys.readouterr()
+    with monkeypatch.context() as patch:
+        refuse_fast(patch)
+        # --precision fp32 is among the small run's arguments; auto is float32, too, whatever the machine.
+        patch.setattr(command_line, "bf16_is_fast", lambda device: True)
+        assert main([*train_arguments(corpus, tmp_path / "plain", *words, "--precision", "auto"), "--plain"]) == 0
+    assert ", cpu, float32, " in capsys.readouterr().out
+    assert read_losses(tmp_path / "plain") == pytest.approx(read_losses(tmp_path / "fast"), abs=1e-3)
+    german = [source for source, _ in SENTENCES]
+    translations = []
+    for name in ("fast", "plain"):
+        model, info = load_checkpoint(tmp_path / name)
+        assert info["settings"]["plain"] == (name == "plain")
+        translations.append(translate(model, load_tokenizer(tmp_path / name), german, "de"))
+    assert translations[0] == translations[1]
+
+
+def test_a_plain_run_goes_on_plainly(corpus, tmp_path, monkeypatch):
+    assert main(train_arguments(corpus, tmp_path / "whole", "--epochs", "2", "--plain")) == 0
+    assert main(train_arguments(corpus, tmp_path / "parts", "--epochs", "1", "--plain")) == 0
+    refuse_fast(monkeypatch)
+    assert main(["train", "--resume", "--out", str(tmp_path / "parts"), "--epochs", "2"]) == 0
+    weights = [(tmp_path / name / "model.safetensors").read_bytes() for name in ("whole", "parts")]
+    assert weights[0] == weights[1]
+
+
+@pytest.mark.parametrize("beam", ["0", "1", "4"])
+def test_plain_translations_are_the_fast_ones(delivered, capsys, monkeypatch, beam):
+    words = ["translate", delivered.out, "Ein Bär schläft hier.", "Ein Vogel", "Zwei Hunde laufen.", "--beam", beam]
+    assert main([*words, "--precision", "fp32"]) == 0
+    expected = capsys.readouterr().out
+    assert len(set(expected.splitlines())) == 3
+    refuse_fast(monkeypatch)
+    assert main([*words, "--plain"]) == 0
+    assert capsys.readouterr().out == expected
+
+
+def test_plain_translations_of_an_ensemble_are_the_fast_ones(delivered, capsys):
+    words = ["translate", delivered.out, "Ein Bär schläft hier.", "Ein Vogel", "--ensemble", delivered.out]
+    assert main([*words, "--precision", "fp32"]) == 0
+    expected = capsys.readouterr().out
+    assert main([*words, "--plain"]) == 0
+    assert capsys.readouterr().out == expected
+
+
+def test_a_plain_evaluation_is_the_fast_one(run, corpus, tmp_path, capsys, monkeypatch):
+    words = ["evaluate", run.out, "--source", str(corpus / "my.de"), "--reference", str(corpus / "my.en")]
+    assert main([*words, "--precision", "fp32", "--output", str(tmp_path / "fast")]) == 0
+    expected = capsys.readouterr().out
+    assert [line.split()[0] for line in expected.splitlines()] == ["BLEU", "chrF", "loss"]
+    refuse_fast(monkeypatch)
+    assert main([*words, "--plain", "--output", str(tmp_path / "plain")]) == 0
+    assert capsys.readouterr().out == expected
+    assert (tmp_path / "plain").read_bytes() == (tmp_path / "fast").read_bytes()
+
+
+@pytest.mark.parametrize("words", [["--plain"], ["--plain", "--precision", "auto"], ["--plain", "--precision", "fp32"]])
+def test_plain_means_float32_even_where_bfloat16_is_fast(run, monkeypatch, words):
+    heard = []
+    monkeypatch.setattr(command_line, "bf16_is_fast", lambda device: True)
+    monkeypatch.setattr(
+        command_line,
+        "translate",
+        lambda model, *a, **o: heard.append((next(model.parameters()).dtype, o["plain"])) or ["…"],
+    )
+    assert main(["translate", run.out, "Hund", *words]) == 0
+    assert heard == [(torch.float32, True)]
+
+
+# Defaults
+
+
+def test_the_defaults_of_training_are_those_of_its_options(monkeypatch):
+    given = vars(command_line._parser().parse_args(["train", "--out", "x"]))
+    options = vars(TrainingOptions())
+    for name in ("epochs", "max_minutes", "accumulate", "schedule", "warmup", "rate", "smoothing", "average", "seed"):
+        assert given[name] == options[name], name
+    assert given["plain"] is options["plain"] is False
+    others = dict(accumulate=3, schedule="linear", smoothing=0.25, average=7, seed=11)
+    monkeypatch.setattr(command_line, "DEFAULTS", TrainingOptions(**others))
+    given = vars(command_line._parser().parse_args(["train", "--out", "x"]))
+    assert {name: given[name] for name in others} == others
+
+
+@pytest.mark.parametrize("command", ["translate", "evaluate"])
+def test_the_defaults_of_the_search_are_those_of_decoding(command, monkeypatch):
+    given = command_line._parser().parse_args([command, "x"])
+    assert (given.beam, given.alpha, given.max_extra) == (decoding.BEAM, decoding.ALPHA, decoding.MAX_EXTRA)
+    for name, value in (("BEAM", 7), ("ALPHA", 0.9), ("MAX_EXTRA", 11)):
+        monkeypatch.setattr(command_line, name, value)
+    given = command_line._parser().parse_args([command, "x"])
+    assert (given.beam, given.alpha, given.max_extra) == (7, 0.9, 11)
 
 
 # Help
@@ -347,12 +480,13 @@ def test_a_test_set_is_translated_and_scored_with_signatures(run, corpus, tmp_pa
             "train",
             "--corpus --source --target --val-source --val-target --src --tgt --out --resume --preset --dropout "
             "--norm-first --tokenizer --vocab-size --epochs --max-minutes --batch-tokens --accumulate --schedule "
-            "--warmup --rate --smoothing --average --seed --precision --device",
+            "--warmup --rate --smoothing --average --seed --device --precision --plain",
         ),
-        ("translate", "--ensemble --beam --alpha --max-extra --device"),
+        ("translate", "--ensemble --beam --alpha --max-extra --device --precision --plain"),
         (
             "evaluate",
-            "--corpus --split --source --reference --show --output --ensemble --beam --alpha --max-extra --device",
+            "--corpus --split --source --reference --show --output --ensemble --beam --alpha --max-extra --device "
+            "--precision --plain",
         ),
     ],
 )

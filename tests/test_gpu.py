@@ -7,13 +7,17 @@ import pytest
 import torch
 from torch.testing import assert_close
 
+from annotated import decoding, training
 from annotated.__main__ import main
+from annotated.attention import attention
 from annotated.config import BOS, EOS, TransformerConfig
-from annotated.decoding import beam_search
-from annotated.encoder import Dropout
-from annotated.fast.training import train_step
+from annotated.encoder import Dropout, LayerNorm
+from annotated.fast import decoding as fast_decoding
+from annotated.fast import training as fast_training
+from annotated.fast.attention import attend
+from annotated.fast.residual import add_norm, dropout_mask
+from annotated.fast.transformer import FastTransformer
 from annotated.multi_head import record_attention
-from annotated.training import make_optimizer
 from annotated.transformer import Transformer
 from annotated.workbench.data import DATA_FOLDER, Pairs, pad
 
@@ -36,24 +40,59 @@ def batch() -> tuple[torch.Tensor, torch.Tensor]:
 def test_logits_are_those_of_the_cpu(model, batch):
     with torch.inference_mode():
         expected = model(*batch)
-        logits = model.cuda()(*(side.cuda() for side in batch))
+        batch = [side.cuda() for side in batch]
+        logits, fast = model.cuda()(*batch), FastTransformer(model)
+        assert_close(fast.logits(fast.states(*batch)).cpu(), expected, atol=1e-4, rtol=1e-4)
     assert_close(logits.cpu(), expected, atol=1e-4, rtol=1e-4)
 
 
-@pytest.mark.parametrize(("bf16", "tolerance"), [(False, 1e-4), (True, 2e-2)])
-def test_an_update_is_that_of_the_cpu(model, batch, bf16, tolerance):
+def test_attention_without_stored_weights_is_attention():
+    query, key, value = (torch.randn(3, 2, n, 8, requires_grad=True) for n in (5, 7, 7))
+    mask = torch.rand(3, 1, 5, 7) < 0.5
+    mask[0, 0, 3] = False
+    expected = attention(query, key, value, mask)
+    inputs = [x.detach().cuda().requires_grad_() for x in (query, key, value)]
+    q, k, v = (x.transpose(1, 2).flatten(2) for x in inputs)
+    found = attend(q, torch.cat((k, v), -1), heads=2, widths=[[16], [16, 16]], mask=mask.cuda())
+    found = found.unflatten(-1, (2, 8)).transpose(1, 2)
+    assert_close(found.cpu(), expected, atol=1e-5, rtol=1e-5)
+    assert (found[0, :, 3] == 0).all()
+    direction = torch.randn_like(expected)
+    gradients = torch.autograd.grad(found, inputs, direction.cuda())
+    for a, b in zip(gradients, torch.autograd.grad(expected, (query, key, value), direction), strict=True):
+        assert_close(a.cpu(), b, atol=1e-5, rtol=1e-5)
+
+
+def test_the_normalised_sum_is_that_of_the_cpu():
+    x, change, norm = torch.randn(3, 5, 24), torch.randn(3, 5, 24), LayerNorm(24)
+    found = add_norm(x.cuda(), change.cuda(), copy.deepcopy(norm).cuda(), 0.0)
+    assert_close(found.cpu(), norm(x + change), atol=1e-5, rtol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("train_step", "options", "tolerance"),
+    [
+        (training.train_step, {}, 1e-4),
+        (fast_training.train_step, {}, 1e-4),
+        (fast_training.train_step, {"bf16": True}, 2e-2),
+    ],
+    ids=["plain", "fast", "fast, bf16"],
+)
+def test_an_update_is_that_of_the_cpu(model, batch, train_step, options, tolerance):
     losses = []
     for device in ("cpu", "cuda"):
         moved = copy.deepcopy(model).to(device)
-        optimizer = make_optimizer(moved, 1e-3)
-        losses.append([train_step(moved, *(side.to(device) for side in batch), optimizer, bf16=bf16) for _ in range(5)])
+        optimizer = training.make_optimizer(moved, 1e-3)
+        losses.append([train_step(moved, *(side.to(device) for side in batch), optimizer, **options) for _ in range(5)])
     assert losses[1] == pytest.approx(losses[0], rel=tolerance)
     assert losses[1][-1] < losses[1][0]
 
 
-def test_beam_search_finds_the_same(model, batch):
-    expected = beam_search(model, batch[0], max_extra=5)
-    found = beam_search(model.cuda(), batch[0].cuda(), max_extra=5)
+@pytest.mark.parametrize("searches", [decoding, fast_decoding], ids=["plain", "fast"])
+@pytest.mark.parametrize("search", ["greedy_decode", "beam_search"])
+def test_a_search_finds_the_same(model, batch, searches, search):
+    expected = getattr(searches, search)(model, batch[0], max_extra=5)
+    found = getattr(searches, search)(model.cuda(), batch[0].cuda(), max_extra=5)
     assert [hypothesis.ids for hypothesis in found] == [hypothesis.ids for hypothesis in expected]
 
 
@@ -64,11 +103,15 @@ def test_weights_are_recorded_there_too(model, batch):
     assert_close(weights.sum(dim=-1), torch.ones_like(weights[..., 0]))
 
 
-def test_dropout_drops_its_share():
-    x = torch.ones(1000, 1000, device="cuda")
-    dropped = Dropout(0.3)(x)
-    assert (dropped == 0).float().mean().item() == pytest.approx(0.3, abs=0.005)
-    assert dropped.max().item() == pytest.approx(1 / 0.7)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+def test_dropout_drops_its_share(dtype):
+    x = torch.ones(1000, 1000, device="cuda", dtype=dtype)
+    dropped, mask = Dropout(0.3)(x), dropout_mask(x, 0.3)
+    for zeroed in (dropped, mask):
+        assert zeroed.dtype == dtype
+        assert (zeroed == 0).float().mean().item() == pytest.approx(0.3, abs=0.005)
+    assert dropped.max().item() == pytest.approx(1 / 0.7, rel=torch.finfo(dtype).eps)
+    assert mask.max().item() == 1
 
 
 def test_the_command_line_trains_resumes_as_if_never_stopped_and_translates(tmp_path, capsys):
@@ -79,7 +122,8 @@ def test_the_command_line_trains_resumes_as_if_never_stopped_and_translates(tmp_
     for path, side in zip(files, lines, strict=True):
         with open(path, "w", encoding="utf-8") as file:
             file.write("\n".join(side[:100]) + "\n")
-    options = ["--preset", "tiny", "--tokenizer", "words", "--device", "cuda", "--precision", "fp32"]
+    # The default warm-up depends on the length of the run, and so would the first epoch's loss.
+    options = ["--preset", "tiny", "--tokenizer", "words", "--device", "cuda", "--precision", "fp32", "--warmup", "20"]
     for run, epochs in (("run", "1"), ("whole", "2")):
         given = ["--source", files.source, "--target", files.target, "--epochs", epochs, "--out", str(tmp_path / run)]
         assert main(["train", *given, *options]) == 0

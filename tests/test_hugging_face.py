@@ -3,9 +3,11 @@
 import pytest
 import torch
 
+from annotated import decoding
 from annotated.config import BOS, EOS, PAD, UNK, TransformerConfig
-from annotated.decoding import beam_search, greedy_decode
+from annotated.fast import decoding as fast_decoding
 from annotated.fast.training import train_step
+from annotated.fast.transformer import FastTransformer
 from annotated.training import make_optimizer
 from annotated.transformer import Transformer
 from annotated.workbench.data import pad
@@ -91,10 +93,12 @@ def test_logits_are_marians(activation):
             decoder_input_ids=tgt,
             decoder_attention_mask=(tgt != PAD).long(),
         ).logits
-        found = ours(src, tgt)
+        fast = FastTransformer(ours)
+        found = ours(src, tgt), fast.logits(fast.states(src, tgt))
     real = tgt != PAD
     assert expected[real].std() > 0.1
-    torch.testing.assert_close(found[real], expected[real], rtol=0, atol=1e-4)
+    for logits in found:
+        torch.testing.assert_close(logits[real], expected[real], rtol=0, atol=1e-4)
 
 
 @pytest.fixture(scope="module")
@@ -104,7 +108,8 @@ def trained():
 
 
 @pytest.mark.parametrize("beam", [1, 4])
-def test_translations_are_marians(trained, beam, capfd):
+@pytest.mark.parametrize("searches", [decoding, fast_decoding], ids=["plain", "fast"])
+def test_translations_are_marians(trained, searches, beam, capfd):
     ours, theirs = trained
     src = pad([[*random_ids(n), EOS] for n in (1, 2, 3, 4, 5, 6, 7) for _ in range(3)])
     generated = theirs.generate(
@@ -117,7 +122,7 @@ def test_translations_are_marians(trained, beam, capfd):
         **({"length_penalty": 0.0} if beam > 1 else {}),
     )
     expected = [[token for token in row if token not in (PAD, BOS, EOS)] for row in generated.tolist()]
-    found = greedy_decode(ours, src) if beam == 1 else beam_search(ours, src, beam, alpha=0.0)
+    found = searches.greedy_decode(ours, src) if beam == 1 else searches.beam_search(ours, src, beam, alpha=0.0)
     assert [h.ids for h in found] == expected
     assert len({len(row) for row in expected}) > 3
     assert capfd.readouterr().err == ""

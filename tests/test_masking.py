@@ -1,12 +1,14 @@
 """Masks against tables drawn by hand."""
 
+import re
+
 import jaxtyping
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from annotated.masking import causal_mask, combine, padding_mask
+from annotated.masking import causal_mask, check_mask, combine, padding_mask
 
 YES, NO = True, False
 
@@ -64,3 +66,29 @@ def test_only_boolean_masks_are_combined(monkeypatch):
     added = torch.zeros(3, 3).masked_fill(~causal_mask(3), -torch.inf)
     with pytest.raises(TypeError, match=r"mask must be boolean, True = may attend; got torch\.float32"):
         combine(added, causal_mask(3))
+
+
+SCORES = (2, 3, 5, 7)
+
+
+@pytest.mark.parametrize("shape", [(5, 7), (1, 7), (5, 1), (1, 1), SCORES, (2, 1, 1, 7), (1, 3, 5, 1)], ids=str)
+def test_masks_that_fit(shape):
+    check_mask(torch.ones(shape, dtype=torch.bool), SCORES)
+
+
+@pytest.mark.parametrize(
+    "shape", [(), (7,), (7, 5), (2, 7), (2, 5, 7), (1, 5, 7), (3, 2, 5, 7), (2, 3, 7, 7), (1, *SCORES)], ids=str
+)
+def test_masks_that_do_not_fit(shape):
+    with pytest.raises(ValueError) as caught:
+        check_mask(torch.ones(shape, dtype=torch.bool), SCORES)
+    assert str(caught.value) == (
+        f"a mask of shape {shape} does not fit scores of shape {SCORES}: give (query, key) or all 4 axes, each as long "
+        "as the scores' or 1. Of an axis left out in between nobody can tell which it is: mask[:, None] says the same "
+        "to every head, mask[None] to every sentence."
+    )
+
+
+def test_what_fits_must_be_boolean():
+    with pytest.raises(TypeError, match=re.escape("got torch.int64. Convert a mask of 1 and 0 with mask.bool()")):
+        check_mask(torch.ones(5, 7, dtype=torch.long), SCORES)

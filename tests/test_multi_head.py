@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from parity import assert_near, assert_parity, randomise, torch_parameters
 from torch import nn
 
-from annotated.attention import attention
+from annotated.attention import attention, attention_weights
 from annotated.masking import causal_mask, combine, padding_mask
 from annotated.multi_head import MultiHeadAttention, record_attention
 
@@ -146,6 +146,25 @@ def test_keys_and_values_can_be_kept():
     assert torch.equal(ours.attend(q, keys, values), ours(q, k, v))
 
 
+def test_heads_are_cut_side_by_side():
+    # Two positions of two heads, each head two wide.
+    x = torch.tensor([[[1.0, 2.0, 10.0, 20.0], [3.0, 4.0, 30.0, 40.0]]])
+    heads = MultiHeadAttention(4, 2).split(x)
+    assert heads.tolist() == [[[[1, 2], [3, 4]], [[10, 20], [30, 40]]]]
+
+
+def test_recording_changes_nothing():
+    ours = randomise(MultiHeadAttention(21, HEADS))
+    q, k, v = inputs(21)
+    mask = random_mask(BATCH, 1, QUERY, KEY)
+    with record_attention(ours) as recorded:
+        output = ours(q, k, v, mask)
+    assert torch.equal(output, ours(q, k, v, mask))
+    keys, values = ours.project(k, v)
+    assert_near(recorded[""][0], attention_weights(ours.split(ours.W_q(q)), keys, mask))
+    assert_near(output, ours.W_o((recorded[""][0] @ values).transpose(1, 2).flatten(2)))
+
+
 def test_double_precision_is_kept():
     ours = randomise(MultiHeadAttention(21, HEADS)).double()
     q, k, v = (x.double() for x in inputs(21))
@@ -228,8 +247,10 @@ def test_a_mask_of_three_axes_is_an_error(shape, monkeypatch):
     monkeypatch.setattr(jaxtyping.config, "jaxtyping_disable", True)
     ours = MultiHeadAttention(12, 3)
     x, memory, mask = torch.randn(3, 5, 12), torch.randn(3, 7, 12), torch.ones(shape, dtype=torch.bool)
-    with pytest.raises(
-        ValueError, match=rf"a mask of shape {re.escape(str(shape))} has 3 axes.*give \(batch, 1, query"
-    ):
+    message = (
+        f"a mask of shape {shape} does not fit scores of shape (3, 3, 5, 7): give (query, key) or all 4 axes, each as "
+        "long as the scores' or 1. Of an axis left out in between nobody can tell which it is: mask[:, None] says"
+    )
+    with pytest.raises(ValueError, match=re.escape(message)):
         ours(x, memory, memory, mask)
     assert ours(x, memory, memory, mask[:, None]).shape == (3, 5, 12)

@@ -16,10 +16,11 @@ from annotated.__main__ import main
 from annotated.config import BOS, EOS, TransformerConfig
 from annotated.decoding import Hypothesis, beam_search, greedy_decode
 from annotated.encoder import Dropout
-from annotated.fast.training import train_step
+from annotated.fast.decoding import beam_search as fast_beam_search
+from annotated.fast.training import train_step as fast_train_step
 from annotated.masking import padding_mask
 from annotated.models.recurrence import RecurrentConfig, RecurrentTranslator
-from annotated.training import make_optimizer, set_rate
+from annotated.training import make_optimizer, set_rate, train_step
 from annotated.transformer import Transformer
 from annotated.workbench.checkpoint import load_checkpoint, save_checkpoint
 from annotated.workbench.data import DATA_FOLDER, pad, read_lines
@@ -36,6 +37,11 @@ modes = pytest.mark.parametrize("training", [False, True], ids=["eval", "train"]
 def make_model(**changes) -> RecurrentTranslator:
     """Make a model in which every weight counts; a new one's are small and their effects hard to see."""
     return randomise(RecurrentTranslator(RecurrentConfig(**(SIZES | changes))))
+
+
+def states_of(model: RecurrentTranslator, src: torch.Tensor, tgt: torch.Tensor) -> torch.Tensor:
+    """Compute what `logits` projects onto the vocabulary, all positions at once."""
+    return model.decode(tgt, model.encode(src), padding_mask(src))
 
 
 def multiplies_bfloat16() -> bool:
@@ -91,7 +97,7 @@ def test_one_matrix_for_both_embeddings_and_the_output_starts_with_rows_of_lengt
     model = RecurrentTranslator(RecurrentConfig(503, d_model=212, dropout=0.0))
     assert model.src_embedding.weight is model.tgt_embedding.weight is model.output.weight
     assert model.output.weight.std().item() == pytest.approx(212**-0.5, rel=0.02)
-    assert_near(model(SOURCE, TARGET), model.states(SOURCE, TARGET) @ model.src_embedding.weight.T)
+    assert_near(model(SOURCE, TARGET), states_of(model, SOURCE, TARGET) @ model.src_embedding.weight.T)
 
 
 # By hand
@@ -185,7 +191,7 @@ def test_gradients_reach_every_parameter():
 def test_dropout_on_embeddings_and_attentional_states():
     model, seen = make_model(dropout=0.5).train(), []
     model.dropout.register_forward_hook(lambda module, arguments, output: seen.append(output))
-    states = model.states(SOURCE, TARGET)
+    states = states_of(model, SOURCE, TARGET)
     assert [tuple(x.shape) for x in seen] == [(2, 5, 7), (2, 4, 7), (2, 4, 7)]
     assert seen[-1] is states
     assert all((x == 0).any() for x in seen)
@@ -200,7 +206,7 @@ def test_dropout_on_embeddings_and_attentional_states():
 def test_states_depend_on_these_tokens_and_no_others(training):
     # Every token stands in one place only, so the rows of the embeddings' gradient say which places a state can see.
     model = make_model().train(training)
-    states = model.states(SOURCE, TARGET)
+    states = states_of(model, SOURCE, TARGET)
     for sentence, length in enumerate((3, 4)):
         for position in range(length):
             (gradient,) = torch.autograd.grad(
@@ -247,10 +253,10 @@ def test_sentence_of_padding_stays_finite():
 def test_cache_changes_nothing(steps):
     model = make_model().eval()
     src_mask = padding_mask(SOURCE)
-    memory, tgt = model.encode(SOURCE), torch.randint(1, 19, (6, sum(steps)))  # three hypotheses for each sentence
-    cache = model.new_cache(3 * sum(steps))
+    memory, tgt = model.encode(SOURCE), torch.randint(1, 19, (2, sum(steps)))
+    cache = model.new_cache()
     states = [model.decode(new, memory, src_mask, cache=cache) for new in tgt.split(steps, dim=1)]
-    whole = model.states(SOURCE.repeat_interleave(3, 0), tgt)
+    whole = states_of(model, SOURCE, tgt)
     assert_near(torch.cat(states, 1), whole)
     assert_near(model.decode(tgt, memory, src_mask), whole)
 
@@ -258,23 +264,20 @@ def test_cache_changes_nothing(steps):
 @torch.no_grad()
 def test_cache_follows_its_hypotheses():
     model = make_model().eval()
-    src_mask, memory = padding_mask(SOURCE), model.encode(SOURCE)
-    cache = model.new_cache(12)
-    tgt, sentences = torch.empty(2, 0, dtype=torch.long), torch.arange(2)
-    for rows, kept in (
-        ([0, 0, 0, 1, 1, 1], None),  # one beginning becomes three
-        ([2, 0, 0, 4, 3, 3], None),  # another order
-        ([4, 3], [1]),  # the first sentence is finished, the second keeps two
-        ([1, 0, 1], None),
+    cache = model.new_cache()
+    tgt, source = torch.empty(2, 0, dtype=torch.long), SOURCE
+    for rows in (
+        [0, 0, 0, 1, 1, 1],  # one beginning becomes three
+        [2, 0, 0, 4, 3, 3],  # another order
+        [4, 3],  # the first sentence is finished, the second keeps two
+        [1, 0, 1],
     ):
         new = torch.randint(1, 19, (len(tgt), 1))
         tgt = torch.cat((tgt, new), 1)
-        states = model.decode(new, memory[sentences], src_mask[sentences], cache=cache)
-        whole = model.states(SOURCE[sentences.repeat_interleave(len(tgt) // len(sentences))], tgt)
-        assert_near(states, whole[:, -1:])
-        cache.select(torch.tensor(rows), None if kept is None else torch.tensor(kept))
-        tgt = tgt[rows]
-        sentences = sentences if kept is None else sentences[kept]
+        states = model.decode(new, model.encode(source), padding_mask(source), cache=cache)
+        assert_near(states, states_of(model, source, tgt)[:, -1:])
+        cache.select(torch.tensor(rows))
+        tgt, source = tgt[rows], source[rows]
     assert {tuple(x.shape) for x in cache.state} == {(3, 3, 14)}
 
 
@@ -336,7 +339,7 @@ def test_bfloat16_is_near_float32(reverser):
         assert (reverser(src, tgt) - logits).abs().mean() < 0.01 * spread
     half = copy.deepcopy(reverser).bfloat16()
     assert (half(src, tgt) - logits).abs().mean() < 0.01 * spread
-    assert [h.ids for h in beam_search(half, src)] == [h.ids for h in beam_search(reverser, src)]
+    assert [h.ids for h in fast_beam_search(half, src)] == [h.ids for h in beam_search(reverser, src)]
 
 
 @needs_bfloat16
@@ -344,7 +347,7 @@ def test_gradients_in_bfloat16_are_near_those_in_float32():
     one, other = (make_model(d_model=23) for _ in range(2))
     other.load_state_dict(one.state_dict())
     train_step(one, SOURCE, TARGET, make_optimizer(one, 0.0))
-    train_step(other, SOURCE, TARGET, make_optimizer(other, 0.0), bf16=True)
+    fast_train_step(other, SOURCE, TARGET, make_optimizer(other, 0.0), bf16=True)
     for (name, parameter), changed in zip(one.named_parameters(), other.parameters(), strict=True):
         difference = (parameter.grad - changed.grad).norm() / parameter.grad.norm()
         assert 0 < difference < 0.05, name
@@ -403,7 +406,7 @@ def test_from_the_command_line_it_trains_translates_and_scores(tmp_path, capsys)
         expected = translate(model, load_tokenizer(out), [sentence], "de", beam=2, bf16=precision == "bf16")
         assert capsys.readouterr().out.splitlines() == expected
     assert main(["evaluate", out, "--source", str(files["de"]), "--reference", str(files["en"]), "--beam", "0"]) == 0
-    assert [line.split()[0] for line in capsys.readouterr().out.splitlines()] == ["BLEU", "chrF"]
+    assert [line.split()[0] for line in capsys.readouterr().out.splitlines()] == ["BLEU", "chrF", "loss"]
 
     for more, message in (("--dropout 1.5", "dropout p=1.5"), ("--batch-tokens 3", "max_tokens = 3")):
         assert main(["train", *corpus, "--out", f"{out}-bad", *options.split(), *more.split()]) == 2

@@ -18,7 +18,7 @@ from annotated.workbench import runs
 from annotated.workbench.checkpoint import load_checkpoint, save_tensors
 from annotated.workbench.data import Pairs
 from annotated.workbench.files import locked
-from annotated.workbench.runs import Progress, TrainingOptions, _rate, train, with_length
+from annotated.workbench.runs import Progress, TrainingOptions, _rate, linear_rate, train, with_length
 from annotated.workbench.translation import translate
 from annotated.workbench.vocabulary import SPECIALS, Vocabulary, WordTokenizer, load_tokenizer
 
@@ -115,6 +115,25 @@ def test_metrics_have_a_line_for_each_epoch(finished):
     assert metrics[-1]["loss"] < metrics[0]["loss"] < math.log(14) + 1
     assert all(0 <= line["val_bleu"] <= 100 and line["tokens_per_second"] > 0 for line in metrics)
     assert sorted(line["minutes"] for line in metrics) == [line["minutes"] for line in metrics]
+
+
+@pytest.mark.parametrize(
+    ("step", "left", "rate"), [(1, 1.0, 1 / 32), (2, 0.9, 2 / 32), (4, 0.8, 1 / 10), (9, 0.5, 1 / 16), (40, 0.0, 0.0)]
+)
+def test_the_linear_rate_by_hand(step, left, rate):
+    # d_model = 16 and warmup = 4 give a peak of 1/8.
+    assert linear_rate(step, 16, 4, left) == pytest.approx(rate)
+
+
+@pytest.mark.parametrize("left", [-0.1, 1.1])
+def test_what_is_left_is_a_share(left):
+    with pytest.raises(ValueError, match=f"left={left} must lie in 0 … 1"):
+        linear_rate(1, 16, 4, left)
+
+
+def test_the_linear_rates_steps_count_from_one():
+    with pytest.raises(ValueError, match="step=0 must be at least 1"):
+        linear_rate(0, 16, 4, 1.0)
 
 
 def test_the_linear_schedule_ends_with_the_epochs(tokenizer, pairs, tmp_path):
@@ -541,6 +560,7 @@ def test_the_options_are_the_documented_ones():
         average=5,
         seed=0,
         bf16=False,
+        plain=False,
     )
 
 
@@ -588,3 +608,58 @@ def test_an_unknown_schedule_is_named():
 def test_the_smoothing_option_has_a_range(smoothing):
     with pytest.raises(ValueError, match=f"smoothing={smoothing} must be"):
         TrainingOptions(smoothing=smoothing)
+
+
+# By the paper's own files
+
+
+def test_a_plain_run_is_the_fast_one_to_rounding(tokenizer, pairs, tmp_path, monkeypatch):
+    def refuse(*args, **kwargs):
+        raise AssertionError("the fast update was asked")
+
+    options = replace(OPTIONS, accumulate=1, epochs=4)
+    model, metrics = run(tokenizer, pairs, tmp_path / "fast", options, dropout=0.0)
+    monkeypatch.setattr(runs, "update", refuse)
+    monkeypatch.setattr("annotated.fast.decoding.greedy_decode", refuse)
+    other, others = run(tokenizer, pairs, tmp_path / "plain", replace(options, plain=True), dropout=0.0)
+    assert [line["loss"] for line in others] == pytest.approx([line["loss"] for line in metrics], abs=1e-3)
+    for name in ("step", "epoch", "rate"):
+        assert [line[name] for line in others] == [line[name] for line in metrics]
+    assert translate(other, tokenizer, pairs.source, "de") == translate(model, tokenizer, pairs.source, "de")
+    assert files(tmp_path / "plain") == files(tmp_path / "fast")
+
+
+def test_a_fast_run_asks_for_nothing_plain(tokenizer, pairs, tmp_path, monkeypatch):
+    def refuse(*args, **kwargs):
+        raise AssertionError("the plain update was asked")
+
+    monkeypatch.setattr("annotated.training.train_step", refuse)
+    monkeypatch.setattr("annotated.decoding.greedy_decode", refuse)
+    run(tokenizer, pairs, tmp_path, replace(OPTIONS, epochs=1))
+
+
+def test_a_plain_run_is_trained_with_the_options_smoothing_and_dropout(tokenizer, pairs, tmp_path):
+    options = replace(OPTIONS, accumulate=1, epochs=1, plain=True)
+    losses = [
+        run(tokenizer, pairs, tmp_path / str(i), replace(options, smoothing=smoothing), dropout=dropout)[1][0]["loss"]
+        for i, (smoothing, dropout) in enumerate([(0.1, 0.0), (0.1, 0.3), (0.0, 0.0)])
+    ]
+    assert len(set(losses)) == 3
+
+
+def test_a_plain_run_resumes_as_one_and_may_go_on_fast(tokenizer, pairs, tmp_path):
+    options = replace(OPTIONS, accumulate=1, plain=True)
+    run(tokenizer, pairs, tmp_path / "whole", options)
+    run(tokenizer, pairs, tmp_path / "parts", replace(options, epochs=1))
+    run(tokenizer, pairs, tmp_path / "parts", options, resume=True)
+    assert_same_run(tmp_path / "parts", tmp_path / "whole")
+    run(tokenizer, pairs, tmp_path / "parts", replace(options, epochs=4, plain=False), resume=True)
+    assert [line["epoch"] for line in read_metrics(tmp_path / "parts")] == [1, 2, 3, 4]
+
+
+@pytest.mark.parametrize("other", [dict(bf16=True), dict(accumulate=2)], ids=str)
+def test_what_the_plain_update_cannot_do_is_named(other):
+    message = "plain training computes in float32, a batch an update: leave --precision bf16 and --accumulate"
+    with pytest.raises(ValueError, match=message):
+        TrainingOptions(plain=True, **other)
+    assert TrainingOptions(plain=True).plain

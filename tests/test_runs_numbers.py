@@ -30,9 +30,10 @@ class Watched(Transformer):
         self.sources: list[list[list[int]]] = []
         self.began = began
 
-    def states(self, src: Tensor, tgt: Tensor, *masks: Tensor | None) -> Tensor:
-        self.sources.append(src.tolist())
-        return super().states(src, tgt, *masks)
+    def encode(self, src: Tensor, src_mask: Tensor | None = None) -> Tensor:
+        if self.training:
+            self.sources.append(src.tolist())
+        return super().encode(src, src_mask)
 
     def clock(self) -> float:
         return self.began + 30.0 * len(self.sources)

@@ -2,10 +2,15 @@
 
 import json
 import math
+import time
+from dataclasses import replace
 
 import pytest
 
+from annotated.config import TransformerConfig
+from annotated.workbench.data import Pairs
 from experiments import table3
+from tests.runs import SENTENCES
 
 
 def line(row: str, seed: int, ppl: float, bleu: float) -> dict:
@@ -66,3 +71,17 @@ def test_every_row_changes_one_thing_the_model_or_the_loss_knows():
     for row in table3.ROWS[1:]:
         ((name, _),) = row.changes.items()
         assert name == "smoothing" or hasattr(table3.BASE, name)
+
+
+def test_a_run_is_trained_and_scored(monkeypatch):
+    pairs = Pairs(*map(list, zip(*SENTENCES, strict=True)))
+    monkeypatch.setattr(table3, "load_corpus", lambda *arguments: pairs)
+    monkeypatch.setattr(table3, "VOCAB", 280)
+    monkeypatch.setattr(table3, "BASE", TransformerConfig(280, d_model=8, d_ff=16, heads=2, layers=1))
+    monkeypatch.setattr(table3, "OPTIONS", replace(table3.OPTIONS, epochs=1))
+    assert table3.run(("base", 0, time.time() - 1)) is None, "it is too late"
+    line = table3.run(("label smoothing 0.2", 3, time.time() + 1000))
+    assert (line["row"], line["seed"]) == ("label smoothing 0.2", 3)
+    assert 1 < line["ppl"] < 1000
+    assert 0 <= line["bleu"] <= 100
+    assert line["train_loss"] > 0

@@ -14,7 +14,6 @@ from torch import nn
 from torch.func import functional_call
 from torch.nn import functional as F
 
-from annotated import multi_head
 from annotated.config import TransformerConfig
 from annotated.encoder import Dropout, LayerNorm
 from annotated.masking import causal_mask, combine, padding_mask
@@ -286,7 +285,7 @@ def test_matrices_start_as_glorot_and_bengio_say():
 
 def test_logits_are_states_times_embeddings():
     model = make_model()
-    states = model.states(SOURCE, TARGET)
+    states = model.decode(TARGET, model.encode(SOURCE), padding_mask(SOURCE))
     assert states.shape == (2, 4, 14)
     assert_near(model(SOURCE, TARGET), states @ model.src_embedding.weight.T)
 
@@ -319,7 +318,7 @@ def test_a_source_mask_without_all_its_axes_is_an_error(axes, monkeypatch):
     for apply in (
         lambda: model.encode(src, wrong),
         lambda: model.decode(src, memory, wrong),
-        lambda: model.decode(src[:, :1], memory, wrong, cache=model.new_cache(1)),
+        lambda: model.decode(src[:, :1], memory, wrong, cache=model.new_cache()),
     ):
         with pytest.raises(ValueError, match=r"a source mask of shape \(2, (1, )?2\) has . axes, not 4: give"):
             apply()
@@ -327,9 +326,7 @@ def test_a_source_mask_without_all_its_axes_is_an_error(axes, monkeypatch):
 
 
 @norms
-def test_a_device_that_is_no_cpu_takes_its_own_kernels(norm_first, monkeypatch):
-    # No vendor is asked for: what is not a CPU gets torch's dropout and the fused attention.
-    monkeypatch.setattr(multi_head, "attention", None)
+def test_it_computes_where_its_weights_are(norm_first):
     with torch.device("meta"):
         model = make_model(norm_first=norm_first, dropout=0.3).train()
     logits = model(SOURCE.to("meta"), TARGET.to("meta"))
@@ -442,41 +439,54 @@ def test_sentence_of_padding_stays_finite(norm_first):
 # Cached decoding
 
 
+@norms
 @pytest.mark.parametrize("positions", ["sinusoidal", "learned"])
 @pytest.mark.parametrize("steps", [[1, 1, 1, 1, 1, 1], [4, 2], [1, 3, 2], [6]], ids=str)
 @torch.no_grad()
-def test_cache_changes_nothing(positions, steps):
-    model = make_model(positions=positions, d_k=3, d_v=5).eval()
-    src_mask = padding_mask(SOURCE)
-    memory, tgt = model.encode(SOURCE), draw_ids(6, sum(steps))  # three hypotheses for each sentence
-    cache = model.new_cache(3 * sum(steps))
+def test_cache_changes_nothing(norm_first, positions, steps):
+    model = make_model(norm_first=norm_first, positions=positions, d_k=3, d_v=5).eval()
+    src_mask, memory, tgt = padding_mask(SOURCE), model.encode(SOURCE), draw_ids(2, sum(steps))
+    cache = model.new_cache()
     states = [model.decode(new, memory, src_mask, cache=cache) for new in tgt.split(steps, dim=1)]
-    sources = SOURCE.repeat_interleave(3, 0)
-    assert_near(torch.cat(states, 1), model.states(sources, tgt))
+    assert_near(torch.cat(states, 1), model.decode(tgt, memory, src_mask))
 
 
 @torch.no_grad()
 def test_cache_follows_its_hypotheses():
     model = make_model().eval()
-    src_mask, memory, tgt = padding_mask(SOURCE), model.encode(SOURCE), draw_ids(4, 3)
-    cache = model.new_cache(12)  # two hypotheses with three tokens each, then three with two
+    src_mask, memory, tgt = padding_mask(SOURCE), model.encode(SOURCE), draw_ids(2, 3)
+    cache = model.new_cache()
     model.decode(tgt, memory, src_mask, cache=cache)
-    rows, kept = (
-        torch.tensor([3, 2, 3]),
-        torch.tensor([1]),
-    )  # the first sentence is done, the second has three hypotheses
-    cache.select(rows, kept)
+    rows = torch.tensor([1, 0, 1])  # the second sentence has two hypotheses from here on
+    cache.select(rows)
     new = draw_ids(3, 2)
-    states = model.decode(new, memory[kept], src_mask[kept], cache=cache)
-    whole = model.states(SOURCE[[1, 1, 1]], torch.cat((tgt[rows], new), 1))
+    states = model.decode(new, memory[rows], src_mask[rows], cache=cache)
+    whole = model.decode(torch.cat((tgt[rows], new), 1), memory[rows], src_mask[rows])
     assert_near(states, whole[:, 3:])
 
 
-def test_cache_overflow_is_an_error():
-    model = make_model()
-    cache = model.new_cache(3)
-    with pytest.raises(ValueError, match=r"the cache holds 3 tokens of a sentence and 4 are needed"):
-        model.decode(TARGET, model.encode(SOURCE), padding_mask(SOURCE), cache=cache)
+@torch.no_grad()
+def test_a_mask_of_ones_own_beside_a_cache():
+    model = make_model().eval()
+    src_mask, memory, cache = padding_mask(SOURCE), model.encode(SOURCE), model.new_cache()
+    mask = combine(causal_mask(4), padding_mask(TARGET))  # the default beside a cache is the future alone
+    states = [
+        model.decode(TARGET[:, i : i + 1], memory, src_mask, mask[:, :, i : i + 1, : i + 1], cache) for i in range(4)
+    ]
+    whole = model.decode(TARGET, memory, src_mask)
+    assert_near(torch.cat(states, 1), whole)
+    assert not torch.allclose(model.decode(TARGET, memory, src_mask, cache=model.new_cache()), whole)
+
+
+@torch.no_grad()
+def test_decoding_beyond_the_last_position_is_an_error():
+    model = make_model().eval()
+    src_mask, memory, cache = padding_mask(SOURCE), model.encode(SOURCE), model.new_cache()
+    model.decode(draw_ids(2, 16), memory, src_mask, cache=cache)
+    model.decode(draw_ids(2, 1), memory, src_mask, cache=cache)
+    with pytest.raises(ValueError, match="position 17 is asked for, but there are encodings for 17 positions"):
+        model.decode(draw_ids(2, 1), memory, src_mask, cache=cache)
+    assert cache.length == 17
 
 
 def test_the_sizes_of_our_presets():

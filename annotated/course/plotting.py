@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from numpy.typing import ArrayLike
+import numpy as np
 from torch import Tensor
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
+
+Values = Sequence[Any] | np.ndarray | Tensor
 
 DPI = 100
 ANNOTATE_UP_TO = 8
@@ -112,8 +114,8 @@ def plot_heads(weights: Tensor, queries: Sequence[str], keys: Sequence[str]) -> 
 
 
 def plot_lines(
-    x: ArrayLike,
-    lines: Mapping[str, ArrayLike],
+    x: Values,
+    lines: Mapping[str, Values],
     *,
     x_label: str,
     y_label: str,

@@ -1,6 +1,7 @@
 """Attention of all heads in one call: few copies, and a backward pass in closed form."""
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -12,29 +13,31 @@ from annotated.masking import Mask, check_mask
 
 
 def attend(
-    query: Float[Tensor, "batch query heads_d_k"],
-    key: Float[Tensor, "batch key heads_d_k"],
-    value: Float[Tensor, "batch key heads_d_v"],
+    *projected: Float[Tensor, "batch _ _"],
     heads: int,
+    widths: Sequence[Sequence[int]],
     mask: Mask | None = None,
 ) -> Float[Tensor, "batch query heads_d_v"]:
-    """Compute `attention` in every head, the heads side by side in the last dimension of all arguments.
+    """Compute `attention` in every head, with queries, keys and values as a product gives them: side by side.
 
     On a GPU it calls a kernel that never stores the weights (Dao et al., 2022).
 
     Args:
-        query, key, value, mask: as in `annotated.attention.attention`, the mask broadcastable to (batch, heads, query,
-            key); here, too, a query that may attend to nothing gets zeros.
+        projected: one tensor with the queries, keys and values of all heads; or one with the queries and one with the
+            keys and values.
         heads: how many there are.
+        widths: of each tensor, how wide its parts are.
+        mask: broadcastable to (batch, heads, query, key); a query that may attend to nothing gets zeros.
 
     Raises:
         TypeError, ValueError: the mask is not boolean, or does not fit.
     """
     if mask is not None:
-        check_mask(mask, (query.size(0), heads, query.size(1), key.size(1)))
-    if query.device.type == "cpu":
-        return _Attention.apply(query, key, value, heads, mask)
-    return attend_heads(*(x.unflatten(-1, (heads, -1)).transpose(1, 2) for x in (query, key, value)), mask)
+        check_mask(mask, (len(projected[0]), heads, projected[0].size(1), projected[-1].size(1)))
+    if projected[0].device.type == "cpu":
+        return _Attention.apply(heads, widths, mask, *projected)
+    query, key, value = (x.unflatten(-1, (heads, -1)).transpose(1, 2) for x in _parts(projected, widths))
+    return attend_heads(query, key, value, mask)
 
 
 def attend_heads(
@@ -86,25 +89,34 @@ def weights_of(
 
 class _Attention(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, query: Tensor, key: Tensor, value: Tensor, heads: int, mask: Tensor | None) -> Tensor:
-        q, k, v = (_split(x, heads) for x in (query, key, value))
-        weights = weights_of(q, k, heads, mask)
-        ctx.heads = heads
-        ctx.save_for_backward(q, k, v, weights)
-        return _merge(torch.bmm(weights, v), heads)
+    def forward(
+        ctx: Any, heads: int, widths: Sequence[Sequence[int]], mask: Tensor | None, *projected: Tensor
+    ) -> Tensor:
+        query, key, value = (_split(x, heads) for x in _parts(projected, widths))
+        weights = weights_of(query, key, heads, mask)
+        ctx.heads, ctx.widths, ctx.shapes = heads, widths, [x.shape for x in projected]
+        ctx.save_for_backward(query, key, value, weights)
+        return _merge(torch.bmm(weights, value), heads)
 
     @staticmethod
     @torch.autograd.function.once_differentiable
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
-        q, k, v, weights = ctx.saved_tensors
+        query, key, value, weights = ctx.saved_tensors
         g = _split(gradient, ctx.heads)
         # The gradient of a softmax p: p · (g − Σ p g).
         wide = weights.to(torch.promote_types(weights.dtype, torch.float32))
-        products = torch.bmm(g, v.transpose(1, 2)).to(wide.dtype).mul_(wide)
+        products = torch.bmm(g, value.transpose(1, 2)).to(wide.dtype).mul_(wide)
         scores = products.addcmul_(wide, products.sum(dim=-1, keepdim=True), value=-1)
-        scores = scores.mul_(1 / math.sqrt(q.size(-1))).to(q.dtype)
-        parts = torch.bmm(scores, k), torch.bmm(scores.transpose(1, 2), q), torch.bmm(weights.transpose(1, 2), g)
-        return *(_merge(part, ctx.heads) for part in parts), None, None
+        scores = scores.mul_(1 / math.sqrt(query.size(-1))).to(query.dtype)
+        found = torch.bmm(scores, key), torch.bmm(scores.transpose(1, 2), query), torch.bmm(weights.transpose(1, 2), g)
+        gradients = [gradient.new_empty(shape) for shape in ctx.shapes]
+        for whole, part in zip(_parts(gradients, ctx.widths), found, strict=True):
+            whole.unflatten(-1, (ctx.heads, -1)).copy_(part.unflatten(0, (-1, ctx.heads)).transpose(1, 2))
+        return None, None, None, *gradients
+
+
+def _parts(tensors: Sequence[Tensor], widths: Sequence[Sequence[int]]) -> list[Tensor]:
+    return [part for x, wide in zip(tensors, widths, strict=True) for part in x.split(list(wide), dim=-1)]
 
 
 def _split(x: Float[Tensor, "batch length heads_width"], heads: int) -> Float[Tensor, "batch_heads length width"]:

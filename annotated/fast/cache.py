@@ -19,35 +19,32 @@ class LayerCache:
     def __init__(self, capacity: int):
         self.capacity = capacity
         self.length = 0
-        self.keys: Float[Tensor, "sentence heads capacity d_k"] | None = None
-        self.values: Float[Tensor, "sentence heads capacity d_v"] | None = None
-        self.memory: tuple[Tensor, Tensor] | None = None
+        self.room: tuple[Float[Tensor, "sentence heads capacity _"], ...] = ()  # keys and values of tokens
+        self.memory: tuple[Float[Tensor, "sentence heads source _"], ...] = ()
         self.projection: tuple[Tensor, Tensor | None] | None = None  # onto queries, keys and values at once
 
     def append(
         self, keys: Float[Tensor, "sentence heads new d_k"], values: Float[Tensor, "sentence heads new d_v"]
-    ) -> tuple[Float[Tensor, "sentence heads total d_k"], Float[Tensor, "sentence heads total d_v"]]:
+    ) -> tuple[Float[Tensor, "sentence heads total _"], ...]:
         """Store the keys and values of new tokens; return those of all tokens so far.
 
         Raises:
             ValueError: there is no room for them.
         """
         end = self.end(keys.size(2))
-        if self.keys is None or self.values is None:
-            self.keys = keys.new_empty(*keys.shape[:2], self.capacity, keys.size(3))
-            self.values = values.new_empty(*values.shape[:2], self.capacity, values.size(3))
-        self.keys[:, :, self.length : end] = keys
-        self.values[:, :, self.length : end] = values
+        if not self.room:
+            self.room = tuple(x.new_empty(*x.shape[:2], self.capacity, x.size(3)) for x in (keys, values))
+        for room, new in zip(self.room, (keys, values), strict=True):
+            room[:, :, self.length : end] = new
         self.length = end
-        return self.keys[:, :, :end], self.values[:, :, :end]
+        return tuple(room[:, :, :end] for room in self.room)
 
     def keep(self, sentences: Int[Tensor, "kept"]) -> None:
         """Keep what is stored for these sentences."""
-        keys, values = self.memory
-        self.memory = keys[sentences], values[sentences]
-        for stored in (self.keys, self.values):
-            stored[: len(sentences), :, : self.length] = stored[sentences, :, : self.length]
-        self.keys, self.values = self.keys[: len(sentences)], self.values[: len(sentences)]
+        self.memory = tuple(x[sentences] for x in self.memory)
+        for room in self.room:
+            room[: len(sentences), :, : self.length] = room[sentences, :, : self.length]
+        self.room = tuple(room[: len(sentences)] for room in self.room)
 
     def end(self, new: int) -> int:
         """Tell how many tokens there are with `new` more.
@@ -115,6 +112,7 @@ class Cache(list[LayerCache]):
             rows: numbers of rows; afterwards, too, a sentence's must be consecutive, and each have equally many.
             sentences: numbers of sentences.
         """
+        assert self.written is not None, "the cache is empty: there is nothing to select"
         self.written = self.written[rows]
         if sentences is not None:
             for layer in self:

@@ -2,6 +2,7 @@
 
 import copy
 import math
+from typing import Any
 
 import torch
 from jaxtyping import Float, Int
@@ -28,9 +29,7 @@ GROUP = 100  # neighbours of which only the largest is looked at first
 
 
 @torch.inference_mode()
-def greedy_decode(
-    model: nn.Module, src: Int[Tensor, "batch source"], *, max_extra: int = MAX_EXTRA
-) -> list[Hypothesis]:
+def greedy_decode(model: Any, src: Int[Tensor, "batch source"], *, max_extra: int = MAX_EXTRA) -> list[Hypothesis]:
     """Do what `annotated.decoding.greedy_decode` does, arguments and errors as there, with any model."""
     with evaluating(model):
         fast, src_mask, memory, limits, cache = _start(model, src, 1, max_extra)
@@ -56,7 +55,7 @@ def greedy_decode(
 
 @torch.inference_mode()
 def beam_search(
-    model: nn.Module,
+    model: Any,
     src: Int[Tensor, "batch source"],
     beam: int = BEAM,
     alpha: float = ALPHA,
@@ -89,7 +88,7 @@ def beam_search(
             parents, tokens = parents.gather(1, order), tokens.gather(1, order)
             ids = torch.cat((ids.gather(1, parents[:, :, None].expand(-1, -1, length)), tokens[:, :, None]), dim=2)
 
-            kept = []
+            going_on = []
             progress = zip(sentences.tolist(), limits.tolist(), log_probs[:, 0].tolist(), strict=True)
             for i, (sentence, limit, log_prob) in enumerate(progress):
                 if length == limit and sentence not in best:
@@ -98,9 +97,9 @@ def beam_search(
                 if length < limit and (
                     sentence not in best or best[sentence].score < log_prob / length_penalty(limit, alpha)
                 ):
-                    kept.append(i)
-            some_left = len(kept) < len(ids)
-            kept = torch.tensor(kept, dtype=torch.long, device=src.device)
+                    going_on.append(i)
+            some_left = len(going_on) < len(ids)
+            kept = torch.tensor(going_on, dtype=torch.long, device=src.device)
             rows = (torch.arange(len(ids), device=src.device)[:, None] * beginnings + parents)[kept].flatten()
             cache.select(rows, kept if some_left else None)
             if some_left:
@@ -119,7 +118,8 @@ def in_bfloat16(model: nn.Module) -> nn.Module:
         model: a trained model; it stays as it is.
     """
     model = copy.deepcopy(model).bfloat16()
-    for output in (module.output for module in model.modules() if hasattr(module, "output")):
+    outputs: Any = [module.output for module in model.modules() if hasattr(module, "output")]
+    for output in outputs:
         vocab = len(output.weight)
         bias = output.weight.new_zeros(vocab) if output.bias is None else output.bias
         output.bias = nn.Parameter(bias - math.log(9 * vocab))
@@ -127,11 +127,11 @@ def in_bfloat16(model: nn.Module) -> nn.Module:
 
 
 def _start(
-    model: nn.Module, src: Tensor, beam: int, max_extra: int
+    model: Any, src: Tensor, beam: int, max_extra: int
 ) -> tuple[FastTranslator, Tensor, Tensor, Tensor, FastCache]:
     """Encode the sources; return the wrapped model, their mask, the memory, the longest translations, and a cache."""
     fast, src_mask = accelerate(model), padding_mask(src)
-    limits = longest_translations(fast, src_mask, max_extra)
+    limits = longest_translations(model, src_mask, max_extra)
     cache = fast.new_cache(beam * int(limits.max()))
     return fast, src_mask, fast.encode(src, src_mask), limits, cache
 
@@ -164,13 +164,15 @@ def _best_continuations(
         totals[..., [PAD, BOS]] = -torch.inf
         totals += before[..., None]
         found.append(_topk(totals.flatten(1), count))
-    return tuple(torch.cat(x) for x in zip(*found, strict=True))
+    values, places = zip(*found, strict=True)
+    return torch.cat(values), torch.cat(places)
 
 
 def _topk(x: Float[Tensor, "row column"], count: int) -> tuple[Float[Tensor, "row count"], Int[Tensor, "row count"]]:
     """Do what `topk` does, faster for long rows: the largest numbers lie in the groups with the largest maxima."""
     if x.size(1) <= count * GROUP:
-        return tuple(x.topk(count, dim=-1))
+        values, places = x.topk(count, dim=-1)
+        return values, places
     if missing := -x.size(1) % GROUP:
         x = F.pad(x, (0, missing), value=-torch.inf)
     groups = x.unflatten(1, (-1, GROUP))

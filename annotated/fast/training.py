@@ -7,13 +7,28 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
+from annotated import training
 from annotated.config import PAD
 from annotated.fast.transformer import accelerate
 from annotated.fast.translator import FastTranslator
 from annotated.training import check_loss, check_smoothing
 
 LOSS_CHUNK = 2048  # positions projected onto the vocabulary at a time
-Batch = tuple[Int[Tensor, "batch source"], Int[Tensor, "batch target"]]
+Batch = tuple[Int[Tensor, "_ _"], Int[Tensor, "_ _"]]  # sources and targets, each batch with lengths of its own
+
+
+def make_optimizer(model: nn.Module, rate: float = 1e-3) -> torch.optim.Adam:
+    """Make the Adam of `annotated.training.make_optimizer`, in one pass over memory where this torch has that.
+
+    Args:
+        model: what is to be trained.
+        rate: the learning rate until `set_rate` changes it.
+    """
+    plain = training.make_optimizer(model, rate)
+    try:
+        return torch.optim.Adam(model.parameters(), **plain.defaults | {"fused": True})
+    except RuntimeError:  # not on this device, or not in this version
+        return plain
 
 
 def train_step(

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable
+from typing import Any
 
 import torch
 from jaxtyping import Float, Int
@@ -9,14 +10,14 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from annotated.decoder import DecoderLayer
-from annotated.encoder import EncoderLayer, FeedForward, LayerNorm, Residual
+from annotated.encoder import EncoderLayer, FeedForward, LayerNorm
 from annotated.fast.attention import attend, attend_heads
 from annotated.fast.cache import Cache, LayerCache
 from annotated.fast.residual import add_norm, dropout_mask
 from annotated.fast.translator import FastTranslator, Rows
 from annotated.masking import Mask, SourceMask, causal_mask, combine, padding_mask
 from annotated.multi_head import MultiHeadAttention
-from annotated.transformer import Transformer
+from annotated.transformer import Transformer, check_source_mask
 
 Sublayer = Callable[[Tensor, float], Tensor]
 
@@ -51,8 +52,10 @@ class FastTransformer(FastTranslator):
 
     def encode(self, src: Int[Tensor, "sentence source"], src_mask: Mask) -> Float[Tensor, "sentence source d_model"]:
         """Turn source ids into the memory."""
+        check_source_mask(src_mask)
         x = self._embed(self.model.src_embedding, src)
-        for layer in self.model.encoder.layers:
+        layers: Any = self.model.encoder.layers
+        for layer in layers:
             x = self._encoder_layer(layer, x, src_mask)
         return self._last_norm(self.model.encoder.norm, x)
 
@@ -64,18 +67,20 @@ class FastTransformer(FastTranslator):
         cache: Cache | None = None,
     ) -> Float[Tensor, "row target d_model"]:
         """Turn target ids and the memory into states; with a cache, of tokens that it has not seen."""
+        check_source_mask(src_mask)
+        layers: Any = self.model.decoder.layers
+        start = 0 if cache is None else cache.length
+        x = self._embed(self.model.tgt_embedding, tgt, start)
         if cache is None:
-            hypotheses = len(tgt) // len(memory)
-            memory, src_mask = (
-                x.repeat_interleave(hypotheses, dim=0) if hypotheses > 1 else x for x in (memory, src_mask)
-            )
-            x, caches = self._embed(self.model.tgt_embedding, tgt), [None] * self.config.layers
+            if len(memory) < len(tgt):
+                memory, src_mask = (x.repeat_interleave(len(tgt) // len(x), dim=0) for x in (memory, src_mask))
             tgt_mask = combine(causal_mask(tgt.size(1), device=tgt.device), padding_mask(tgt))
+            for layer in layers:
+                x = self._decoder_layer(layer, x, memory, tgt_mask, src_mask)
         else:
-            x, caches = self._embed(self.model.tgt_embedding, tgt, cache.length), cache
             x, tgt_mask = cache.line_up(x, len(memory))
-        for layer, layer_cache in zip(self.model.decoder.layers, caches, strict=True):
-            x = self._decoder_layer(layer, x, memory, tgt_mask, src_mask, layer_cache)
+            for layer, layer_cache in zip(layers, cache, strict=True):
+                x = self._cached_layer(layer, x, memory, tgt_mask, src_mask, layer_cache)
         return self._last_norm(self.model.decoder.norm, x).view(*tgt.shape, -1)
 
     def logits(self, states: Float[Tensor, "*batch d_model"]) -> Float[Tensor, "*batch vocab"]:
@@ -95,55 +100,69 @@ class FastTransformer(FastTranslator):
         return x if self.config.norm_first else x.to(self.dtype)
 
     def _encoder_layer(self, layer: EncoderLayer, x: Tensor, mask: Mask | None) -> Tensor:
-        def look_around(x: Tensor, scale: float) -> Tensor:
-            attention = layer.self_attention
-            query, key, value = F.linear(x, *_merged(attention.W_q, attention.W_k, attention.W_v, dtype=x.dtype)).split(
-                _widths(attention), dim=-1
-            )
-            return _linear(attend(query, key, value, attention.heads, mask), attention.W_o, scale)
+        own = layer.self_attention
 
-        x = self._residual(layer.residuals[0], x, look_around)
-        return self._residual(layer.residuals[1], x, lambda x, scale: _transform(x, layer.feed_forward, scale))
+        def look_around(x: Tensor, scale: float) -> Tensor:
+            together = F.linear(x, *_merged(own.W_q, own.W_k, own.W_v, dtype=x.dtype))
+            return _linear(attend(together, heads=own.heads, widths=[_widths(own)], mask=mask), own.W_o, scale)
+
+        first, second = layer.residuals
+        x = self._residual(first, x, look_around)
+        return self._residual(second, x, lambda x, scale: _transform(x, layer.feed_forward, scale))
 
     def _decoder_layer(
+        self, layer: DecoderLayer, x: Tensor, memory: Tensor, tgt_mask: Mask | None, src_mask: SourceMask
+    ) -> Tensor:
+        own, cross = layer.self_attention, layer.cross_attention
+        query_width, *memory_widths = _widths(cross)
+
+        def look_back(x: Tensor, scale: float) -> Tensor:
+            together = F.linear(x, *_merged(own.W_q, own.W_k, own.W_v, dtype=x.dtype))
+            return _linear(attend(together, heads=own.heads, widths=[_widths(own)], mask=tgt_mask), own.W_o, scale)
+
+        def look_at_source(x: Tensor, scale: float) -> Tensor:
+            query, both = _linear(x, cross.W_q), F.linear(memory, *_merged(cross.W_k, cross.W_v, dtype=memory.dtype))
+            mixed = attend(query, both, heads=cross.heads, widths=[[query_width], memory_widths], mask=src_mask)
+            return _linear(mixed, cross.W_o, scale)
+
+        first, second, third = layer.residuals
+        x = self._residual(first, x, look_back)
+        x = self._residual(second, x, look_at_source)
+        return self._residual(third, x, lambda x, scale: _transform(x, layer.feed_forward, scale))
+
+    def _cached_layer(
         self,
         layer: DecoderLayer,
         x: Tensor,
         memory: Tensor,
         tgt_mask: Mask | None,
         src_mask: SourceMask,
-        cache: LayerCache | None,
+        cache: LayerCache,
     ) -> Tensor:
         own, cross = layer.self_attention, layer.cross_attention
+        if cache.projection is None:
+            cache.projection = _merged(own.W_q, own.W_k, own.W_v, dtype=self.dtype)
+            both = F.linear(memory, *_merged(cross.W_k, cross.W_v, dtype=memory.dtype))
+            key, value = both.split(_widths(cross)[1:], dim=-1)
+            cache.memory = cross.split(key).contiguous(), cross.split(value).contiguous()
+        projection = cache.projection
 
         def look_back(x: Tensor, scale: float) -> Tensor:
-            merged = None if cache is None else cache.projection
-            if merged is None:
-                merged = _merged(own.W_q, own.W_k, own.W_v, dtype=x.dtype)
-            query, key, value = F.linear(x, *merged).split(_widths(own), dim=-1)
-            if cache is None:
-                mixed = attend(query, key, value, own.heads, tgt_mask)
-            else:
-                cache.projection = merged
-                keys, values = cache.append(own.split(key), own.split(value))
-                mixed = attend_heads(own.split(query), keys, values, tgt_mask)
-            return _linear(mixed, own.W_o, scale)
+            query, key, value = (own.split(part) for part in F.linear(x, *projection).split(_widths(own), dim=-1))
+            keys, values = cache.append(key, value)
+            return _linear(attend_heads(query, keys, values, tgt_mask), own.W_o, scale)
 
         def look_at_source(x: Tensor, scale: float) -> Tensor:
-            query = _linear(x, cross.W_q)
-            if cache is None or cache.memory is None:
-                both = F.linear(memory, *_merged(cross.W_k, cross.W_v, dtype=memory.dtype))
-                key, value = both.split(_widths(cross)[1:], dim=-1)
-                if cache is None:
-                    return _linear(attend(query, key, value, cross.heads, src_mask), cross.W_o, scale)
-                cache.memory = cross.split(key).contiguous(), cross.split(value).contiguous()
-            return _linear(attend_heads(cross.split(query), *cache.memory, src_mask), cross.W_o, scale)
+            query = cross.split(_linear(x, cross.W_q))
+            keys, values = cache.memory
+            return _linear(attend_heads(query, keys, values, src_mask), cross.W_o, scale)
 
-        x = self._residual(layer.residuals[0], x, look_back)
-        x = self._residual(layer.residuals[1], x, look_at_source)
-        return self._residual(layer.residuals[2], x, lambda x, scale: _transform(x, layer.feed_forward, scale))
+        first, second, third = layer.residuals
+        x = self._residual(first, x, look_back)
+        x = self._residual(second, x, look_at_source)
+        return self._residual(third, x, lambda x, scale: _transform(x, layer.feed_forward, scale))
 
-    def _residual(self, residual: Residual, x: Tensor, sublayer: Sublayer) -> Tensor:
+    def _residual(self, residual: Any, x: Tensor, sublayer: Sublayer) -> Tensor:
         p = self._p(residual.dropout.p)
         if not residual.norm_first:
             return add_norm(x, sublayer(x, 1 / (1 - p)), residual.norm, p)
@@ -176,11 +195,13 @@ def _linear(x: Tensor, layer: nn.Linear, scale: float = 1.0) -> Tensor:
 
 def _merged(*layers: nn.Linear, dtype: torch.dtype, scale: float = 1.0) -> tuple[Tensor, Tensor | None]:
     """Make of several layers one whose results stand side by side, in another precision and times `scale`."""
-    weights, biases = [layer.weight for layer in layers], [layer.bias for layer in layers]
-    parts = (weights, biases) if biases[0] is not None else (weights,)
-    weight, *bias = ((torch.cat(part) if len(part) > 1 else part[0]) for part in parts)
-    weight, *bias = ((part if scale == 1 else part * scale).to(dtype) for part in (weight, *bias))
-    return weight, *(bias or [None])
+
+    def merge(parts: list[Tensor]) -> Tensor:
+        together = torch.cat(parts) if len(parts) > 1 else parts[0]
+        return (together if scale == 1 else together * scale).to(dtype)
+
+    biases: list[Tensor] = [layer.bias for layer in layers if layer.bias is not None]
+    return merge([layer.weight for layer in layers]), merge(biases) if biases else None
 
 
 def _widths(attention: MultiHeadAttention) -> list[int]:

@@ -2,7 +2,7 @@
 
 from abc import abstractmethod
 from contextlib import AbstractContextManager, nullcontext
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import torch
 from jaxtyping import Float, Int
@@ -12,6 +12,7 @@ from annotated.decoding import TranslatorCache
 from annotated.masking import SourceMask, padding_mask
 
 
+@runtime_checkable
 class FastCache(Protocol):
     """What a model keeps from step to step, for hypotheses of which several belong to one sentence."""
 

@@ -43,8 +43,7 @@ class RecurrentConfig:
 class RecurrentCache:
     """The decoder's LSTM state after the tokens so far: a row for each hypothesis."""
 
-    def __init__(self):
-        self.state: tuple[Float[Tensor, "layers row width"], Float[Tensor, "layers row width"]] | None = None
+    state: tuple[Float[Tensor, "layers row width"], ...] = ()
 
     def select(self, rows: Int[Tensor, "kept"]) -> None:
         """Keep these rows, in this order; a row may be kept more than once."""
@@ -124,9 +123,7 @@ class RecurrentTranslator(nn.Module):
             src_mask: the mask the memory was made with.
             cache: from `new_cache`, to decode step by step.
         """
-        state = None if cache is None else cache.state
-        if state is None:
-            state = self._start(memory, src_mask)
+        state = cache.state if cache is not None and cache.state else self._start(memory, src_mask)
         x, state = self.decoder(self._embed(self.tgt_embedding, tgt), state)
         if cache is not None:
             cache.state = state

@@ -1,7 +1,7 @@
 """The models that can be trained, saved and loaded: one row each.
 
-What is asked of a model is `annotated.decoding.Translator`, and that it is an `nn.Module` made from its configuration:
-a dataclass with `vocab_size`, `layers`, `dropout` and `max_length`.
+What is asked of a model is `annotated.decoding.Translator`, and that it is an `nn.Module` that gives logits for source
+and target ids, made from its configuration: a dataclass with `vocab_size`, `d_model`, `layers`, `dropout`, `max_length`.
 """
 
 from collections.abc import Callable
@@ -34,8 +34,15 @@ PRESETS = {name: make for architecture in ARCHITECTURES.values() for name, make 
 
 
 def architecture_of(config: Any) -> str:
-    """Name the architecture that a configuration is for."""
-    return next(name for name, architecture in ARCHITECTURES.items() if type(config) is architecture.config)
+    """Name the architecture that a configuration is for.
+
+    Raises:
+        TypeError: none has configurations of this type.
+    """
+    for name, architecture in ARCHITECTURES.items():
+        if type(config) is architecture.config:
+            return name
+    raise TypeError(f"no architecture has a {type(config).__name__}: give it a row in {__name__}.ARCHITECTURES.")
 
 
 def make_model(config: Any) -> nn.Module:

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any, get_args, get_type_hints
+from typing import Any, cast, get_args, get_type_hints
 
 import torch
 from torch import Tensor, nn
@@ -29,7 +29,8 @@ def save_checkpoint(folder: str | Path, model: nn.Module, **info: Any) -> None:
         model: the model; tied weights are written once.
         info: anything to keep beside the configuration that JSON can hold, such as the languages.
     """
-    content = {"architecture": architecture_of(model.config), "model": asdict(model.config), **info}
+    config: Any = model.config
+    content = {"architecture": architecture_of(config), "model": asdict(config), **info}
     write_whole(Path(folder) / CONFIG, json.dumps(content, indent=2, ensure_ascii=False).encode())
     save_tensors(Path(folder) / WEIGHTS, dict(model.named_parameters()))
 
@@ -91,10 +92,10 @@ def load_translator(folders: Sequence[str | Path]) -> tuple[nn.Module, Tokenizer
 
 def _load_run(folder: str | Path) -> tuple[nn.Module, Tokenizer, dict[str, Any]]:
     model, info = load_checkpoint(folder)
-    tokenizer = load_tokenizer(folder)
-    if len(tokenizer) != model.config.vocab_size:
+    tokenizer, config = load_tokenizer(folder), cast(Any, model.config)
+    if len(tokenizer) != config.vocab_size:
         raise ValueError(
-            f"the tokenizer in {folder} has {len(tokenizer)} tokens and the model {model.config.vocab_size}: they are "
+            f"the tokenizer in {folder} has {len(tokenizer)} tokens and the model {config.vocab_size}: they are "
             "not of one run. Copy both again."
         )
     if not all(isinstance(info.get(side), str) for side in ("src", "tgt")):

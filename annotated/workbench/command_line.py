@@ -15,12 +15,13 @@ from torch import nn
 
 from annotated.decoding import ALPHA, BEAM, MAX_EXTRA
 from annotated.fast.decoding import in_bfloat16
+from annotated.fast.memory import keep_memory
 from annotated.fast.training import bf16_is_fast
 from annotated.workbench.architectures import PRESETS, make_model
 from annotated.workbench.checkpoint import load_translator
 from annotated.workbench.data import CORPORA, Pairs, hold_out, load_corpus, read_pairs
 from annotated.workbench.files import write_whole
-from annotated.workbench.metrics import bleu, chrf
+from annotated.workbench.metrics import bleu, chrf, loss_per_token
 from annotated.workbench.runs import SCHEDULES, TrainingOptions, defaults_for, load_settings, require_new, train
 from annotated.workbench.translation import translate
 from annotated.workbench.vocabulary import TOKENIZER, SubwordTokenizer, Tokenizer, WordTokenizer, load_tokenizer
@@ -94,16 +95,19 @@ def run_train(args: argparse.Namespace) -> None:
     if args.tokenizer == "words" and args.vocab_size is not None:
         raise ValueError("--vocab-size is for --tokenizer bpe: whole words are as many as there are.")
     device, bf16 = _device(args.device), _bf16(args)
+    keep_memory()
     pairs, val = _training_pairs(args)
     count = len(pairs.source)
     chosen = {name: value for name, value in defaults_for(count).items() if getattr(args, name) is None}
     if args.tokenizer == "words":
         del chosen["vocab_size"]
+    if args.preset in ("base", "big"):
+        chosen.pop("dropout", None)  # the paper says which
     for name, value in chosen.items():
         setattr(args, name, value)
     if chosen:
-        options = " ".join(f"--{name.replace('_', '-')} {value}" for name, value in chosen.items())
-        print(f"chosen for {count:,} pairs (the fewer, the smaller model and batches): {options}")
+        listed = " ".join(f"--{name.replace('_', '-')} {value}" for name, value in chosen.items())
+        print(f"chosen for {count:,} pairs (the fewer, the smaller model and batches): {listed}")
     options = TrainingOptions(
         **{field.name: getattr(args, field.name) for field in fields(TrainingOptions) if field.name != "bf16"},
         bf16=bf16,
@@ -114,7 +118,7 @@ def run_train(args: argparse.Namespace) -> None:
         tokenizer = SubwordTokenizer.train(pairs, (args.src, args.tgt), args.vocab_size)
     else:
         tokenizer = WordTokenizer.train(pairs, (args.src, args.tgt))
-    changes = {"dropout": args.dropout}
+    changes = {} if args.dropout is None else {"dropout": args.dropout}
     if args.norm_first:
         if args.preset == "recurrent":
             raise ValueError("--norm-first is for Transformers: the LSTM of --preset recurrent has no LayerNorm.")
@@ -182,8 +186,9 @@ def _return_memory() -> None:
 
 def _standard_input() -> Iterator[list[str]]:
     """Read standard input, some lines at a time: all that is there, and no more than `READ_AT_ONCE` bytes."""
+    stream: Any = sys.stdin.buffer
     rest, number = b"", 0
-    while content := sys.stdin.buffer.read1(READ_AT_ONCE):
+    while content := stream.read1(READ_AT_ONCE):
         *lines, rest = (rest + content).split(b"\n")
         if lines:
             yield _decoded(lines, number)
@@ -231,8 +236,12 @@ def run_evaluate(args: argparse.Namespace) -> None:
     for name, metric in (("BLEU", bleu), ("chrF", chrf)):
         score, signature = metric(translations, pairs.target)
         print(f"{name} {score:.2f}  {signature}")
-    loss = loss_per_token(model, tokenizer, pairs, info["src"], info["tgt"])
-    print(f"loss {loss:.3f} nats a token of this vocabulary, perplexity {math.exp(loss):.2f}")
+    try:
+        loss = loss_per_token(model, tokenizer, pairs, info["src"], info["tgt"])
+    except ValueError as error:
+        print(f"loss not computed: {error}")
+    else:
+        print(f"loss {loss:.3f} nats a token of this vocabulary, perplexity {math.exp(loss):.2f}")
 
 
 def _require_new(path: Path) -> None:
@@ -400,7 +409,8 @@ def _device(name: str) -> torch.device:
 def _training_pairs(args: argparse.Namespace) -> tuple[Pairs, Pairs]:
     files, val_files = [args.source, args.target], [args.val_source, args.val_target]
     if args.corpus and not any(files + val_files):
-        return tuple(load_corpus(args.corpus, split, args.src, args.tgt) for split in ("train", "val"))
+        train_pairs, val = (load_corpus(args.corpus, split, args.src, args.tgt) for split in ("train", "val"))
+        return train_pairs, val
     if args.corpus or not all(files):
         raise ValueError("train needs either --corpus, or --source and --target.")
     if any(val_files) and not all(val_files):

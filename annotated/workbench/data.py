@@ -136,7 +136,8 @@ def load_corpus(name: str, split: str, src: str = "de", tgt: str = "en") -> Pair
         raise ValueError(f"{name} translates between {' and '.join(LANGUAGES)}; got from {src!r} to {tgt!r}.")
     files = f"{split}.{src}", f"{split}.{tgt}"
     if name == "multi30k" and not os.environ.get("ANNOTATED_DATA"):
-        return _aligned(*(_sentences(_download_multi30k(file), file) for file in files), *files)
+        source, target = (_sentences(_download_multi30k(file), file) for file in files)
+        return _aligned(source, target, *files)
     folder = DATA_FOLDER / name
     if name == "multi30k":
         folder = Path(os.environ["ANNOTATED_DATA"]) / name

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 from jaxtyping import Float, Int
@@ -45,7 +46,7 @@ class Ensemble(FastTranslator):
         for model in models:
             if model.config != self.config:
                 raise ValueError(f"an ensemble's models must be alike: {model.config} is not {self.config}.")
-        self.models = nn.ModuleList(accelerate(model) for model in models)
+        self.models: Any = nn.ModuleList(accelerate(model) for model in models)
         self.eval()
 
     def states(

@@ -77,11 +77,12 @@ def log_probs(model: Any, tokenizer: Tokenizer, pairs: Pairs, src: str, tgt: str
         ValueError: a pair is longer than the model allows.
     """
     sources, targets, _ = encode_pairs(pairs, tokenizer, src, tgt, model.config.max_length)
+    device = next(model.parameters()).device
     found = [0.0] * len(sources)
     order = sorted(range(len(sources)), key=lambda i: (len(targets[i]), len(sources[i])))
     for start in range(0, len(order), ROWS):
         batch = order[start : start + ROWS]
-        source, target = pad([sources[i] for i in batch]), pad([targets[i] for i in batch])
+        source, target = (pad([side[i] for i in batch]).to(device) for side in (sources, targets))
         mask = padding_mask(source)
         logits = model.logits(model.decode(target[:, :-1], model.encode(source, mask), mask)).float()
         labels = target[:, 1:].flatten()

@@ -9,14 +9,15 @@ from array import array
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
 
+from annotated import training as plain
 from annotated.config import PAD
-from annotated.fast.training import train_step, update
-from annotated.training import make_optimizer, noam_rate, set_rate
+from annotated.fast.training import make_optimizer, update
+from annotated.training import noam_rate, set_rate
 from annotated.workbench.checkpoint import (
     CONFIG,
     WEIGHTS,
@@ -37,6 +38,7 @@ SCHEDULES = ("noam", "linear")
 STATE, STATE_BEFORE = "state.safetensors", "state-before.safetensors"
 LARGEST_BATCH = 1_000_000  # ids a side; what one update of the largest models sees, and no memory holds
 UPDATES, LEAST_EPOCHS, WARMUP = 3800, 5, 1000  # of a run whose length is not given
+ENOUGH_TO_TELL = 20  # updates after which the speed of a run is known
 METRICS, CHECKPOINTS = "metrics.jsonl", "checkpoints"
 
 
@@ -98,8 +100,9 @@ class TrainingOptions:
 def defaults_for(pairs: int) -> dict[str, Any]:
     """Choose sizes by the number of training pairs: the fewer, the smaller the model, its vocabulary and its batches.
 
-    Tried with Multi30k's first 400, 3,000 and 12,000 pairs, one seed (`experiments/corpus_size.py`); what the
-    29,000 get was there before. Where the small model ends and the dropout changes is a guess between them.
+    Tried with the first 400, 3,000, 12,000 and all 29,000 pairs of Multi30k and ten minutes of two cores, one seed
+    (`experiments/corpus_size.py`). Where the small model begins is a guess between 12,000 and 29,000; as it takes four
+    times as long over a token, it gets smaller batches, so that ten minutes hold enough updates.
 
     Args:
         pairs: number of training pairs.
@@ -108,10 +111,12 @@ def defaults_for(pairs: int) -> dict[str, Any]:
         The command line's options by name: preset, vocab_size, batch_tokens and dropout.
     """
     root = math.sqrt(pairs)
+    if pairs >= 20_000:
+        return {"preset": "small", "vocab_size": 6000, "batch_tokens": 2048, "dropout": 0.1}
     return {
-        "preset": "tiny" if pairs < 20_000 else "small",
+        "preset": "tiny",
         "vocab_size": min(6000, max(500, round(60 * root))),
-        "batch_tokens": min(4096, max(256, round(25 * root))),
+        "batch_tokens": max(256, round(25 * root)),
         "dropout": 0.3 if pairs < 10_000 else 0.2,
     }
 
@@ -187,7 +192,8 @@ def train(
         newest_state(out)
     else:
         require_new(out)
-    limit = model.config.max_length
+    config: Any = model.config
+    limit: int = config.max_length
     sources, targets, kept = encode_pairs(pairs, tokenizer, src, tgt, limit, drop_long=True)
     short = encode_pairs(val, tokenizer, src, tgt, limit, drop_long=True).kept
     for kind, count, total in (("training", len(kept), len(pairs.source)), ("validation", len(short), len(val.source))):
@@ -198,6 +204,7 @@ def train(
     batches = make_batches(sources, targets, options.batch_tokens)
     updates = math.ceil(len(batches) / options.accumulate)
     options = with_length(options, updates)
+    assert options.epochs is not None and options.warmup is not None
     most = options.epochs * updates
     print(
         f"{len(batches)} batches an epoch, {padding_share(batches):.1%} of their tokens padding; "
@@ -218,13 +225,13 @@ def train(
         "seed": options.seed,
         "training_pairs": _checksum(text.encode() for text in (*pairs.source, *pairs.target)),
         "tokens": _checksum(array("q", row).tobytes() for row in (*sources, *targets)),
-        **{name: value for name, value in asdict(model.config).items() if name != "dropout"},
+        **{name: value for name, value in asdict(config).items() if name != "dropout"},
     }
 
     with locked(out):
         for folder in (out, out / CHECKPOINTS):
             remove_leftovers(folder)
-        optimizer = make_optimizer(model)
+        optimizer = plain.make_optimizer(model) if options.plain else make_optimizer(model)
         if resume:
             progress, metrics = _load_state(out, model, optimizer, identity)
         else:
@@ -292,18 +299,18 @@ def _train_epoch(
     """Train to the end of the epoch or of the allowed time; return the mean loss and the tokens per second."""
     from tqdm.auto import tqdm
 
-    device = next(model.parameters()).device
+    device, config = next(model.parameters()).device, cast(Any, model.config)
     losses, tokens, epoch_began = [], 0, time.perf_counter()
     model.train()
     with tqdm(total=len(groups), initial=progress.position, desc=f"epoch {progress.epoch + 1}", disable=None) as bar:
         for group in groups[progress.position :]:
             progress.step += 1
             progress.position += 1
-            set_rate(optimizer, _rate(progress, len(groups), options, model.config.d_model))
+            set_rate(optimizer, _rate(progress, len(groups), options, config.d_model))
             group = [Batch(src.to(device), tgt.to(device)) for src, tgt in group]
             try:
                 if options.plain:
-                    losses.append(train_step(model, *group[0], optimizer, options.smoothing))
+                    losses.append(plain.train_step(model, *group[0], optimizer, options.smoothing))
                 else:
                     losses.append(update(model, group, optimizer, options.smoothing, bf16=options.bf16))
             except ValueError as error:
@@ -313,6 +320,13 @@ def _train_epoch(
             bar.update()
             bar.set_postfix_str(f"loss {losses[-1]:.2f}, {speed:,.0f} tokens/s")
             progress.seconds = time.perf_counter() - began
+            if progress.step == ENOUGH_TO_TELL and options.max_minutes is not None and options.warmup is not None:
+                fit = round(ENOUGH_TO_TELL * 60 * options.max_minutes / progress.seconds)
+                if fit <= options.warmup:
+                    bar.write(
+                        f"Careful: at this speed about {fit:,} updates fit into {options.max_minutes:g} minutes, and "
+                        f"{options.warmup:,} are warm-up. Give a shorter --warmup, smaller --batch-tokens or more time."
+                    )
             if _out_of_time(progress, options):
                 break
     if progress.position == len(groups):
@@ -322,6 +336,7 @@ def _train_epoch(
 
 def _rate(progress: Progress, updates: int, options: TrainingOptions, d_model: int) -> float:
     """The learning rate of the current update, with `updates` in an epoch."""
+    assert options.epochs is not None and options.warmup is not None and options.rate is not None
     if options.schedule == "noam":
         return options.rate * noam_rate(progress.step, d_model, options.warmup)
     left = 1 - (progress.step - 1) / (updates * options.epochs)
@@ -435,7 +450,7 @@ def _load_state(
 
 def _save_state(out: Path, model: nn.Module, optimizer: torch.optim.Adam, note: dict[str, Any]) -> None:
     """Write the state, and keep the one before it: should the new one be damaged, an epoch is lost and not the run."""
-    tensors = {f"weights/{name}": parameter for name, parameter in model.named_parameters()}
+    tensors: dict[str, Tensor] = {f"weights/{name}": parameter for name, parameter in model.named_parameters()}
     for index, moments in optimizer.state_dict()["state"].items():
         tensors |= {f"adam/{index}/{name}": moment for name, moment in moments.items()}
     tensors["random"] = torch.get_rng_state()
@@ -493,6 +508,7 @@ def _checksum(parts: Iterable[bytes]) -> str:
 
 
 def _report(line: dict[str, Any], options: TrainingOptions) -> str:
+    assert options.epochs is not None
     left = line["minutes"] * (options.epochs / line["epoch"] - 1)
     if options.max_minutes is not None:
         left = min(left, options.max_minutes - line["minutes"])

@@ -1,20 +1,20 @@
 """Texts in, texts out: tokens, batches of similar length, search."""
 
 from collections.abc import Sequence
-
-from torch import nn
+from typing import Any
 
 from annotated import decoding
 from annotated.config import EOS
 from annotated.fast import decoding as fast
 from annotated.fast.decoding import in_bfloat16
+from annotated.fast.translator import FastTranslator
 from annotated.workbench.data import pad
 from annotated.workbench.metrics import check_texts
 from annotated.workbench.vocabulary import LONGEST_TOKEN, Tokenizer
 
 
 def translate(
-    model: nn.Module,
+    model: Any,
     tokenizer: Tokenizer,
     texts: Sequence[str],
     language: str,
@@ -39,7 +39,7 @@ def translate(
         batch_tokens: target tokens a batch may set memory aside for: sentences · hypotheses · longest translation. A
             sentence that needs more is a batch of its own.
         bf16: compute in bfloat16, with a copy of the model made by `in_bfloat16`.
-        plain: search by the paper's own file, which is slower.
+        plain: search by the paper's own file, which is slower; an ensemble has no other form than the fast one.
 
     Raises:
         TypeError: `texts` is one string.
@@ -48,7 +48,7 @@ def translate(
     check_texts(texts=texts)
     if batch_tokens < 1:
         raise ValueError(f"batch_tokens={batch_tokens} must be at least 1.")
-    limit = model.config.max_length
+    limit: int = model.config.max_length
     for number, text in enumerate(texts, start=1):
         if len(text) > LONGEST_TOKEN * limit:  # subwords of a text without end take their time
             raise ValueError(
@@ -57,7 +57,7 @@ def translate(
             )
     if bf16:
         model = in_bfloat16(model)
-    search = decoding if plain else fast
+    search: Any = decoding if plain and not isinstance(model, FastTranslator) else fast
     device = next(model.parameters()).device
     rows = [[*ids, EOS] for ids in tokenizer.encode_batch(list(texts), language)]
     for number, row in enumerate(rows, start=1):

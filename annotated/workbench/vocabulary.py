@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from torch import Tensor
 
+from annotated.config import BOS, EOS, PAD, UNK
 from annotated.workbench.files import write_whole
 
 if TYPE_CHECKING:
     import tokenizers
 
-SPECIALS = ("<pad>", "<bos>", "<eos>", "<unk>")
-PAD, BOS, EOS, UNK = range(len(SPECIALS))
+SPECIALS = ("<pad>", "<bos>", "<eos>", "<unk>")  # their ids are PAD, BOS, EOS and UNK
 
 TOKENIZER = "tokenizer.json"
 LONGEST_TOKEN = 64  # characters; a text with more of them for each token that a model takes is too long unread

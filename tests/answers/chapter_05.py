@@ -245,7 +245,7 @@ def chunks(
     """Self-attention in chunks with a given mask; without old keys, without the last chunk, or projecting anew."""
 
     def answer(attention, x, chunk):
-        cache, outputs, start = LayerCache(x.size(1)), [], 0
+        cache, outputs, start = LayerCache(), [], 0
         for new in x.split(chunk, dim=1):
             end = start + new.size(1)
             if again:

@@ -7,9 +7,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from annotated.attention import attention
+from annotated.attention import attention, attention_weights
 from annotated.course.exercises.diagnosis import Exercise, LargestTensor, compare
-from annotated.masking import causal_mask, combine, padding_mask
+from annotated.masking import causal_mask, padding_mask
 
 
 def one_row_by_hand(answer: Any) -> str | None:
@@ -59,7 +59,7 @@ def decoder_mask(answer: Callable[..., Tensor]) -> str | None:
     length = ids.size(1)
     real, past = padding_mask(ids, pad_id)[:, 0], causal_mask(length)
     near = past.triu(1 - window)
-    expected = combine(real, near)
+    expected = real & near
     mistakes = {
         "the polarity is reversed: True must mean 'may attend'.": ~expected,
         "your window shows the future and hides the past: look back, not ahead.": real & near.T,
@@ -70,7 +70,7 @@ def decoder_mask(answer: Callable[..., Tensor]) -> str | None:
             real & torch.ones_like(past).triu(1 - window)
         ),
         "any one condition alone lets a key through here; all must allow it: use &.": real | near,
-        "the padding of id 0 is hidden; the id to hide is pad_id.": combine(padding_mask(ids)[:, 0], near),
+        "the padding of id 0 is hidden; the id to hide is pad_id.": padding_mask(ids)[:, 0] & near,
         "the window has no effect: hide what lies `window` or more positions back.": real & past,
         "the window is one too wide: the position itself is one of the `window`.": real & past.triu(-window),
         "the window is one too narrow: it holds `window` positions, itself included.": real & past.triu(2 - window),
@@ -90,7 +90,7 @@ def mirror(answer: Callable[..., tuple[Tensor, Tensor]]) -> str | None:
                 f"for length {length}, query and key must both have the shape ({length}, d_k); "
                 f"got {tuple(query.shape)} and {tuple(key.shape)}."
             )
-        _, weights = attention(query.float(), key.float(), torch.eye(length), return_weights=True)
+        weights = attention_weights(query.float(), key.float())
         largest, found = weights.max(-1)
         wrong = (found != torch.arange(length).flip(0)).nonzero().flatten().tolist()
         if torch.allclose(weights, torch.full_like(weights, 1 / length)):
@@ -118,21 +118,20 @@ def gradient_of_the_query(answer: Callable[..., Tensor]) -> str | None:
     query, key, value = random_inputs(3, 5, 16, 7)
     upstream = torch.randn(3, 7, generator=torch.Generator().manual_seed(1))
     leaf = query.clone().requires_grad_()
-    output, weights = attention(leaf, key, value, return_weights=True)
-    output.backward(upstream)
-    weights, inner = weights.detach(), upstream @ value.T
+    (expected,) = torch.autograd.grad(attention(leaf, key, value), leaf, upstream)
+    weights, inner = attention_weights(query, key), upstream @ value.T
     with_plain_mean = weights * (inner - inner.mean(-1, keepdim=True)) @ key / 4
     mistakes = {
-        "off by a constant factor 4.0 = √d_k: the scores were divided by it, and so is the gradient.": leaf.grad * 4,
-        "off by a constant factor 0.25 = 1/√d_k: you divided twice, or by d_k.": leaf.grad / 4,
+        "off by a constant factor 4.0 = √d_k: the scores were divided by it, and so is the gradient.": expected * 4,
+        "off by a constant factor 0.25 = 1/√d_k: you divided twice, or by d_k.": expected / 4,
         "this is diag(p) alone: the part − p pᵀ of the Jacobian is missing.": weights * inner @ key / 4,
         "this is the upstream gradient at the weights, sent on to the scores: pass it through the softmax.": (
             inner @ key / 4
         ),
         "the mean to subtract is weighted by p: (p * g).sum(-1, keepdim=True).": with_plain_mean,
-        "the sign is reversed.": -leaf.grad,
+        "the sign is reversed.": -expected,
     }
-    return compare(answer(query, key, value, upstream), leaf.grad, mistakes)
+    return compare(answer(query, key, value, upstream), expected, mistakes)
 
 
 def streaming_attention(answer: Callable[..., Tensor]) -> str | None:
@@ -157,7 +156,9 @@ def streaming_attention(answer: Callable[..., Tensor]) -> str | None:
         "this is the mean of the chunks' outputs: a chunk counts by the sum of its exponentials.": (
             torch.stack(chunks).mean(0)
         ),
-        "this is the sum of the chunks' outputs: one softmax over all keys has one denominator.": sum(chunks),
+        "this is the sum of the chunks' outputs: one softmax over all keys has one denominator.": torch.stack(
+            chunks
+        ).sum(0),
         "this is the last chunk alone: carry the sums from chunk to chunk.": chunks[-1],
         "the last keys are missing: 30 keys in chunks of 7 leave a last chunk of 2.": (
             attention(query, key[:28], value[:28])
@@ -181,7 +182,10 @@ def streaming_attention(answer: Callable[..., Tensor]) -> str | None:
 def random_inputs(queries: int, keys: int, d_k: int, d_v: int) -> tuple[Tensor, Tensor, Tensor]:
     """Draw a query, key and value of the given sizes, the same ones every time."""
     generator = torch.Generator().manual_seed(0)
-    return tuple(torch.randn(*shape, generator=generator) for shape in ((queries, d_k), (keys, d_k), (keys, d_v)))
+    query, key, value = (
+        torch.randn(*shape, generator=generator) for shape in ((queries, d_k), (keys, d_k), (keys, d_v))
+    )
+    return query, key, value
 
 
 EXERCISES = {

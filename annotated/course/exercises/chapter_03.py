@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from annotated.attention import attention
+from annotated.attention import attention_weights
 from annotated.course.exercises.diagnosis import Exercise, LargestTensor, compare
 from annotated.positional_encoding import sinusoids
 
@@ -169,7 +169,7 @@ def look_back(answer: Callable[..., tuple[Tensor, Tensor]]) -> str | None:
             return f"{case}: both must have the shape ({d_model}, {d_model}); got {[tuple(one.shape) for one in pair]}."
         table = sinusoids(length, d_model)
         query, key = (table @ one.float() for one in pair)
-        _, weights = attention(query, key, torch.eye(length), return_weights=True)
+        weights = attention_weights(query, key)
         rows = torch.arange(k, length)
         found = weights.argmax(dim=1)
         if not weights.isfinite().all():

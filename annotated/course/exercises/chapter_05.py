@@ -173,16 +173,19 @@ def decoder_layer_from_scratch(answer: type[nn.Module]) -> str | None:
     with torch.random.fork_rng():
         torch.manual_seed(0)
         d_model, heads, d_ff = 12, 3, 7
-        ours = DecoderLayer(d_model, heads, d_ff, dropout=0.0, norm_first=True)
+        config = TransformerConfig(1, d_model=d_model, d_ff=d_ff, heads=heads, dropout=0.0, norm_first=True)
+        ours = DecoderLayer(config)
         for parameter in ours.parameters():
             nn.init.normal_(parameter, std=0.3)
         x, memory = torch.randn(2, 5, d_model), torch.randn(2, 6, d_model)
-        theirs = answer(d_model, heads, d_ff)
-    if not isinstance(theirs, nn.Module):
+        given = answer(d_model, heads, d_ff)
+    if not isinstance(given, nn.Module):
         return "the class must be an nn.Module."
-    parts = {"self_attention": ours.self_attention, "cross_attention": ours.cross_attention}
+    theirs: Any = given
+    parts: dict[str, nn.Module] = {"self_attention": ours.self_attention, "cross_attention": ours.cross_attention}
     parts |= {"feed_forward": ours.feed_forward}
-    norms = [residual.norm for residual in ours.residuals]
+    residuals: Any = ours.residuals
+    norms = [residual.norm for residual in residuals]
     missing = [name for name in (*parts, "norms") if not hasattr(theirs, name)]
     if missing:
         return f"a part is missing: {missing[0]}. Make it in __init__, as self.{missing[0]}."
@@ -379,7 +382,8 @@ def several_tokens_at_a_time(answer: Callable[..., Tensor]) -> str | None:
             "the last positions are missing: 8 positions in chunks of 3 leave a last chunk of 2.": expected[:, :6],
         }
         for chunk in (3, 1, 8, 11):
-            projected, asked = [], []
+            projected: list[int] = []
+            asked: list[int] = []
             hooks = [
                 part.register_forward_hook(lambda module, inputs, result, seen=seen: seen.append(inputs[0].size(1)))
                 for part, seen in ((attention.W_k, projected), (attention.W_q, asked))

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from annotated.course.exercises.diagnosis import Exercise, compare
-from annotated.masking import causal_mask, combine, padding_mask
+from annotated.masking import causal_mask, padding_mask
 
 Batched = Callable[[Tensor, Tensor], Tensor]
 
@@ -136,7 +136,7 @@ def prefix_mask(answer: Callable[..., Tensor]) -> str | None:
     expected = real & open_
     mistakes = {
         "the polarity is reversed: True must mean 'may attend'.": ~expected,
-        "the prefix has no effect: its tokens must see one another in both directions.": combine(real, past),
+        "the prefix has no effect: its tokens must see one another in both directions.": real & past,
         "the padding is still visible: hide the keys whose id is pad_id.": open_,
         "the padding of id 0 is hidden; the id to hide is pad_id.": padding_mask(ids) & open_,
         "a token after the prefix no longer sees the past of the target: use | for 'past or prefix'.": (

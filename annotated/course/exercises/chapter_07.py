@@ -11,8 +11,7 @@ from torch import Tensor
 
 from annotated.config import BOS, EOS, PAD, TransformerConfig
 from annotated.course.exercises.diagnosis import Exercise, compare
-from annotated.fast.training import train_step
-from annotated.training import label_smoothed_loss, make_optimizer, noam_rate, set_rate
+from annotated.training import label_smoothed_loss, make_optimizer, noam_rate, set_rate, train_step
 from annotated.transformer import Transformer
 from annotated.workbench.data import pad
 
@@ -158,7 +157,7 @@ def byte_pairs(answer: Callable[..., list[tuple[str, str]]]) -> str | None:
         return f"expected a list of pairs, got {type(given[0]).__name__}."
     if not all(isinstance(pair, tuple | list) and len(pair) == 2 for merges in given for pair in merges):
         return "each merge is a pair of two strings, such as ('a', 'u')."
-    given = [[tuple(pair) for pair in merges] for merges in given]
+    given = [[(left, right) for left, right in merges] for merges in given]
     expected = [learn_merges(counts, 5) for counts in texts]
     if given != expected:
         for diagnosis, switch in mistakes.items():
@@ -255,7 +254,7 @@ def adam_from_scratch(answer: Callable[..., Tensor]) -> str | None:
     before = weight.clone()
 
     def variant(**switches: Any) -> Tensor:
-        return adam_variant(weight, gradients, rates, **({"betas": betas, "eps": eps} | switches))
+        return adam_variant(weight, gradients, rates, **{"betas": betas, "eps": eps, **switches})
 
     mistakes = {
         "the correction of m and v is missing: divide them by 1 − β^t.": variant(correct=(False, False)),
@@ -356,9 +355,9 @@ def repaired_loop(answer: Callable[..., float]) -> str | None:
         return "your function returned None: return the loss, as a number."
     if not all(isinstance(loss, float) for loss in given):
         return f"return the loss as a Python number: loss.item(); got {type(given[0]).__name__}."
-    diagnosis = compare(torch.tensor(given), torch.tensor(losses), {}, tolerance=1e-3)
-    if diagnosis:
-        return "the weights are right, but the losses returned are not: " + diagnosis
+    wrong = compare(torch.tensor(given), torch.tensor(losses), {}, tolerance=1e-3)
+    if wrong:
+        return "the weights are right, but the losses returned are not: " + wrong
     if not _mostly_equal(three_updates(answer, dropout=0.5)[0], three_updates(correct, dropout=0.5)[0]):
         return "one fault is left: " + TRAINING_FAULTS["eval"]
     return None

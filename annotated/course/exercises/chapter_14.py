@@ -127,7 +127,7 @@ def runs_needed(answer: Callable[[float, float], int]) -> str | None:
     def needed(effect: float, sd: float, factor: int = 8, whole: Callable[[float], int] = math.ceil) -> int:
         return whole(factor * (sd / effect) ** 2 - 1e-9)
 
-    mistakes = {
+    mistakes: dict[str, dict[str, Any]] = {
         "both means are uncertain: the variance of their difference is s² · (1/n + 1/n).": {"factor": 4},
         "that is one standard error; two of them must fit into the effect.": {"factor": 2},
         "that is one standard error of one mean; two errors of a difference must fit.": {"factor": 1},
@@ -190,7 +190,7 @@ def shuffled(answer: Callable[[Sequence[float], Sequence[float]], float]) -> str
         ([43.0, 40.0], [39.0, 38.5, 41.0]),
         ([1.0, 2.0, 4.0], [3.0, 1.5, 2.5]),
     ]
-    mistakes = {
+    mistakes: dict[str, dict[str, Any]] = {
         "that counts changes in one direction only; a test for any difference takes absolute values.": {
             "two_sided": False
         },

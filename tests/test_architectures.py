@@ -1,0 +1,200 @@
+"""The table of architectures: what stands in it can be trained, saved, loaded and searched; a row is enough."""
+
+import json
+from dataclasses import dataclass
+
+import pytest
+import torch
+from torch import nn
+
+from annotated.config import TransformerConfig
+from annotated.decoding import Translator, beam_search
+from annotated.fast import decoding as fast
+from annotated.models.recurrence import RecurrentConfig, RecurrentTranslator
+from annotated.transformer import Transformer
+from annotated.workbench import command_line
+from annotated.workbench.architectures import ARCHITECTURES, PRESETS, Architecture, architecture_of, make_model
+from annotated.workbench.checkpoint import load_checkpoint, load_translator, save_checkpoint
+from annotated.workbench.data import Pairs
+from annotated.workbench.ensemble import Ensemble
+from annotated.workbench.metrics import loss_per_token
+from annotated.workbench.runs import TrainingOptions, train
+from annotated.workbench.translation import translate
+from annotated.workbench.vocabulary import SPECIALS, Vocabulary, WordTokenizer
+
+CONFIGS = {
+    "transformer": TransformerConfig(13, d_model=8, heads=2, d_ff=11, layers=1, max_length=23),
+    "recurrent": RecurrentConfig(13, d_model=6, max_length=23),
+}
+WORDS = ["eins", "zwei", "drei", "vier", "one", "two", "three", "four"]
+TOKENIZER = WordTokenizer(Vocabulary([*SPECIALS, *WORDS]), ("de", "en"))
+PAIRS = Pairs(["eins zwei", "drei", "vier eins", "zwei drei vier"], ["one two", "three", "four one", "two three four"])
+
+
+# The rows there are
+
+
+def test_the_table_is_the_documented_one():
+    assert {name: row[:2] for name, row in ARCHITECTURES.items()} == {
+        "transformer": (Transformer, TransformerConfig),
+        "recurrent": (RecurrentTranslator, RecurrentConfig),
+    }
+    assert list(PRESETS) == ["tiny", "small", "base", "big", "recurrent"]
+    for name in ("tiny", "small", "base", "big"):
+        assert PRESETS[name](31, dropout=0.25) == getattr(TransformerConfig, name)(31, dropout=0.25)
+    assert PRESETS["recurrent"](31, dropout=0.25) == RecurrentConfig(31, dropout=0.25)
+
+
+@pytest.mark.parametrize("name", CONFIGS)
+def test_a_configuration_makes_its_own_kind_of_model(name):
+    model = make_model(CONFIGS[name])
+    assert type(model) is ARCHITECTURES[name].model
+    assert model.config is CONFIGS[name]
+    assert architecture_of(CONFIGS[name]) == name
+    assert isinstance(model, Translator)
+
+
+@pytest.mark.parametrize("name", PRESETS)
+def test_every_preset_is_of_an_architecture(name):
+    config = PRESETS[name](31)
+    assert name in ARCHITECTURES[architecture_of(config)].presets
+    assert config.vocab_size == 31
+
+
+# One row more
+
+
+@dataclass(frozen=True)
+class BagConfig:
+    """Sizes of a `Bag`."""
+
+    vocab_size: int
+    d_model: int = 16
+    layers: int = 1
+    dropout: float = 0.0
+    max_length: int = 21
+
+
+class BagCache:
+    """Nothing is kept but the number of rows, so that a wrong selection is found."""
+
+    rows: int | None = None
+
+    def select(self, rows: torch.Tensor) -> None:
+        assert self.rows is not None and (rows < self.rows).all()
+        self.rows = len(rows)
+
+
+class Bag(nn.Module):
+    """A model with no order: the mean of the source's embeddings and the last word decide on the next."""
+
+    def __init__(self, config: BagConfig):
+        super().__init__()
+        self.config = config
+        self.source = nn.Embedding(config.vocab_size, config.d_model)
+        self.target = nn.Embedding(config.vocab_size, config.d_model)
+        self.output = nn.Linear(config.d_model, config.vocab_size)
+
+    def forward(self, src: torch.Tensor, tgt: torch.Tensor) -> torch.Tensor:
+        src_mask = (src != 0)[:, None, None, :]
+        return self.logits(self.decode(tgt, self.encode(src, src_mask), src_mask))
+
+    def encode(self, src: torch.Tensor, src_mask: torch.Tensor) -> torch.Tensor:
+        return self.source(src)
+
+    def decode(self, tgt: torch.Tensor, memory: torch.Tensor, src_mask: torch.Tensor, *, cache: BagCache | None = None):
+        if cache is not None:
+            assert cache.rows in (None, len(tgt))
+            cache.rows = len(tgt)
+        real = src_mask[:, 0, 0, :, None]
+        mean = (memory * real).sum(dim=1) / real.sum(dim=1).clamp(min=1)
+        return torch.tanh(self.target(tgt) + mean[:, None])
+
+    def logits(self, states: torch.Tensor) -> torch.Tensor:
+        return self.output(states)
+
+    def new_cache(self) -> BagCache:
+        return BagCache()
+
+
+@pytest.fixture
+def row(monkeypatch) -> None:
+    """Add the row, and its presets to those that are made of the table when it is imported."""
+    monkeypatch.setitem(ARCHITECTURES, "bag", Architecture(Bag, BagConfig, {"bag": BagConfig}))
+    monkeypatch.setitem(PRESETS, "bag", ARCHITECTURES["bag"].presets["bag"])
+
+
+def make_bag() -> Bag:
+    return make_model(BagConfig(len(TOKENIZER))).eval()
+
+
+def test_without_its_row_a_model_is_unknown(tmp_path):
+    with pytest.raises((StopIteration, ValueError, KeyError)):
+        save_checkpoint(tmp_path, Bag(BagConfig(5)))
+
+
+def test_a_row_is_enough_to_save_and_load(row, tmp_path):
+    model = make_bag()
+    save_checkpoint(tmp_path, model, src="de", tgt="en")
+    content = json.loads((tmp_path / "config.json").read_text(encoding="utf-8"))
+    assert content["architecture"] == "bag"
+    assert content["model"] == {"vocab_size": 12, "d_model": 16, "layers": 1, "dropout": 0.0, "max_length": 21}
+    loaded, info = load_checkpoint(tmp_path)
+    assert type(loaded) is Bag
+    assert loaded.config == model.config
+    assert info == {"src": "de", "tgt": "en"}
+    src, tgt = torch.tensor([[4, 5, 2]]), torch.tensor([[1, 8]])
+    assert torch.equal(loaded(src, tgt), model(src, tgt))
+    content["model"]["layers"] = "1"
+    (tmp_path / "config.json").write_text(json.dumps(content), encoding="utf-8")
+    with pytest.raises(ValueError, match=r"config\.json is damaged .*layers is '1'"):
+        load_checkpoint(tmp_path)
+
+
+@pytest.mark.parametrize("beam", [0, 1, 3])
+def test_a_row_is_enough_to_translate(row, beam):
+    model = make_bag()
+    with torch.no_grad():
+        model.output.weight *= 3
+    found = translate(model, TOKENIZER, PAIRS.source, "de", beam=beam, max_extra=3)
+    assert translate(model, TOKENIZER, PAIRS.source, "de", beam=beam, max_extra=3, plain=True) == found
+    assert len(set(found)) > 1
+
+
+def test_a_row_is_enough_for_an_ensemble(row, tmp_path):
+    for name in ("a", "b"):
+        save_checkpoint(tmp_path / name, make_bag(), src="de", tgt="en")
+        TOKENIZER.save(tmp_path / name)
+    model, tokenizer, _ = load_translator([tmp_path / "a", tmp_path / "b"])
+    assert isinstance(model, Ensemble)
+    assert len(translate(model, tokenizer, PAIRS.source, "de", max_extra=3)) == 4
+    alone, _, _ = load_translator([tmp_path / "a"])
+    twice, _, _ = load_translator([tmp_path / "a", tmp_path / "a"])
+    src = torch.tensor([[4, 5, 2], [6, 2, 0]])
+    expected = [h.ids for h in beam_search(alone, src, 3, max_extra=3)]
+    assert [h.ids for h in fast.beam_search(twice, src, 3, max_extra=3)] == expected
+
+
+@pytest.mark.parametrize("plain", [False, True])
+def test_a_row_is_enough_to_train(row, tmp_path, plain):
+    options = TrainingOptions(epochs=30, batch_tokens=16, warmup=10, average=1, rate=3.0, smoothing=0.0, plain=plain)
+    metrics = train(make_bag(), TOKENIZER, PAIRS, PAIRS, tmp_path, options=options)
+    assert metrics[-1]["loss"] < 0.5 * metrics[0]["loss"]
+    model, tokenizer, info = load_translator([tmp_path])
+    assert type(model) is Bag
+    assert translate(model, tokenizer, ["drei"], info["src"], beam=0) == ["three"]
+    assert loss_per_token(model, tokenizer, PAIRS, "de", "en") == pytest.approx(metrics[-1]["loss"], abs=0.3)
+
+
+def test_a_row_is_enough_for_the_command_line(row, tmp_path, capsys):
+    files = {}
+    for option, texts in zip(("source", "target"), PAIRS, strict=True):
+        files[option] = tmp_path / option
+        files[option].write_text("".join(f"{text}\n" for text in texts * 3), encoding="utf-8")
+    out = str(tmp_path / "run")
+    words = ["train", "--source", str(files["source"]), "--target", str(files["target"]), "--out", out]
+    assert command_line.main([*words, "--preset", "bag", "--tokenizer", "words", "--epochs", "1"]) == 0
+    assert type(load_checkpoint(out)[0]) is Bag
+    capsys.readouterr()
+    assert command_line.main(["translate", out, "eins", "--precision", "fp32"]) == 0
+    assert capsys.readouterr().out.count("\n") == 1

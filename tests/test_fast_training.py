@@ -1,0 +1,354 @@
+"""One update, fast: it must be the plain one, `annotated.training.train_step`, in loss and in every gradient."""
+
+import copy
+import functools
+import math
+
+import jaxtyping
+import pytest
+import torch
+from torch.nn import functional as F
+
+from annotated import training as plain
+from annotated.config import PAD
+from annotated.encoder import Dropout
+from annotated.fast import residual, training, transformer
+from annotated.fast.training import bf16_is_fast, logits_to_gradient, train_step, update
+from annotated.fast.transformer import accelerate
+from annotated.models.recurrence import RecurrentConfig, RecurrentTranslator
+from annotated.training import label_smoothed_loss, make_optimizer, noam_rate, set_rate
+from annotated.workbench.data import Batch
+from annotated.workbench.ensemble import Ensemble
+from tests.models import VOCAB, assert_same_update, gradients, make_batch, make_model
+
+CONFIGS = {
+    "paper": {},
+    "norm first": dict(norm_first=True),
+    "untied": dict(tie_embeddings=False),
+    "learned positions": dict(positions="learned"),
+    "biases": dict(attention_bias=True),
+    "gelu": dict(activation="gelu"),
+    "silu, norm first, biases": dict(activation="silu", norm_first=True, attention_bias=True),
+    "whole heads": dict(d_k=None, d_v=None, layers=3),
+}
+
+
+def make(name: str, dropout: float = 0.0) -> torch.nn.Module:
+    """Make one of `CONFIGS`, or an LSTM; no bias stays 0 and no gain stays 1."""
+    if name == "LSTM":
+        model = RecurrentTranslator(RecurrentConfig(VOCAB, d_model=7, layers=2, dropout=dropout))
+    else:
+        model = make_model(dropout=dropout, **CONFIGS[name])
+    for parameter in model.parameters():
+        parameter.data += 0.1 * torch.randn_like(parameter)
+    return model
+
+
+def sgd(model: torch.nn.Module, rate: float = 0.5) -> torch.optim.SGD:
+    return torch.optim.SGD(model.parameters(), lr=rate)
+
+
+# The same as the plain update
+
+
+@pytest.mark.parametrize("smoothing", [0.0, 0.1])
+@pytest.mark.parametrize("name", [*CONFIGS, "LSTM"])
+def test_loss_gradients_and_weights_are_those_of_the_plain_update(name, smoothing):
+    model = make(name)
+    other = copy.deepcopy(model)
+    src, tgt = make_batch((2, 6), (7, 1), (4, 3), (1, 5))
+    src, tgt = F.pad(src, (0, 2), value=PAD), F.pad(tgt, (0, 3), value=PAD)
+    expected = plain.train_step(other, src, tgt, sgd(other), smoothing)
+    assert train_step(model, src, tgt, sgd(model), smoothing) == pytest.approx(expected, rel=1e-5)
+    assert all(gradient.any() for gradient in gradients(other).values())
+    assert_same_update(model, other)
+
+
+@pytest.mark.parametrize("name", ["paper", "norm first", "LSTM"])
+def test_ten_updates_with_adam_are_ten_plain_ones(name):
+    model = make(name)
+    other = copy.deepcopy(model)
+    optimizer, others = (make_optimizer(m, 0.01) for m in (model, other))
+    batches = [make_batch((2, 6), (4, 3), (3, 5)), make_batch((7, 2), (5, 11))]
+    ours, theirs = (
+        [step(m, *batches[i % 2], by) for i in range(10)]
+        for step, m, by in ((train_step, model, optimizer), (plain.train_step, other, others))
+    )
+    assert ours == pytest.approx(theirs, rel=1e-3)
+    assert theirs[-2] < theirs[0] and theirs[-1] < theirs[1]
+
+
+@pytest.mark.parametrize("name", ["paper", "LSTM"])
+def test_a_batch_of_padding_teaches_nothing(name):
+    model = make(name)
+    before = copy.deepcopy(model.state_dict())
+    src, tgt = torch.tensor([[5, 2], [2, PAD]]), torch.tensor([[1, PAD], [1, PAD]])
+    assert train_step(model, src, tgt, sgd(model)) == 0
+    torch.testing.assert_close(model.state_dict(), before, rtol=0, atol=0)
+
+
+@pytest.mark.parametrize("chunk", [1, 4, 17, 256])
+@pytest.mark.parametrize("tied", [True, False])
+def test_the_size_of_a_chunk_changes_nothing(monkeypatch, chunk, tied):
+    model = make_model(tie_embeddings=tied)
+    other = copy.deepcopy(model)
+    src, tgt = make_batch((2, 6), (4, 3), (3, 5))  # 17 target tokens
+    expected = plain.train_step(other, src, tgt, sgd(other), 0.2)
+    heard = []
+
+    def listen(logits, *rest):
+        heard.append(len(logits))
+        return logits_to_gradient(logits, *rest)
+
+    monkeypatch.setattr(training, "LOSS_CHUNK", chunk)
+    monkeypatch.setattr(training, "logits_to_gradient", listen)
+    assert train_step(model, src, tgt, sgd(model), 0.2) == pytest.approx(expected)
+    assert_same_update(model, other)
+    assert sum(heard) == 17, "only positions that count are projected"
+    assert max(heard) == min(chunk, 17)
+
+
+def test_dropout_drops_in_training_mode_alone():
+    batch = make_batch((2, 6), (4, 3), (3, 5))
+    model = make_model(dropout=0.5)
+    evaluated = copy.deepcopy(model).eval()
+    expected = plain.train_step(copy.deepcopy(evaluated), *batch, sgd(model))
+    losses = [train_step(evaluated, *batch, sgd(evaluated, 0.0)) for _ in range(2)]
+    assert losses == pytest.approx([expected] * 2)
+    dropped = [train_step(model, *batch, sgd(model, 0.0)) for _ in range(2)]
+    assert len({*dropped, expected}) == 3
+
+
+@pytest.mark.parametrize("name", CONFIGS)
+def test_with_the_same_dropout_the_update_is_the_same(name, monkeypatch):
+    def mask(x: torch.Tensor, p: float) -> torch.Tensor:
+        return (torch.rand(x.shape, generator=torch.Generator().manual_seed(x.numel())) >= p).to(x.dtype)
+
+    for module in (residual, transformer):
+        monkeypatch.setattr(module, "dropout_mask", mask)
+    monkeypatch.setattr(Dropout, "forward", lambda self, x: x * mask(x, self.p) / (1 - self.p))
+    model = make(name, dropout=0.3)
+    other = copy.deepcopy(model)
+    batch = make_batch((2, 6), (4, 3), (3, 5))
+    expected = plain.train_step(other, *batch, sgd(other))
+    assert train_step(model, *batch, sgd(model)) == pytest.approx(expected, rel=1e-5)
+    assert_same_update(model, other, atol=5e-6)
+
+
+def test_twenty_steps_give_the_same_losses_on_every_torch():
+    # The numbers were computed once; they hold on torch 2.3.1 and 2.13.0, dropout included.
+    model = make_model(dropout=0.1)
+    batches = [make_batch((2, 6), (4, 3), (3, 5)), make_batch((7, 2), (5, 11))]
+    optimizer = make_optimizer(model)
+    losses = []
+    for step in range(1, 21):
+        set_rate(optimizer, noam_rate(step, model.config.d_model, warmup=50))
+        losses.append(train_step(model, *batches[step % 2], optimizer))
+    expected = {1: 2.8955, 10: 2.6433, 19: 2.1813, 20: 2.0846}
+    assert {step: losses[step - 1] for step in expected} == pytest.approx(expected, abs=1e-4)
+
+
+# The gradient in closed form
+
+
+@pytest.mark.parametrize("smoothing", [0.0, 0.1, 0.3])
+def test_the_closed_form_is_the_gradient_of_the_loss(smoothing):
+    logits, target = 3 * torch.randn(9, 7), torch.tensor([3, 6, 1, 1, 5, 2, 4, 6, 3])
+    leaf = logits.clone().requires_grad_()
+    textbook = label_smoothed_loss(leaf, target, smoothing, reduction="sum")
+    textbook.backward()
+    loss = logits_to_gradient(logits, target, smoothing)
+    torch.testing.assert_close(loss, textbook.detach())
+    torch.testing.assert_close(logits, leaf.grad)
+
+
+@pytest.mark.parametrize(("smoothing", "impossible"), [(0.3, [PAD]), (0.0, [PAD, 2])])
+def test_the_closed_form_may_hold_impossible_tokens(smoothing, impossible):
+    logits, target = torch.randn(4, 7).index_fill(-1, torch.tensor(impossible), -torch.inf), torch.tensor([3, 6, 1, 5])
+    leaf = logits.clone().requires_grad_()
+    textbook = label_smoothed_loss(leaf, target, smoothing, reduction="sum")
+    textbook.backward()
+    loss = logits_to_gradient(logits, target, smoothing)
+    torch.testing.assert_close(loss, textbook.detach())
+    torch.testing.assert_close(logits, leaf.grad)
+
+
+@pytest.mark.parametrize("shift", [0.0, 1000.0, -1000.0])
+def test_logits_may_stand_anywhere(shift):
+    logits, target = torch.randn(5, 7), torch.tensor([3, 6, 1, 1, 5])
+    moved = logits + shift
+    loss, expected = logits_to_gradient(moved, target, 0.1), logits_to_gradient(logits, target, 0.1)
+    torch.testing.assert_close(loss, expected, rtol=0, atol=3e-3)  # a float32 near 1000 has steps of 6e-5
+    torch.testing.assert_close(moved, logits, rtol=0, atol=1e-3)
+
+
+def test_a_hopeless_token_costs_87_nats_and_has_its_gradient():
+    logits, target = torch.tensor([[0.0, 0.0, 0.0, -200.0], [0.0, 0.0, 0.0, -80.0]]), torch.tensor([3, 3])
+    leaf = logits.clone().requires_grad_()
+    label_smoothed_loss(leaf, target, 0.0, reduction="sum").backward()
+    loss = logits_to_gradient(logits, target, 0.0)
+    assert loss.item() == pytest.approx(-math.log(torch.finfo(torch.float32).tiny) + 80 + math.log(3))
+    torch.testing.assert_close(logits, leaf.grad)
+
+
+@pytest.mark.parametrize("smoothing", [0.0, 0.1])
+def test_the_loss_of_bfloat16_logits_is_a_float32_near_theirs(smoothing):
+    logits, target = (3 * torch.randn(64, 500)).bfloat16(), torch.randint(1, 500, (64,))
+    leaf = logits.float().requires_grad_()
+    textbook = label_smoothed_loss(leaf, target, smoothing, reduction="sum")
+    textbook.backward()
+    loss = logits_to_gradient(logits, target, smoothing)
+    assert loss.dtype == torch.float32
+    assert loss.item() == pytest.approx(textbook.item(), rel=1e-3)
+    assert F.cosine_similarity(logits.float().flatten(), leaf.grad.flatten(), dim=0) > 0.9999
+
+
+# Several batches
+
+
+@pytest.mark.parametrize("name", ["paper", "LSTM"])
+@pytest.mark.parametrize("smoothing", [0.0, 0.1])
+def test_several_batches_accumulate_to_one(name, smoothing):
+    model = make(name)
+    other = copy.deepcopy(model)
+    whole = make_batch((3, 6), (4, 6), (2, 1), (2, 2), (1, 1))
+    # The parts have 14, 5 and 2 target tokens: a mean of means would be wrong.
+    parts = [Batch(*(side[rows] for side in whole)) for rows in (slice(0, 2), slice(2, 4), slice(4, 5))]
+    expected = plain.train_step(other, *whole, sgd(other), smoothing)
+    assert update(model, parts, sgd(model), smoothing) == pytest.approx(expected, rel=1e-5)
+    assert_same_update(model, other)
+
+
+def test_an_update_forgets_the_last_ones_gradients():
+    model = make_model()
+    batch = make_batch((2, 3), (4, 5))
+    optimizer = sgd(model, 0.0)
+    train_step(model, *batch, optimizer)
+    first = gradients(model)
+    train_step(model, *batch, optimizer)
+    torch.testing.assert_close(gradients(model), first)
+
+
+# Adam in one pass
+
+
+def test_the_optimizer_is_the_papers():
+    optimizer, theirs = training.make_optimizer(make_model()), make_optimizer(make_model())
+    assert isinstance(optimizer, torch.optim.Adam)
+    ours = {name: value for name, value in optimizer.defaults.items() if name != "fused"}
+    assert ours == {name: value for name, value in theirs.defaults.items() if name != "fused"}
+    assert training.make_optimizer(make_model(), 0.02).param_groups[0]["lr"] == 0.02
+
+
+def test_adam_in_one_pass_makes_the_plain_updates():
+    model = make("paper")
+    other = copy.deepcopy(model)
+    optimizer, others = training.make_optimizer(model, 0.01), make_optimizer(other, 0.01)
+    for step in range(5):
+        src, tgt = make_batch((2, 6), (4, 3))
+        others.zero_grad()
+        label_smoothed_loss(other(src, tgt[:, :-1]), tgt[:, 1:]).backward()
+        for parameter, copied in zip(model.parameters(), other.parameters(), strict=True):
+            parameter.grad = copied.grad.clone()
+        for by in (optimizer, others):
+            set_rate(by, 0.01 / (step + 1))
+            by.step()
+    torch.testing.assert_close(dict(model.named_parameters()), dict(other.named_parameters()), rtol=0, atol=1e-5)
+    moments = (by.state_dict()["state"] for by in (optimizer, others))
+    torch.testing.assert_close(*moments, rtol=1e-4, atol=1e-7)
+
+
+def test_where_there_is_no_such_adam_it_is_the_plain_one(monkeypatch):
+    plainest, adam = make_optimizer(make_model()), torch.optim.Adam
+
+    def refuse(parameters, **options):
+        if options.get("fused"):
+            raise RuntimeError("`fused=True` requires all the params to be CUDA")
+        return adam(parameters, **options)
+
+    monkeypatch.setattr(torch.optim, "Adam", refuse)
+    monkeypatch.setattr(jaxtyping.config, "jaxtyping_disable", True)
+    assert training.make_optimizer(make_model()).defaults == plainest.defaults
+
+
+# What is no update
+
+
+@pytest.mark.parametrize("accumulated", [1, 2])
+def test_after_a_loss_that_is_not_finite_nothing_has_changed(accumulated):
+    model = make_model()
+    optimizer = make_optimizer(model)
+    batch = make_batch((2, 3), (4, 5))
+    train_step(model, *batch, optimizer)
+    model.decoder.layers[0].residuals[0].norm.gain.data[0] = math.nan
+    weights, state = copy.deepcopy(model.state_dict()), copy.deepcopy(optimizer.state_dict())
+    with pytest.raises(ValueError, match=r"the loss is nan: nothing was changed\. Lower the rate"):
+        update(model, [batch] * accumulated, optimizer)
+    assert_unchanged = functools.partial(torch.testing.assert_close, rtol=0, atol=0, equal_nan=True)
+    assert_unchanged(model.state_dict(), weights)
+    assert_unchanged(optimizer.state_dict()["state"], state["state"])
+
+
+def test_what_cannot_be_an_update_is_an_error(monkeypatch):
+    monkeypatch.setattr(jaxtyping.config, "jaxtyping_disable", True)
+    model, batch = make_model(), make_batch((2, 3))
+    for wrapped in (Ensemble([model]), accelerate(model)):
+        name = type(wrapped).__name__
+        with pytest.raises(TypeError, match=f"a {name} only translates: train the model, or the models, that it is"):
+            train_step(wrapped, *batch, make_optimizer(model))
+    with pytest.raises(ValueError, match="an update needs at least one batch"):
+        update(model, [], make_optimizer(model))
+    with pytest.raises(ValueError, match=r"smoothing=1\.5 must be at least 0 and below 1"):
+        train_step(model, *batch, make_optimizer(model), 1.5)
+
+
+# bfloat16
+
+
+@pytest.mark.parametrize("changes", [{}, dict(norm_first=True), dict(attention_bias=True)], ids=str)
+def test_bfloat16_is_close_to_float32(changes):
+    similar = []
+    for seed in range(12):  # single ones lie between 0.994 and 0.9999
+        torch.manual_seed(seed)
+        model = make_model(d_model=32, d_ff=64, **changes)
+        other = copy.deepcopy(model)
+        batch = make_batch((2, 6), (4, 3), (3, 5))
+        losses = [train_step(m, *batch, sgd(m), bf16=bf16) for m, bf16 in ((model, False), (other, True))]
+        assert losses[1] == pytest.approx(losses[0], rel=0.01)
+        assert losses[1] != losses[0]
+        flat, rounded = (torch.cat([g.flatten() for g in gradients(m).values()]) for m in (model, other))
+        assert rounded.dtype == torch.float32
+        assert all(p.dtype == torch.float32 for p in other.parameters())
+        similar.append(F.cosine_similarity(flat, rounded, dim=0).item())
+    assert sum(similar) / len(similar) > 0.999
+
+
+def test_the_backward_pass_runs_outside_autocast():
+    model, found = make_model(), []
+    square = torch.eye(2)
+    for parameter in (model.output.weight, model.encoder.layers[0].feed_forward.W_1.weight):
+        parameter.register_hook(lambda gradient: found.append((square @ square).dtype))
+    train_step(model, *make_batch((2, 3)), make_optimizer(model), bf16=True)
+    assert set(found) == {torch.float32}
+    assert len(found) >= 2
+
+
+@pytest.mark.parametrize(
+    ("capability", "flags", "fast"),
+    [
+        ("AVX512", "fpu avx512f avx512_bf16", True),
+        ("AVX512", "fpu avx512f amx_bf16", True),
+        ("AVX512", "fpu avx512f", False),
+        ("AVX2", "fpu avx512_bf16", False),
+        ("AVX512", "fpu not_avx512_bf16_either", False),
+    ],
+)
+def test_bfloat16_is_fast_where_the_processor_multiplies_it(monkeypatch, tmp_path, capability, flags, fast):
+    info = tmp_path / "cpuinfo"
+    info.write_text(f"processor : 0\nflags : {flags}\n")
+    path = training.Path
+    monkeypatch.setattr(training, "Path", lambda name: info if name == "/proc/cpuinfo" else path(name))
+    monkeypatch.setattr(torch.backends.cpu, "get_cpu_capability", lambda: capability)
+    assert bf16_is_fast(torch.device("cpu")) == fast
+    info.unlink()
+    assert not bf16_is_fast(torch.device("cpu"))

@@ -1,0 +1,143 @@
+"""Scores of translations by hand and against sacrebleu; losses of references token by token."""
+
+import copy
+import math
+
+import pytest
+import sacrebleu
+import torch
+from torch import nn
+
+from annotated.config import BOS, EOS, TransformerConfig
+from annotated.models.recurrence import RecurrentConfig, RecurrentTranslator
+from annotated.transformer import Transformer
+from annotated.workbench import metrics
+from annotated.workbench.data import Pairs
+from annotated.workbench.ensemble import Ensemble
+from annotated.workbench.metrics import bleu, check_texts, chrf, log_probs, loss_per_token
+from annotated.workbench.vocabulary import WordTokenizer
+
+# Translations
+
+
+@pytest.mark.parametrize("metric", [bleu, chrf])
+def test_a_score_needs_a_reference_for_each_hypothesis(metric):
+    for hypotheses, references in ((["a b c d", "e"], ["a b c d"]), (["a"], ["a", "b"]), ([], []), ([], ["a"])):
+        counts = f"{len(hypotheses)} hypotheses and {len(references)} references: give one reference for each"
+        with pytest.raises(ValueError, match=counts):
+            metric(hypotheses, references)
+    for hypotheses, references in (("a dog", ["a dog"]), (["a dog"], "a dog")):
+        with pytest.raises(TypeError, match="is one string, which would be read letter by letter"):
+            metric(hypotheses, references)
+
+
+def test_bleu_by_hand():
+    # Of one to four words in a row, 4/5, 3/4, 2/3 and 1/2 are in the reference: the fourth root of 1/5.
+    assert bleu(["a b c d e"], ["a b c d f"])[0] == pytest.approx(100 * 0.2**0.25)
+    assert bleu(["Ein Hund läuft ."], ["Ein Hund läuft ."])[0] == pytest.approx(100)
+
+
+HYPOTHESES = ["A dog runs over the street.", "Two cats sit on the roof, I think"]
+REFERENCES = ["A Dog runs across the street.", "Two cats are sitting on the roof, I think."]
+
+
+def test_bleu_is_sacrebleus():
+    theirs = sacrebleu.corpus_bleu(HYPOTHESES, [REFERENCES])
+    score, signature = bleu(HYPOTHESES, REFERENCES)
+    assert score == theirs.score
+    assert {"nrefs:1", "case:mixed", "tok:13a", f"version:{sacrebleu.__version__}"} <= set(signature.split("|"))
+
+
+def test_case_may_be_ignored():
+    score, signature = bleu(HYPOTHESES, REFERENCES, lowercase=True)
+    assert score == sacrebleu.corpus_bleu(HYPOTHESES, [REFERENCES], lowercase=True).score
+    assert score > bleu(HYPOTHESES, REFERENCES)[0]
+    assert "case:lc" in signature
+
+
+def test_chrf_is_sacrebleus():
+    score, signature = chrf(HYPOTHESES, REFERENCES)
+    assert score == sacrebleu.corpus_chrf(HYPOTHESES, [REFERENCES]).score
+    assert {"nc:6", "nw:0", f"version:{sacrebleu.__version__}"} <= set(signature.split("|"))
+
+
+def test_one_string_is_named():
+    with pytest.raises(TypeError, match=r"sources is one string, .* give a list, \['Ein Hund '…\]"):
+        check_texts(targets=["A dog"], sources="Ein Hund läuft")
+    check_texts(targets=["A dog"], sources=["Ein Hund läuft"])
+
+
+# References
+
+PAIRS = Pairs(
+    ["ein Hund läuft", "eine Katze schläft auf dem Sofa", "Hund"],
+    ["a dog runs", "a cat sleeps on the sofa", "dog dog dog"],
+)
+
+
+@pytest.fixture(scope="module")
+def tokenizer() -> WordTokenizer:
+    return WordTokenizer.train(PAIRS, ("de", "en"), min_freq=1)
+
+
+def make_models(tokenizer: WordTokenizer, kind: str, count: int) -> list[nn.Module]:
+    if kind == "recurrent":
+        return [RecurrentTranslator(RecurrentConfig(len(tokenizer), d_model=9)).eval() for _ in range(count)]
+    config = TransformerConfig(len(tokenizer), d_model=16, d_ff=24, heads=2, layers=1, max_length=9)
+    return [Transformer(config).eval() for _ in range(count)]
+
+
+@pytest.mark.parametrize(("kind", "members"), [("transformer", 1), ("transformer", 2), ("recurrent", 1)])
+def test_a_pair_is_scored_token_by_token_with_its_end(tokenizer, kind, members):
+    models, expected = make_models(tokenizer, kind, members), []
+    for source, target in zip(
+        tokenizer.encode_batch(PAIRS.source, "de"), tokenizer.encode_batch(PAIRS.target, "en"), strict=True
+    ):
+        total, written = 0.0, [BOS]
+        for token in [*target, EOS]:
+            ids = torch.tensor([[*source, EOS]]), torch.tensor([written])
+            total += math.log(sum(model(*ids)[0, -1].softmax(-1)[token].item() for model in models) / members)
+            written.append(token)
+        expected.append(total)
+    model = Ensemble(models) if members > 1 else models[0]
+    assert log_probs(model, tokenizer, PAIRS, "de", "en") == pytest.approx(expected, abs=1e-4)
+    tokens = (3 + 1) + (6 + 1) + (3 + 1)
+    assert loss_per_token(model, tokenizer, PAIRS, "de", "en") == pytest.approx(-sum(expected) / tokens, abs=1e-4)
+
+
+@pytest.mark.parametrize("rows", [1, 2, 16])
+def test_the_order_and_the_batches_change_nothing(tokenizer, monkeypatch, rows):
+    (model,) = make_models(tokenizer, "transformer", 1)
+    many = Pairs(PAIRS.source * 7, PAIRS.target * 7)
+    expected = log_probs(model, tokenizer, PAIRS, "de", "en") * 7
+    monkeypatch.setattr(metrics, "ROWS", rows)
+    assert log_probs(model, tokenizer, many, "de", "en") == pytest.approx(expected, abs=1e-4)
+    assert expected[0] != pytest.approx(expected[1], abs=0.1)
+
+
+def test_a_model_that_knows_nothing_has_the_perplexity_of_its_vocabulary(tokenizer):
+    (model,) = make_models(tokenizer, "transformer", 1)
+    nn.init.zeros_(model.output.weight)
+    loss = loss_per_token(model, tokenizer, PAIRS, "de", "en")
+    assert math.exp(loss) == pytest.approx(len(tokenizer), rel=1e-4)
+
+
+def test_the_languages_are_those_given(tokenizer):
+    (model,) = make_models(tokenizer, "transformer", 1)
+    back = log_probs(model, tokenizer, Pairs(PAIRS.target, PAIRS.source), "en", "de")
+    assert len(back) == 3
+    assert back != pytest.approx(log_probs(model, tokenizer, PAIRS, "de", "en"), abs=0.1)
+
+
+def test_in_bfloat16_losses_are_near(tokenizer):
+    (model,) = make_models(tokenizer, "transformer", 1)
+    expected = log_probs(model, tokenizer, PAIRS, "de", "en")
+    found = log_probs(copy.deepcopy(model).bfloat16(), tokenizer, PAIRS, "de", "en")
+    assert found == pytest.approx(expected, rel=0.02)
+    assert found != expected
+
+
+def test_too_long_a_pair_is_named(tokenizer):
+    (model,) = make_models(tokenizer, "transformer", 1)
+    with pytest.raises(ValueError, match=r"line 2 \('Hund' …\) is 10 tokens long with its end symbol; the limit is 9"):
+        log_probs(model, tokenizer, Pairs(["Hund", "Hund"], ["dog", "dog " * 9]), "de", "en")

@@ -1,0 +1,163 @@
+"""Texts in, texts out: tokens, batches of similar length, and either kind of search."""
+
+import inspect
+
+import pytest
+import torch
+from parity import randomise
+
+from annotated import decoding
+from annotated.config import EOS, TransformerConfig
+from annotated.decoding import Hypothesis, beam_search, greedy_decode
+from annotated.fast import decoding as fast
+from annotated.models.recurrence import RecurrentConfig, RecurrentTranslator
+from annotated.transformer import Transformer
+from annotated.workbench.data import pad
+from annotated.workbench.translation import translate
+from annotated.workbench.vocabulary import SPECIALS, SubwordTokenizer, Vocabulary, WordTokenizer
+from tests.models import biased, make_doubtful
+
+TEXTS = ["Füße", "Ein Hund läuft über die Straße.", "", "你好 👍", "Ein Hund", " \t"]
+
+
+@pytest.fixture(scope="module")
+def tokenizer() -> SubwordTokenizer:
+    return SubwordTokenizer.train((TEXTS, TEXTS), vocab_size=270)
+
+
+@pytest.fixture(scope="module")
+def texter(tokenizer) -> Transformer:
+    return make_doubtful(0, len(tokenizer))
+
+
+@pytest.mark.parametrize("beam", [0, 2])
+def test_texts_are_translated_in_order_whatever_the_batch(tokenizer, texter, beam):
+    alone = [translate(texter, tokenizer, [text], "de", beam=beam)[0] for text in TEXTS]
+    assert len(set(alone)) > 2  # not only empty ones and one other
+    for batch_tokens in (1, 300, 700):
+        assert translate(texter, tokenizer, TEXTS, "de", beam=beam, batch_tokens=batch_tokens) == alone
+    assert translate(texter, tokenizer, TEXTS[::-1], "de", beam=beam) == alone[::-1]
+
+
+@pytest.mark.parametrize(("beam", "max_extra", "batch_tokens"), [(0, 10, 120), (2, 10, 240), (2, 50, 500), (4, 50, 1)])
+@pytest.mark.parametrize("plain", [False, True])
+def test_a_batch_is_as_large_as_its_tokens_allow(tokenizer, texter, monkeypatch, beam, max_extra, batch_tokens, plain):
+    shapes = []
+
+    def noting(model, src, *arguments, **options):
+        shapes.append(tuple(src.shape))
+        assert options["max_extra"] == max_extra
+        return [Hypothesis([], 0.0, 0.0)] * len(src)
+
+    monkeypatch.setattr(decoding if plain else fast, "beam_search" if beam else "greedy_decode", noting)
+    texts = ["Hund " * i for i in range(1, 12)] * 2
+    options = dict(beam=beam, max_extra=max_extra, batch_tokens=batch_tokens, plain=plain)
+    translate(texter, tokenizer, texts, "de", **options)
+    room = [max(beam, 1) * min(longest + max_extra, 59) for _, longest in shapes]
+    assert sum(rows for rows, _ in shapes) == len(texts)
+    assert all(rows * each <= batch_tokens or rows == 1 for (rows, _), each in zip(shapes, room, strict=True))
+    # All but the last, which holds what is left: one sentence more would have been too many.
+    assert all((rows + 1) * each > batch_tokens for (rows, _), each in list(zip(shapes, room, strict=True))[:-1])
+
+
+@pytest.mark.parametrize("batch_tokens", [0, -5])
+def test_a_batch_needs_room(tokenizer, texter, batch_tokens):
+    with pytest.raises(ValueError, match=f"batch_tokens={batch_tokens} must be at least 1"):
+        translate(texter, tokenizer, TEXTS, "de", batch_tokens=batch_tokens)
+
+
+def test_empty_texts_stay_empty(tokenizer, texter):
+    talkative = biased(texter, {tokenizer.encode("Hund", "de")[-1]: 60.0})  # has something to say to any text
+    translations = translate(talkative, tokenizer, TEXTS, "de", beam=0, max_extra=3)
+    assert [text.strip() == "" for text in TEXTS] == [translation == "" for translation in translations]
+    assert translate(talkative, tokenizer, [""], "de") == [""]
+    assert translate(talkative, tokenizer, [], "de") == []
+
+
+def test_a_text_is_searched_with_the_given_beam_and_penalty(tokenizer, texter):
+    text = TEXTS[1]
+    src = pad([[*tokenizer.encode(text, "de"), EOS]])
+    greedy = tokenizer.decode(greedy_decode(texter, src)[0].ids)
+    assert translate(texter, tokenizer, [text], "de", beam=0) == [greedy]
+    for beam, alpha in ((2, 0.0), (5, 1.5)):
+        expected = tokenizer.decode(beam_search(texter, src, beam, alpha)[0].ids)
+        assert translate(texter, tokenizer, [text], "de", beam=beam, alpha=alpha) == [expected]
+
+
+def test_too_long_a_text_is_named(tokenizer, texter):
+    with pytest.raises(ValueError, match=r"text 2 is \d+ tokens long and the model takes 59"):
+        translate(texter, tokenizer, ["Ein Hund", "Hund " * 60], "de")
+
+
+def test_a_text_that_can_never_fit_is_not_even_encoded(tokenizer, texter, monkeypatch):
+    monkeypatch.setattr(type(tokenizer), "encode_batch", None)
+    with pytest.raises(ValueError, match="text 2 is 3777 characters long and the model takes 59 tokens: split it"):
+        translate(texter, tokenizer, ["Ein Hund", "x" * (64 * 59 + 1)], "de")
+
+
+def test_one_string_is_not_a_list_of_texts(tokenizer, texter):
+    with pytest.raises(TypeError, match="texts is one string, which would be read letter by letter: give a list"):
+        translate(texter, tokenizer, "Ein Hund", "de")
+
+
+def test_a_text_of_one_token_is_translated():
+    words = WordTokenizer(Vocabulary([*SPECIALS, *"abcdefg"]), ("de", "en"))
+    talkative = biased(make_doubtful(0), {len(SPECIALS): 60.0})
+    assert translate(talkative, words, ["g", ""], "de", beam=0, max_extra=0) == ["a a", ""]
+
+
+@pytest.mark.parametrize("kind", ["transformer", "recurrent"])
+@pytest.mark.parametrize(("beam", "alpha"), [(0, 0.6), (1, 0.0), (4, 0.6), (3, 2.0)])
+def test_the_plain_search_translates_alike(tokenizer, texter, kind, beam, alpha):
+    model = texter
+    if kind == "recurrent":
+        model = randomise(RecurrentTranslator(RecurrentConfig(len(tokenizer), d_model=7, max_length=59)))
+    options = dict(beam=beam, alpha=alpha, max_extra=5)
+    found = translate(model, tokenizer, TEXTS, "de", **options)
+    assert translate(model, tokenizer, TEXTS, "de", plain=True, **options) == found
+    assert len(set(found)) > 2
+
+
+@pytest.mark.parametrize("name", ["beam_search", "greedy_decode"])
+def test_plain_means_the_papers_own_file(tokenizer, texter, monkeypatch, name):
+    def refuse(*arguments, **options):
+        raise AssertionError("the other search was asked")
+
+    expected = translate(texter, tokenizer, TEXTS, "de", beam=2 * (name == "beam_search"))
+    for plain, other in ((False, decoding), (True, fast)):
+        with monkeypatch.context() as patch:
+            patch.setattr(other, name, refuse)
+            beam = 2 * (name == "beam_search")
+            assert translate(texter, tokenizer, TEXTS, "de", beam=beam, plain=plain) == expected
+
+
+def test_the_defaults_are_those_of_the_search():
+    parameters = inspect.signature(translate).parameters
+    found = {name: parameters[name].default for name in ("beam", "alpha", "max_extra", "bf16", "plain")}
+    assert found == {"beam": 4, "alpha": 0.6, "max_extra": 50, "bf16": False, "plain": False}
+    assert (decoding.BEAM, decoding.ALPHA, decoding.MAX_EXTRA) == (4, 0.6, 50)
+
+
+@pytest.mark.parametrize("bf16", [False, True])
+def test_in_bfloat16_a_copy_translates(tokenizer, texter, monkeypatch, bf16):
+    heard = []
+
+    def listen(model, src, *arguments, **options):
+        heard.append((model is texter, {parameter.dtype for parameter in model.parameters()}))
+        return [Hypothesis([], 0.0, 0.0)] * len(src)
+
+    monkeypatch.setattr(fast, "beam_search", listen)
+    translate(texter, tokenizer, ["Hund"], "de", bf16=bf16)
+    assert heard == [(False, {torch.bfloat16}) if bf16 else (True, {torch.float32})]
+    assert {parameter.dtype for parameter in texter.parameters()} == {torch.float32}
+
+
+@pytest.mark.parametrize("plain", [False, True])
+def test_a_model_in_training_mode_translates_without_dropout(tokenizer, plain):
+    torch.manual_seed(0)
+    config = TransformerConfig(len(tokenizer), d_model=8, heads=2, d_ff=16, layers=1, dropout=0.5, max_length=59)
+    model = Transformer(config)
+    assert model.training
+    found = translate(model, tokenizer, TEXTS, "de", max_extra=5, plain=plain)
+    assert model.training
+    assert translate(model.eval(), tokenizer, TEXTS, "de", max_extra=5, plain=plain) == found

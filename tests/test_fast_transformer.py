@@ -661,8 +661,10 @@ def test_a_mask_that_is_not_boolean_is_an_error_there_too(monkeypatch):
     fast = FastTransformer(make_model())
     with pytest.raises(TypeError, match="mask must be boolean"):
         fast.encode(SOURCE, padding_mask(SOURCE).long())
-    with pytest.raises(ValueError, match=r"a mask of shape \(3, 1, 5\) does not fit scores of shape \(3, 2, 5, 5\)"):
+    with pytest.raises(ValueError, match=r"a source mask of shape \(3, 1, 5\) has 3 axes, not 4"):
         fast.encode(SOURCE, (SOURCE != 0)[:, None])
+    with pytest.raises(ValueError, match=r"a mask of shape \(3, 1, 1, 4\) does not fit scores of shape \(3, 2, 5, 5\)"):
+        fast.encode(SOURCE, padding_mask(SOURCE)[..., :4])
 
 
 def test_too_long_input_is_an_error():

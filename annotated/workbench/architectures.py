@@ -1,7 +1,8 @@
 """The models that can be trained, saved and loaded: one row each.
 
 What is asked of a model is `annotated.decoding.Translator`, and that it is an `nn.Module` that gives logits for source
-and target ids, made from its configuration: a dataclass with `vocab_size`, `d_model`, `layers`, `dropout`, `max_length`.
+and target ids. It is made from its configuration, a dataclass with `vocab_size`, `d_model`, `layers`, `dropout` and
+`max_length`.
 """
 
 from collections.abc import Callable

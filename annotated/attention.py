@@ -14,7 +14,7 @@ def attention_weights(
 ) -> Float[Tensor, "*batch query key"]:
     """Tell how much of its attention each query gives to each key: softmax(Q Kᵀ / √d_k) (§3.2.1).
 
-    Each row sums to 1. The row of a query that may attend to nothing is all zeros, and so are its gradients.
+    Each row sums to 1, except that of a query that may attend to nothing: it is all zeros, and so are its gradients.
 
     Args:
         query: what each position looks for.

@@ -11,7 +11,9 @@ from torch import Tensor
 from annotated.config import BOS, EOS, PAD
 from annotated.masking import SourceMask, padding_mask
 
-BEAM, ALPHA, MAX_EXTRA = 4, 0.6, 50  # §6.1
+BEAM = 4  # hypotheses kept for a sentence (§6.1)
+ALPHA = 0.6  # exponent of the length penalty (§6.1)
+MAX_EXTRA = 50  # tokens by which a translation may be longer than its source (§6.1)
 
 
 @runtime_checkable

@@ -78,6 +78,6 @@ def check_mask(mask: Tensor, scores: Sequence[int]) -> None:
     if mask.ndim not in (2, len(scores)) or any(given not in (1, wanted) for given, wanted in pairs):
         raise ValueError(
             f"a mask of shape {tuple(mask.shape)} does not fit scores of shape {tuple(scores)}: give (query, key) or "
-            f"all {len(scores)} axes, each as long as the scores' or 1. Of an axis left out in between nobody can tell "
-            "which it is: mask[:, None] says the same to every head, mask[None] to every sentence."
+            f"all {len(scores)} axes, each as long as the scores' or 1. Of three axes for four nobody can tell which "
+            "is missing: of (batch, query, key) make mask[:, None], of (heads, query, key) mask[None]."
         )

@@ -84,8 +84,8 @@ def test_masks_that_do_not_fit(shape):
         check_mask(torch.ones(shape, dtype=torch.bool), SCORES)
     assert str(caught.value) == (
         f"a mask of shape {shape} does not fit scores of shape {SCORES}: give (query, key) or all 4 axes, each as long "
-        "as the scores' or 1. Of an axis left out in between nobody can tell which it is: mask[:, None] says the same "
-        "to every head, mask[None] to every sentence."
+        "as the scores' or 1. Of three axes for four nobody can tell which is missing: of (batch, query, key) make "
+        "mask[:, None], of (heads, query, key) mask[None]."
     )
 
 

@@ -249,7 +249,7 @@ def test_a_mask_of_three_axes_is_an_error(shape, monkeypatch):
     x, memory, mask = torch.randn(3, 5, 12), torch.randn(3, 7, 12), torch.ones(shape, dtype=torch.bool)
     message = (
         f"a mask of shape {shape} does not fit scores of shape (3, 3, 5, 7): give (query, key) or all 4 axes, each as "
-        "long as the scores' or 1. Of an axis left out in between nobody can tell which it is: mask[:, None] says"
+        "long as the scores' or 1. Of three axes for four nobody can tell which is missing: of (batch, query, key) make"
     )
     with pytest.raises(ValueError, match=re.escape(message)):
         ours(x, memory, memory, mask)

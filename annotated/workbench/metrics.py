@@ -7,6 +7,7 @@ import torch
 from torch.nn import functional as F
 
 from annotated.config import PAD
+from annotated.fast.transformer import accelerate
 from annotated.masking import padding_mask
 from annotated.workbench.data import Pairs, encode_pairs, pad
 from annotated.workbench.vocabulary import Tokenizer
@@ -77,14 +78,14 @@ def log_probs(model: Any, tokenizer: Tokenizer, pairs: Pairs, src: str, tgt: str
         ValueError: a pair is longer than the model allows.
     """
     sources, targets, _ = encode_pairs(pairs, tokenizer, src, tgt, model.config.max_length)
-    device = next(model.parameters()).device
+    fast, device = accelerate(model), next(model.parameters()).device
     found = [0.0] * len(sources)
     order = sorted(range(len(sources)), key=lambda i: (len(targets[i]), len(sources[i])))
     for start in range(0, len(order), ROWS):
         batch = order[start : start + ROWS]
         source, target = (pad([side[i] for i in batch]).to(device) for side in (sources, targets))
         mask = padding_mask(source)
-        logits = model.logits(model.decode(target[:, :-1], model.encode(source, mask), mask)).float()
+        logits = fast.logits(fast.decode(target[:, :-1], fast.encode(source, mask), mask)).float()
         labels = target[:, 1:].flatten()
         nats = F.cross_entropy(logits.flatten(0, 1), labels, ignore_index=PAD, reduction="none")
         for i, value in zip(batch, nats.view(len(batch), -1).sum(dim=1).tolist(), strict=True):

@@ -100,25 +100,15 @@ class FastTransformer(FastTranslator):
         return x if self.config.norm_first else x.to(self.dtype)
 
     def _encoder_layer(self, layer: EncoderLayer, x: Tensor, mask: Mask | None) -> Tensor:
-        own = layer.self_attention
-
-        def look_around(x: Tensor, scale: float) -> Tensor:
-            together = F.linear(x, *_merged(own.W_q, own.W_k, own.W_v, dtype=x.dtype))
-            return _linear(attend(together, heads=own.heads, widths=[_widths(own)], mask=mask), own.W_o, scale)
-
         first, second = layer.residuals
-        x = self._residual(first, x, look_around)
+        x = self._residual(first, x, lambda x, scale: _look_around(x, layer.self_attention, mask, scale))
         return self._residual(second, x, lambda x, scale: _transform(x, layer.feed_forward, scale))
 
     def _decoder_layer(
         self, layer: DecoderLayer, x: Tensor, memory: Tensor, tgt_mask: Mask | None, src_mask: SourceMask
     ) -> Tensor:
-        own, cross = layer.self_attention, layer.cross_attention
+        cross = layer.cross_attention
         query_width, *memory_widths = _widths(cross)
-
-        def look_back(x: Tensor, scale: float) -> Tensor:
-            together = F.linear(x, *_merged(own.W_q, own.W_k, own.W_v, dtype=x.dtype))
-            return _linear(attend(together, heads=own.heads, widths=[_widths(own)], mask=tgt_mask), own.W_o, scale)
 
         def look_at_source(x: Tensor, scale: float) -> Tensor:
             query, both = _linear(x, cross.W_q), F.linear(memory, *_merged(cross.W_k, cross.W_v, dtype=memory.dtype))
@@ -126,7 +116,7 @@ class FastTransformer(FastTranslator):
             return _linear(mixed, cross.W_o, scale)
 
         first, second, third = layer.residuals
-        x = self._residual(first, x, look_back)
+        x = self._residual(first, x, lambda x, scale: _look_around(x, layer.self_attention, tgt_mask, scale))
         x = self._residual(second, x, look_at_source)
         return self._residual(third, x, lambda x, scale: _transform(x, layer.feed_forward, scale))
 
@@ -207,6 +197,12 @@ def _merged(*layers: nn.Linear, dtype: torch.dtype, scale: float = 1.0) -> tuple
 def _widths(attention: MultiHeadAttention) -> list[int]:
     """Tell how wide the queries, keys and values of all heads are."""
     return [attention.heads * width for width in (attention.d_k, attention.d_k, attention.d_v)]
+
+
+def _look_around(x: Tensor, attention: MultiHeadAttention, mask: Mask | None, scale: float) -> Tensor:
+    together = F.linear(x, *_merged(attention.W_q, attention.W_k, attention.W_v, dtype=x.dtype))
+    mixed = attend(together, heads=attention.heads, widths=[_widths(attention)], mask=mask)
+    return _linear(mixed, attention.W_o, scale)
 
 
 def _transform(x: Tensor, layer: FeedForward, scale: float) -> Tensor:

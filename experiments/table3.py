@@ -6,7 +6,7 @@ The base model is the paper's divided by four in width and by two in depth and h
 Ten epochs, by the end of which the rate has fallen to 0; LayerNorm stands before the sub-layers, which learns faster in
 so short a run. Every run adds a line to the file, and a run that has its line is not repeated: stop and start again as
 you like. About five hours for everything on two cores, one process each. At the end the table is printed, from what is
-there, and written beside the runs (`table3.json`), where notebook 14 reads it.
+there, and written beside the runs (`table3.json`), where notebook 11 reads it.
 """
 
 import argparse

@@ -16,7 +16,7 @@ import pytest
 import torch
 
 from annotated.course.exercises import CHAPTERS, EXERCISES, check, is_untouched
-from annotated.course.exercises.chapter_14 import changes_with_errors, shuffled_share
+from annotated.course.exercises.chapter_11 import changes_with_errors, shuffled_share
 from annotated.course.exercises.diagnosis import compare
 from tests.answers import chapter_01
 
@@ -332,8 +332,8 @@ def layer_in_place(number: str) -> type[torch.nn.Module]:
         ("04.3", lambda x, gain, eps: x.mul_(gain / (x.square().mean(-1, keepdim=True) + eps).sqrt())),
         ("04.4", layer_in_place("04.4")),
         ("05.4", layer_in_place("05.4")),
-        ("14.3", errors_without_base),
-        ("14.5", share_of_one_list),
+        ("11.3", errors_without_base),
+        ("11.5", share_of_one_list),
     ],
 )
 def test_a_right_answer_may_work_in_place(number: str, answer: object, capsys: pytest.CaptureFixture[str]) -> None:

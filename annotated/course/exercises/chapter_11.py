@@ -1,4 +1,4 @@
-"""The exercises of chapter 14, model variations."""
+"""The exercises of chapter 11, model variations."""
 
 import math
 import statistics
@@ -214,9 +214,9 @@ def _numbers(answer: Any) -> Tensor:
 
 
 EXERCISES = {
-    "14.1": Exercise("A standard error by hand", error_by_hand),
-    "14.2": Exercise("Perplexity in nats", nats),
-    "14.3": Exercise("Errors for a whole table", all_errors),
-    "14.4": Exercise("How many runs", runs_needed),
-    "14.5": Exercise("Deal the runs again", shuffled),
+    "11.1": Exercise("A standard error by hand", error_by_hand),
+    "11.2": Exercise("Perplexity in nats", nats),
+    "11.3": Exercise("Errors for a whole table", all_errors),
+    "11.4": Exercise("How many runs", runs_needed),
+    "11.5": Exercise("Deal the runs again", shuffled),
 }

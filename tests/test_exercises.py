@@ -74,7 +74,7 @@ def test_untouched_stub_is_not_attempted(number: str, capsys: pytest.CaptureFixt
     cells = code(notebook_for(number, NOTEBOOKS))
     place = next(i for i, cell in enumerate(cells) if f'check("{number}"' in cell)
     namespace: dict[str, Any] = {}
-    exec(cells[0], namespace)  # the imports
+    exec([cell for cell in cells if "exercises import check" in cell][-1], namespace)  # where one who comes back starts
     exec(cells[place - 1], namespace)
     name = CHECK.search(cells[place])[2]
     line = verdict(capsys, number, namespace[name])

@@ -9,12 +9,17 @@ from pathlib import Path
 
 import nbformat
 import pytest
+from nbclient import NotebookClient
+from traitlets.config import Config
 
 from annotated.course.exercises import check
+from tools.reading import count, is_proof
 from tools.sync import ROOT, notebook_paths, stale_cells
 
 NOTEBOOKS = notebook_paths()
 LESSONS = [path for path in NOTEBOOKS if path.parent.name == "notebooks"]
+CLAIMING = [path for path in LESSONS if "claim(" in path.read_text(encoding="utf-8")]  # those of the new anatomy
+QUIET = Config({"KernelManager": {"transport_encryption": "auto"}})  # no warning about it
 IDS = [path.relative_to(ROOT / "notebooks").as_posix() for path in NOTEBOOKS]
 
 MACHINE_TRACES = re.compile(
@@ -65,6 +70,11 @@ def saved_texts(cell: nbformat.NotebookNode) -> list[str]:
     return texts
 
 
+def printed(cell: nbformat.NotebookNode) -> str:
+    """What a cell printed, however the kernel cut it into messages."""
+    return "".join(output.text for output in cell.outputs if output.output_type == "stream")
+
+
 def verdicts(notebook: nbformat.NotebookNode) -> dict[str, str]:
     """The first sign of what each exercise's check printed: ○, ✓ or ✗."""
     cells = [(CHECK.search(cell.source), cell) for cell in code_cells(notebook)]
@@ -107,7 +117,7 @@ def test_outputs_hold_no_trace_of_a_machine(notebook: nbformat.NotebookNode) -> 
 def test_metadata_is_minimal(notebook: nbformat.NotebookNode) -> None:
     assert set(notebook.metadata) <= {"kernelspec", "language_info"}
     assert notebook.metadata.kernelspec.name == "python3"
-    assert {key for cell in notebook.cells for key in cell.metadata} <= {"annotated", "mystnb", "tags"}
+    assert {key for cell in notebook.cells for key in cell.metadata} <= {"annotated", "jupyter", "mystnb", "tags"}
 
 
 def test_at_most_two_cells_escape_comparison(notebook: nbformat.NotebookNode) -> None:
@@ -130,6 +140,52 @@ def test_links_inside_the_project_resolve(path: Path, notebook: nbformat.Noteboo
         file, _, anchor = target.partition("#")
         assert (path.parent / file).exists(), target
         assert file or anchor in anchors, target
+
+
+@pytest.mark.parametrize("lesson", CLAIMING, ids=[path.stem for path in CLAIMING])
+def test_the_main_line_can_be_read_in_one_sitting(lesson: Path) -> None:
+    counted = count(read(lesson))
+    assert counted.words <= 3000
+    assert counted.lines <= 350
+    assert counted.figures >= 1
+
+
+@pytest.mark.parametrize("lesson", CLAIMING, ids=[path.stem for path in CLAIMING])
+def test_claims_hold_and_every_proof_shows_some(lesson: Path) -> None:
+    notebook = read(lesson)
+    for cell in code_cells(notebook):
+        shown = "\n".join(saved_texts(cell))
+        assert "✗" not in shown, shown
+        assert shown.count("✓ ") >= cell.source.count("claim("), cell.source
+        assert is_proof(cell) == cell.metadata.get("jupyter", {}).get("source_hidden", False)
+        assert not is_proof(cell) or ("✓ " in shown and "hide-input" in cell.metadata.tags), cell.source
+    asserting = [cell for cell in code_cells(notebook) if re.search(r"^\s*assert\b", cell.source, re.MULTILINE)]
+    assert not asserting, "say it with claim(…), which shows it"
+
+
+@pytest.mark.parametrize("lesson", CLAIMING, ids=[path.stem for path in CLAIMING])
+def test_each_section_can_be_run_again_after_the_whole_notebook(lesson: Path) -> None:
+    notebook = read(lesson)
+    saved = [printed(cell) for cell in code_cells(notebook)]
+    sections: list[list[int]] = [[]]
+    for number, cell in enumerate(notebook.cells):
+        if cell.cell_type == "markdown" and re.search(r"^## ", cell.source, re.MULTILINE):
+            sections.append([])
+        sections[-1].append(number)
+    client = NotebookClient(notebook, timeout=300, resources={"metadata": {"path": lesson.parent}}, config=QUIET)
+    with client.setup_kernel():
+        # The last section first, so that none prepares the next.
+        for numbers in (range(len(notebook.cells)), *reversed(sections)):
+            for number in numbers:
+                client.execute_cell(notebook.cells[number], number)
+    assert [printed(cell) for cell in code_cells(notebook)] == saved
+
+
+@pytest.mark.parametrize("lesson", CLAIMING, ids=[path.stem for path in CLAIMING])
+def test_a_reader_who_comes_back_finds_all_imports_at_the_exercises(lesson: Path) -> None:
+    cells = read(lesson).cells
+    heading = next(i for i, cell in enumerate(cells) if re.search(r"^## Exercises", cell.source, re.MULTILINE))
+    assert "exercises import check" in cells[heading + 1].source  # test_exercises runs stubs and checks from it alone
 
 
 @pytest.mark.parametrize("lesson", LESSONS, ids=[path.stem for path in LESSONS])

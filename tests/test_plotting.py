@@ -5,7 +5,7 @@ import pytest
 import torch
 from matplotlib.colors import to_rgb
 
-from annotated.course.plotting import plot_attention, plot_heads, plot_lines
+from annotated.course.plotting import Arrow, Box, plot_attention, plot_dataflow, plot_heads, plot_lines
 
 WEIGHTS = torch.tensor([[0.5, 0.25, 0.25], [0.1, 0.2, 0.7]])
 
@@ -99,3 +99,26 @@ def test_bad_lines_are_refused() -> None:
         plot_lines([1, 2, 3], {"a": [1, 2]}, x_label="x", y_label="y")
     with pytest.raises(ValueError, match=r"got 'z'"):
         plot_lines([1], {"a": [1]}, x_label="x", y_label="y", log="z")
+
+
+def test_a_dataflow_drawing_shows_each_box_and_ends_its_arrows_at_their_edges() -> None:
+    boxes = {"x": Box(1, 1, "x\n(3, 5)"), "f": Box(3, 1, "f", operation=True), "y": Box(3, 2.5, "y")}
+    arrows = [Arrow("x", "f", "label"), Arrow("f", "y")]
+    ax = plot_dataflow(boxes, arrows, size=(4, 3.5), title="what becomes of x")
+    assert [text.get_text() for text in ax.texts if text.get_text()] == [
+        "what becomes of x",
+        "x\n(3, 5)",
+        "f",
+        "y",
+        "label",
+    ]
+    across, up = (text for text in ax.texts if getattr(text, "arrow_patch", None))
+    assert across.xyann[1] == across.xy[1] == 1 and 1 < across.xyann[0] < across.xy[0] < 3
+    assert up.xyann[0] == up.xy[0] == 3 and 1 < up.xyann[1] < up.xy[1] < 2.5
+    colours = [ax.texts[i].get_bbox_patch().get_facecolor() for i in (1, 2, 3)]
+    assert colours[0] == colours[2] != colours[1]
+
+
+def test_an_arrow_to_a_box_that_is_not_there_is_refused() -> None:
+    with pytest.raises(ValueError, match="asks for the box 'z'; there are x"):
+        plot_dataflow({"x": Box(1, 1, "x")}, [Arrow("x", "z")], size=(2, 2))

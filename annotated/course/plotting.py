@@ -1,9 +1,10 @@
-"""Figures: attention maps and line plots in one quiet style that also reads in greyscale."""
+"""Figures: attention maps, line plots and drawings of dataflow in one quiet style that also reads in greyscale."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from torch import Tensor
@@ -17,6 +18,27 @@ Values = Sequence[Any] | np.ndarray | Tensor
 DPI = 100
 ANNOTATE_UP_TO = 8
 WHITE_ABOVE = 0.7  # a number on a darker square is white; both colours keep a contrast of at least 4.3
+
+
+class Box(NamedTuple):
+    """A box of a dataflow drawing, centred at (x, y) in inches from the lower left corner.
+
+    `text` may have several lines: a tensor's name, its shape, its numbers. An `operation` is drawn dark.
+    """
+
+    x: float
+    y: float
+    text: str
+    operation: bool = False
+
+
+class Arrow(NamedTuple):
+    """An arrow from one named box to another, with a word beside it; `bend` curves it, to the right if positive."""
+
+    start: str
+    end: str
+    label: str = ""
+    bend: float = 0.0
 
 
 def plot_attention(
@@ -169,4 +191,66 @@ def plot_lines(
     if len(lines) > 1:
         ax.legend(frameon=False)
     sns.despine(ax=ax)
+    return ax
+
+
+def plot_dataflow(
+    boxes: Mapping[str, Box],
+    arrows: Iterable[Arrow],
+    *,
+    size: tuple[int | float, int | float],
+    title: str | None = None,
+) -> Axes:
+    """Draw what becomes of a tensor: light boxes for tensors, dark ones for operations, arrows between them.
+
+    Args:
+        boxes: each box under a name of its own, by which the arrows find it.
+        arrows: from where to where the numbers go.
+        size: width and height of the drawing in inches.
+        title: what it shows.
+
+    Raises:
+        ValueError: an arrow starts or ends at a box that there is not.
+    """
+    import matplotlib.pyplot as plt
+
+    arrows = list(arrows)
+    for arrow in arrows:
+        for name in (arrow.start, arrow.end):
+            if name not in boxes:
+                raise ValueError(f"an arrow asks for the box {name!r}; there are {', '.join(boxes)}.")
+    figure = plt.figure(figsize=size, dpi=DPI)
+    ax = figure.add_axes((0, 0, 1, 1))
+    ax.set(xlim=(0, size[0]), ylim=(0, size[1]))
+    ax.axis("off")
+    if title:
+        ax.text(size[0] / 2, size[1] - 0.1, title, ha="center", va="top", fontsize=11)
+    drawn: dict[str, Any] = {}
+    for name, box in boxes.items():
+        face, ink = ("#2b5c8a", "white") if box.operation else ("#e8f0f8", "black")
+        style: dict[str, Any] = {"boxstyle": "round,pad=0.35", "facecolor": face, "edgecolor": "#2b5c8a"}
+        text = ax.text(box.x, box.y, box.text, ha="center", va="center", fontsize=9, color=ink, bbox=style)
+        text.set_linespacing(1.35)
+        drawn[name] = text
+    figure.canvas.draw()  # only now do the boxes know their size, at which the arrows end
+    half = {}
+    for name, text in drawn.items():
+        extent = text.get_bbox_patch().get_window_extent()
+        half[name] = extent.width / figure.dpi / 2, extent.height / figure.dpi / 2
+    for arrow in arrows:
+        start, end = boxes[arrow.start], boxes[arrow.end]
+        across, up = end.x - start.x, end.y - start.y
+        sideways = abs(across) >= half[arrow.start][0] + half[arrow.end][0]  # else the boxes stand above each other
+        axis, sign = (0, math.copysign(1, across)) if sideways else (1, math.copysign(1, up))
+        here, there = [start.x, start.y], [end.x, end.y]
+        here[axis] += sign * half[arrow.start][axis]
+        there[axis] -= sign * half[arrow.end][axis]
+        line: dict[str, Any] = {"arrowstyle": "-|>", "color": "#444444", "connectionstyle": f"arc3,rad={arrow.bend}"}
+        ax.annotate("", (there[0], there[1]), (here[0], here[1]), arrowprops=line | {"shrinkA": 0, "shrinkB": 1})
+        if arrow.label:
+            # The middle of the curve lies half the bend away from that of the straight line.
+            x = (here[0] + there[0]) / 2 + arrow.bend * (there[1] - here[1]) / 2
+            y = (here[1] + there[1]) / 2 - arrow.bend * (there[0] - here[0]) / 2
+            paper: dict[str, Any] = {"facecolor": "white", "edgecolor": "none", "pad": 1}
+            ax.text(x, y, arrow.label, ha="center", va="center", fontsize=8, color="#444444", bbox=paper)
     return ax

@@ -25,13 +25,13 @@ def project_by_hand(answer: Any) -> str | None:
         heads @ W_o,
         {
             "these are the two heads' outputs, concatenated. Now multiply by W^O.": heads,
-            "the heads are in the wrong order: head 1 meets the first row of W^O.": heads.flip(0) @ W_o,
+            "the heads are in the wrong order: head 0 meets the first row of W^O.": heads.flip(0) @ W_o,
             "each head has its own weights: you used those of the other.": (weights.flip(0) * values).sum(-1) @ W_o,
-            "both heads have the weights of head 1 here: each has its own.": (weights[0] * values).sum(-1) @ W_o,
+            "both heads have the weights of head 0 here: each has its own.": (weights[0] * values).sum(-1) @ W_o,
             "these are the plain means of the values, projected: use the weights.": values.mean(-1) @ W_o,
             "the outputs of the heads are not averaged; W^O adds their parts up.": heads @ W_o / 2,
-            "this is the part of head 1 alone: add that of head 2.": heads[0] * W_o[0],
-            "this is the part of head 2 alone: add that of head 1.": heads[1] * W_o[1],
+            "this is the part of head 0 alone: add that of head 1.": heads[0] * W_o[0],
+            "this is the part of head 1 alone: add that of head 0.": heads[1] * W_o[1],
         },
         tolerance=0.006,
     )
@@ -71,7 +71,7 @@ def merge_heads(answer: Callable[..., Tensor]) -> str | None:
         "a reshape alone deals the numbers out in index order, across positions: transpose first.": (
             heads.reshape(2, 5, 12)
         ),
-        "the heads are interleaved: all of head 1 must come first, then all of head 2.": (
+        "the heads are interleaved: all of head 0 must come first, then all of head 1.": (
             heads.permute(0, 2, 3, 1).flatten(2)
         ),
         "the heads are summed; set them side by side.": heads.sum(1),
@@ -118,8 +118,8 @@ def multi_head_from_scratch(answer: Callable[..., Tensor]) -> str | None:
         ),
         "the heads meet the parts of W_o in reverse order.": (mixed() @ W_o.flip(0)).sum(1),
         "queries and keys have changed places: x_q @ W_q asks.": (mixed(W_q=W_k, W_k=W_q) @ W_o).sum(1),
-        "this is head 1 alone: add the others.": mixed()[:, 0] @ W_o[0],
-        "all heads ask with the matrix of head 1.": (mixed(W_q=W_q[:1].expand_as(W_q)) @ W_o).sum(1),
+        "this is head 0 alone: add the others.": mixed()[:, 0] @ W_o[0],
+        "all heads ask with the matrix of head 0.": (mixed(W_q=W_q[:1].expand_as(W_q)) @ W_o).sum(1),
         "the scores are divided by √d_model; it is √d_k, the width of one head.": right(
             factor=math.sqrt(d_k / d_model)
         ),

@@ -59,7 +59,7 @@ check: env  ## look at format, style and static types, notebooks included
 	$(PY) -m mypy
 
 sync: env  ## copy the module's definitions into the notebooks that show them
-	$(PY) tools/sync.py
+	$(PY) -m tools.sync
 
 notebooks: sync  ## execute the notebooks in place, to save new outputs
 	@for notebook in $(NOTEBOOKS); do \

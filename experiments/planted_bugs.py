@@ -311,7 +311,7 @@ def plant(bug: Bug, project: Path) -> None:
     if text.count(bug.old) != 1:
         raise ValueError(f"{bug.name}: {bug.file} holds {text.count(bug.old)} times, not once: {bug.old}")
     path.write_text(text.replace(bug.old, bug.new), encoding="utf-8")
-    subprocess.run([sys.executable, "tools/sync.py"], cwd=project, check=True, capture_output=True)
+    subprocess.run([sys.executable, "-m", "tools.sync"], cwd=project, check=True, capture_output=True)
 
 
 def is_red(project: Path, *arguments: str) -> bool:

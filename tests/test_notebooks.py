@@ -13,7 +13,7 @@ from nbclient import NotebookClient
 from traitlets.config import Config
 
 from annotated.course.exercises import check
-from tools.reading import count, is_proof
+from tools.reading import count, is_folded, is_proof
 from tools.sync import ROOT, notebook_paths, stale_cells
 
 NOTEBOOKS = notebook_paths()
@@ -157,8 +157,8 @@ def test_claims_hold_and_every_proof_shows_some(lesson: Path) -> None:
         shown = "\n".join(saved_texts(cell))
         assert "✗" not in shown, shown
         assert shown.count("✓ ") >= cell.source.count("claim("), cell.source
-        assert is_proof(cell) == cell.metadata.get("jupyter", {}).get("source_hidden", False)
-        assert not is_proof(cell) or ("✓ " in shown and "hide-input" in cell.metadata.tags), cell.source
+        assert is_folded(cell) == ("hide-input" in cell.metadata.get("tags", []))  # in JupyterLab and on a page
+        assert not is_proof(cell) or (is_folded(cell) and "✓ " in shown), cell.source
     asserting = [cell for cell in code_cells(notebook) if re.search(r"^\s*assert\b", cell.source, re.MULTILINE)]
     assert not asserting, "say it with claim(…), which shows it"
 

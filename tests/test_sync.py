@@ -10,6 +10,7 @@ import pytest
 from nbformat.v4 import new_code_cell, new_notebook, new_output
 
 from tools import sync
+from tools.plain import plain
 
 MODULE = '''"""A module."""
 
@@ -41,7 +42,8 @@ def project(tmp_path: Path) -> Path:
     """A project with the tool, one module, and one notebook whose second cell is out of date."""
     for folder in ("annotated", "notebooks", "tools"):
         (tmp_path / folder).mkdir()
-    shutil.copy(sync.__file__, tmp_path / "tools")
+    for tool in ("sync", "plain"):
+        shutil.copy(Path(sync.__file__).with_name(f"{tool}.py"), tmp_path / "tools")
     (tmp_path / "annotated" / "some.py").write_text(MODULE, encoding="utf-8")
     stale = new_code_cell(
         "def first(x): ...",
@@ -55,8 +57,8 @@ def project(tmp_path: Path) -> Path:
 
 def run(project: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     """Run the project's own copy of the tool."""
-    command = [sys.executable, str(project / "tools" / "sync.py"), *arguments]
-    return subprocess.run(command, capture_output=True, text=True)
+    command = [sys.executable, "-m", "tools.sync", *arguments]
+    return subprocess.run(command, cwd=project, capture_output=True, text=True)
 
 
 def test_check_lists_the_cells_that_differ_and_changes_nothing(project: Path) -> None:
@@ -94,7 +96,7 @@ def test_a_wrong_name_in_a_notebook_ends_in_one_line(project: Path) -> None:
     ],
 )
 def test_a_cell_shows_the_source_word_for_word(project: Path, names: str | list[str], expected: str) -> None:
-    assert sync.cell_source(names, project) == expected
+    assert sync.cell_source({"source": names}, project) == expected
 
 
 @pytest.mark.parametrize(
@@ -108,4 +110,72 @@ def test_a_cell_shows_the_source_word_for_word(project: Path, names: str | list[
 )
 def test_a_name_that_does_not_exist_is_a_clear_error(project: Path, names: str | list[str], message: str) -> None:
     with pytest.raises(ValueError, match=message):
-        sync.cell_source(names, project)
+        sync.cell_source({"source": names}, project)
+
+
+GUARDED = '''@torch.inference_mode()
+def scale(x: Float[Tensor, "length"], factor: float = 2.0, *more: int, quiet: bool = True) -> Float[Tensor, "length"]:
+    """Multiply.
+
+    Raises:
+        ValueError: the factor is 0.
+    """
+    check_factor(factor)
+    if factor == 0:
+        raise ValueError("0")
+    for one in more:
+        if one < 0:
+            raise ValueError(one)
+    if quiet:
+        total: float = factor  # as given
+    else:
+        self.log.append(factor)
+    for line in self.log:
+        print(line)
+    return x * total
+'''
+PLAIN = '''@torch.inference_mode()
+def scale(x, factor=2.0, *more, quiet=True):
+    """Multiply."""
+    if quiet:
+        total = factor
+    return x * total'''
+CLASS = '''class Box(nn.Module):
+    """A box."""
+
+    table: Tensor
+    rows: tuple[int, ...] = ()
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Open it."""
+        return x
+
+    def extra_repr(self) -> str:
+        """Show it."""
+        return "box"
+'''
+PLAIN_CLASS = '''class Box(nn.Module):
+    """A box."""
+
+    rows = ()
+
+    def forward(self, x):
+        return x'''
+
+
+def test_plain_code_has_no_types_no_checks_and_one_line_of_documentation() -> None:
+    assert plain(GUARDED, without=["log"]) == PLAIN
+    assert plain(CLASS, without=["extra_repr"]) == PLAIN_CLASS
+
+
+def test_plain_code_keeps_the_fields_of_a_dataclass_and_what_is_not_a_check() -> None:
+    config = "@dataclass\nclass Config:\n    size: int = 3"
+    assert plain(config) == config
+    branch = "def f(x):\n    if x:\n        raise ValueError\n    else:\n        x = 1\n    return x"
+    assert plain(branch) == branch
+
+
+def test_a_cell_can_show_the_plain_code(project: Path) -> None:
+    cell = {"plain": ["annotated.some.first", "annotated.some.Second"]}
+    expected = '# annotated/some.py\n@functools.cache\ndef first(x):\n    """Return x."""\n    return x\n\n\n' + SECOND
+    assert sync.cell_source(cell, project) == expected

@@ -1,7 +1,7 @@
 """Count what a reader of each lesson meets: python -m tools.reading
 
 Words and visible lines of code on the main line (all but the exercises and *Deeper*), claims there and in all, folded
-proof cells, figures, exercises. Formulas count as one word, tables as their words; folded cells are not visible.
+proofs, figures, exercises. A formula counts as one word, a table as its words; folded cells are not visible.
 """
 
 import re
@@ -46,12 +46,21 @@ def main_line(notebook: nbformat.NotebookNode) -> list[nbformat.NotebookNode]:
 
 
 def is_proof(cell: nbformat.NotebookNode) -> bool:
-    """Tell whether a cell only checks, and is folded.
+    """Tell whether a cell only checks.
 
     Args:
         cell: one cell of a notebook.
     """
     return "proof" in cell.metadata.get("tags", [])
+
+
+def is_folded(cell: nbformat.NotebookNode) -> bool:
+    """Tell whether a reader sees a cell's output alone: a proof, or what only draws.
+
+    Args:
+        cell: one cell of a notebook.
+    """
+    return cell.metadata.get("jupyter", {}).get("source_hidden", False)
 
 
 def count(notebook: nbformat.NotebookNode) -> Count:
@@ -62,7 +71,7 @@ def count(notebook: nbformat.NotebookNode) -> Count:
     """
     main = main_line(notebook)
     prose = "\n".join(cell.source for cell in main if cell.cell_type == "markdown")
-    code = "\n".join(cell.source for cell in main if cell.cell_type == "code" and not is_proof(cell))
+    code = "\n".join(cell.source for cell in main if cell.cell_type == "code" and not is_folded(cell))
     return Count(
         words=len(WORD.findall(FORMULA.sub(" formula ", prose))),
         lines=sum(bool(line.strip()) for line in code.split("\n")),

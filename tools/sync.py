@@ -1,20 +1,24 @@
-"""Copy the module's definitions into the notebooks that show them: `make sync`, or `python tools/sync.py [--check]`.
+"""Copy the module's definitions into the notebooks that show them: `make sync`, or `python -m tools.sync [--check]`.
 
 A code cell asks for it in its metadata, with the full name of one object or a list of names from one file:
 
     {"annotated": {"source": "annotated.multi_head.MultiHeadAttention"}}
     {"annotated": {"source": ["annotated.masking.padding_mask", "annotated.masking.causal_mask"]}}
 
-The cell then holds a comment with the file's path and, word for word, the source of what is named.
+The cell then holds a comment with the file's path and, word for word, the source of what is named. With "plain" in
+place of "source" it holds the code alone, as `tools.plain` writes it; names under "without" are left out there.
 """
 
 import argparse
 import ast
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 import nbformat
+
+from tools.plain import plain
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -58,16 +62,18 @@ def definition(source: str, name: str) -> str | None:
     return None
 
 
-def cell_source(names: str | list[str], root: Path = ROOT) -> str:
-    """Write the text of the cell that shows these objects.
+def cell_source(metadata: Mapping[str, Any], root: Path = ROOT) -> str:
+    """Write the text of the cell that shows what its metadata asks for.
 
     Args:
-        names: the full name of one object, or of several from one file ("annotated.attention.attention").
+        metadata: under "source" or "plain" the full name of one object, or of several from one file
+            ("annotated.attention.attention"); with "plain" perhaps a list "without".
         root: the folder that holds the package.
 
     Raises:
         ValueError: a name is not known, or the names are not all from one file.
     """
+    names = metadata.get("plain") or metadata["source"]
     full_names = [names] if isinstance(names, str) else names
     modules = {full_name.rpartition(".")[0] for full_name in full_names}
     if len(modules) != 1:
@@ -80,6 +86,8 @@ def cell_source(names: str | list[str], root: Path = ROOT) -> str:
     missing = [full_name for full_name, source in found.items() if source is None]
     if missing:
         raise ValueError(f"{', '.join(missing)}: {relative} defines no such function, class or constant.")
+    if "plain" in metadata:
+        found = {name: plain(source, metadata.get("without", ())) for name, source in found.items() if source}
     return f"# {relative.as_posix()}\n" + "\n\n\n".join(found.values())
 
 
@@ -94,9 +102,9 @@ def stale_cells(notebook: nbformat.NotebookNode, root: Path = ROOT) -> Iterator[
         ValueError: a cell names an object that does not exist.
     """
     for number, cell in enumerate(notebook.cells):
-        names = cell.metadata.get("annotated", {}).get("source")
-        if names:
-            expected = cell_source(names, root)
+        metadata = cell.metadata.get("annotated")
+        if metadata:
+            expected = cell_source(metadata, root)
             if cell.source != expected:
                 yield number, cell, expected
 

@@ -65,24 +65,26 @@ def count_parameters(answer: Callable[..., int]) -> str | None:
 
 
 def merge_heads(answer: Callable[..., Tensor]) -> str | None:
-    """(batch, h, length, d_v) to (batch, length, h·d_v), on numbered entries."""
-    heads = torch.arange(2 * 3 * 5 * 4.0).view(2, 3, 5, 4)
+    """(h, batch, length, d_v) to (batch, length, h·d_v), on numbered entries."""
+    heads = torch.arange(3 * 2 * 5 * 4.0).view(3, 2, 5, 4)
     mistakes = {
-        "a reshape alone deals the numbers out in index order, across positions: transpose first.": (
+        "a reshape alone deals the numbers out in index order, across heads and positions: exchange axes first.": (
             heads.reshape(2, 5, 12)
         ),
+        "the batch comes first, but position and head are still in the wrong order: (batch, length, h, d_v).": (
+            heads.transpose(0, 1).reshape(2, 5, 12)
+        ),
         "the heads are interleaved: all of head 0 must come first, then all of head 1.": (
-            heads.permute(0, 2, 3, 1).flatten(2)
+            heads.permute(1, 2, 3, 0).flatten(2)
         ),
-        "the heads are summed; set them side by side.": heads.sum(1),
-        "position and head are exchanged, but not yet joined.": heads.transpose(1, 2),
-        "position and head are still in the wrong order: (batch, length, h·d_v).": heads.transpose(2, 3).reshape(
-            2, 5, 12
+        "the heads are summed; set them side by side.": heads.sum(0),
+        "the axes are in the right order, but not yet joined.": heads.permute(1, 2, 0, 3),
+        "the heads are joined along the positions; join them along the last axis.": (
+            heads.transpose(0, 1).flatten(1, 2)
         ),
-        "the heads are joined along the positions; join them along the last axis.": heads.flatten(1, 2),
-        "this is the mean over the heads; set them side by side.": heads.mean(1),
+        "this is the mean over the heads; set them side by side.": heads.mean(0),
     }
-    return compare(answer(heads.clone()), heads.transpose(1, 2).flatten(2), mistakes)
+    return compare(answer(heads.clone()), heads.permute(1, 2, 0, 3).flatten(2), mistakes)
 
 
 def multi_head_from_scratch(answer: Callable[..., Tensor]) -> str | None:
@@ -297,7 +299,7 @@ def matrices(*shapes: tuple[int, ...]) -> tuple[Tensor, ...]:
 EXERCISES: dict[str, Exercise] = {
     "02.1": Exercise("Concatenate and project by hand", project_by_hand),
     "02.2": Exercise("Count the parameters", count_parameters),
-    "02.3": Exercise("The way back", merge_heads),
+    "02.3": Exercise("The way back, heads first", merge_heads),
     "02.4": Exercise("Multi-head attention from scratch", multi_head_from_scratch),
     "02.5": Exercise("A head to order", head_to_order),
     "02.6": Exercise("Take out a head", without_head),

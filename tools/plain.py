@@ -1,7 +1,7 @@
 """Reduce a definition to what computes: for `09_whole_transformer`, where the whole model stands on one page.
 
-What goes: types; comments; checks of what was given (`if …: raise`, calls of `check_…`); of the documentation all but
-the first line of the definition itself; and what a cell's metadata leaves out by name. What stays is the code, untouched.
+What goes: types; comments; checks of what was given (`if …: raise`, calls of `check_…`); of the documentation all
+but the first line of the definition itself; and what a cell's metadata leaves out by name. What stays is the code.
 """
 
 import ast

@@ -90,7 +90,7 @@ def _tensor_difference(found: Tensor, expected: Tensor, within: float) -> str | 
         return "nothing to compare"
     expected = expected.expand_as(found)
     if found.is_floating_point() or expected.is_floating_point():
-        equal = torch.isclose(found.double(), expected.double(), rtol=within, atol=within, equal_nan=True)
+        equal = torch.isclose(found.double(), expected.double(), rtol=within, atol=within)
     else:
         equal = found == expected
     if equal.all():

@@ -47,6 +47,11 @@ def local(real: torch.Tensor, near: torch.Tensor) -> torch.Tensor:
     return real[:, None] & near
 
 
+def never_empty(mask: torch.Tensor) -> torch.Tensor:
+    """Let a query that sees nothing see itself."""
+    return mask | (~mask.any(-1, keepdim=True) & torch.eye(mask.size(-1), dtype=torch.bool))
+
+
 def query_gradient(backward: Callable[..., torch.Tensor], factor: float = 1.0) -> Callable[..., torch.Tensor]:
     """The query's gradient with a given way back through the softmax."""
 
@@ -121,7 +126,16 @@ WRONG = [
     ("01.3", lambda ids, pad_id, window: mask_from(local)(ids, pad_id, window - 1), "one too narrow"),
     ("01.3", mask_from(lambda real, near: (real[:, None] & near).float()), r"expected torch\.bool"),
     ("01.3", mask_from(lambda real, near: real[:, None, None] & near), "expected shape"),
-    ("01.3", mask_from(lambda real, near: torch.ones_like(real[:, None] & near)), r"\d+ of 50 entries"),
+    ("01.3", mask_from(lambda real, near: torch.ones_like(real[:, None] & near)), r"\d+ of 75 entries"),
+    ("01.3", mask_from(lambda real, near: real[:, None] & near & real[:, :, None]), "rows of padded queries"),
+    ("01.3", mask_from(lambda real, near: never_empty(real[:, None] & near)), "all False"),
+    (
+        "01.3",
+        lambda ids, pad_id, window: (
+            (ids != pad_id)[:, None] & ((torch.arange(5) - torch.arange(5)[:, None]).abs() <= window // 2)
+        ),
+        "looks back only",
+    ),
     ("01.4", lambda length: (99 * torch.eye(length), torch.eye(length)), "attends to itself"),
     ("01.4", lambda length: (torch.eye(length), torch.eye(length).flip(0)), r"only 0\.\d\d"),
     ("01.4", lambda length: (torch.ones(length, 2), torch.ones(length, 2)), "all weights are equal"),

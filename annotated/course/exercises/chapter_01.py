@@ -54,8 +54,11 @@ def attention_from_scratch(answer: Callable[..., Tensor]) -> str | None:
 
 
 def decoder_mask(answer: Callable[..., Tensor]) -> str | None:
-    """The causal mask of a batch, with its padding hidden, and seen through a window."""
-    ids, pad_id, window = torch.tensor([[1, 5, 6, 7, 2], [1, 8, 2, 9, 9]]), 9, 3
+    """The causal mask of a batch, with its padding hidden, and seen through a window.
+
+    Padding behind a sentence lies in every real word's future; only padding in front tells whether it is hidden.
+    """
+    ids, pad_id, window = torch.tensor([[1, 5, 6, 7, 2], [1, 8, 2, 9, 9], [9, 9, 1, 5, 2]]), 9, 3
     length = ids.size(1)
     real, past = padding_mask(ids, pad_id)[:, 0], causal_mask(length)
     near = past.triu(1 - window)
@@ -64,8 +67,17 @@ def decoder_mask(answer: Callable[..., Tensor]) -> str | None:
         "the polarity is reversed: True must mean 'may attend'.": ~expected,
         "your window shows the future and hides the past: look back, not ahead.": real & near.T,
         "no position sees itself: keep the diagonal.": real & near.tril(-1),
-        "the padding is still visible: hide the keys whose id is pad_id.": near.expand(2, length, length),
+        "the padding is still visible: hide the keys whose id is pad_id.": near.expand(3, length, length),
         "the padding mask works on the queries; hide the keys: the last axis.": real.transpose(1, 2) & near,
+        "you hid the rows of padded queries too: hide keys only, a padded query is treated as any other.": (
+            expected & real.transpose(1, 2)
+        ),
+        "you let a query see its own padding; where its window holds nothing else, its row is all False.": (
+            expected | (~expected.any(-1, keepdim=True) & torch.eye(length, dtype=torch.bool))
+        ),
+        "this is the paper's neighbourhood, centred on the query; a decoder looks back only.": (
+            real & torch.ones_like(past).triu(-(window // 2)).tril(window // 2)
+        ),
         "the future is still visible: a position sees itself and what is before it.": (
             real & torch.ones_like(past).triu(1 - window)
         ),

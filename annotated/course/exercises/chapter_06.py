@@ -239,7 +239,8 @@ def wired_models() -> list[tuple[str, str, Callable[[Tensor], Tensor], Tensor]]:
         ),
         (
             "a model with gates, open for one input in six",
-            "One attempt may find the gate closed: try many inputs, many replacements, and collect what moved.",
+            "One attempt may find the gate shut: try many inputs, many replacements, and collect what moved. A gate "
+            "open for one input in ten is shut in all of n attempts with a chance of up to 0.9ⁿ: how large is your n?",
             mix(random, gated),
             random,
         ),
@@ -383,6 +384,6 @@ EXERCISES: dict[str, Exercise] = {
     "06.2": Exercise("From anybody's mask to ours", to_ours),
     "06.3": Exercise("Packing", packed),
     "06.4": Exercise("A prefix that sees itself", prefix_mask),
-    "06.5": Exercise("The leak test from scratch", leak_test),
+    "06.5": Exercise("The leak test that cannot be fooled", leak_test),
     "06.6": Exercise("The inspector", inspector),
 }

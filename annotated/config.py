@@ -9,7 +9,7 @@ ACTIVATIONS = ("relu", "gelu", "silu")
 
 @dataclass(frozen=True)
 class TransformerConfig:
-    """Sizes and switches of a Transformer. The defaults are the paper's base model (Table 3); a departure is a switch.
+    """Sizes and switches of a Transformer: by default the paper's base model (Table 3); a departure is a switch.
 
     Args:
         vocab_size: number of tokens, shared by source and target (§5.1).

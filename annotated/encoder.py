@@ -41,7 +41,7 @@ class Dropout(nn.Module):
 
 
 class LayerNorm(nn.Module):
-    """Give a position mean 0 and variance 1, then scale and shift: γ (x − μ) / √(σ² + ε) + β (§3.1; Ba et al., 2016).
+    """Give a position mean 0 and variance 1, scale and shift it: γ (x − μ) / √(σ² + ε) + β (§3.1; Ba et al., 2016).
 
     σ² is the biased variance (divided by d_model) and ε stands inside the root.
 

@@ -29,7 +29,7 @@ LESSONS_ON_MORE_FILES = {
     "vocabulary": "training",
     "runs": "training",
     "checkpoint": "decoding",
-    "metrics": "decoding",
+    "metrics": "evaluation",
 }
 OWN_TESTS = {"config": "transformer", "fast/attention": "fast_transformer", "fast/residual": "fast_transformer"}
 OWN_TESTS |= {"fast/cache": "fast_transformer", "fast/translator": "fast_transformer"}

@@ -213,3 +213,17 @@ def test_every_exercise_has_card_stub_check_and_solution(lesson: Path) -> None:
         check("99.9", ...)
     known = re.findall(rf"\b{chapter}\.\d+", str(error.value))
     assert known == cards
+
+
+def test_the_map_accounts_for_the_whole_paper() -> None:
+    (path,) = (path for path in LESSONS if path.stem == "09_whole_transformer")
+    rows = [line for cell in read(path).cells for line in cell.source.split("\n") if line.startswith("| ")]
+    places = "\n".join(row.split("|")[1] for row in rows)
+    parts = {"": 7, "3.": 5, "3.2.": 3, "5.": 4, "6.": 3}  # how many subsections each section has
+    sections = [f"{section}{i}" for section, number in parts.items() for i in range(1, number + 1)]
+    wanted = [f"§{section}" for section in sections] + [f"Equation {i}" for i in (1, 2, 3)]
+    wanted += [f"Table {i}" for i in (1, 2, 3, 4)] + ["Figure 1", "Figure 2", "Figures 3, 4 and 5"]
+    assert [place for place in wanted if not re.search(rf"{re.escape(place)}(?![.\d])", places)] == []
+    chapters = {path.name[:2] for path in LESSONS} - {"09"}
+    linked = set(re.findall(r"\]\((\d\d)_", "\n".join(rows)))
+    assert chapters - linked == set(), "a chapter that the map does not lead to"

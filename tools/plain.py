@@ -19,8 +19,10 @@ def plain(source: str, without: Collection[str] = ()) -> str:
     """
     tree = _Plain(without).visit(ast.parse(source))
     text = ast.unparse(ast.fix_missing_locations(tree))
-    command = [sys.executable, "-m", "ruff", "format", "--line-length", "120", "-"]
-    return subprocess.run(command, input=text, capture_output=True, text=True, check=True).stdout.rstrip("\n")
+    for command in (["check", "--fix", "--select", "UP034"], ["format"]):  # `unparse` doubles some parentheses
+        call = [sys.executable, "-m", "ruff", *command, "--quiet", "--line-length", "120", "-"]
+        text = subprocess.run(call, input=text, capture_output=True, text=True, check=True).stdout
+    return text.rstrip("\n")
 
 
 class _Plain(ast.NodeTransformer):

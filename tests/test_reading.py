@@ -1,0 +1,24 @@
+"""The count of what a reader meets in a lesson."""
+
+from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook, new_output
+
+from tools.reading import Count, count
+
+FOLDED = {"jupyter": {"source_hidden": True}, "tags": ["proof", "hide-input"]}
+
+
+def test_the_main_line_is_all_but_exercises_and_deeper() -> None:
+    picture = new_output("display_data", data={"image/png": "", "text/plain": "<Figure>"})
+    notebook = new_notebook(
+        cells=[
+            new_markdown_cell("# Title\n\nIt's three words: $a + b$ counts as one."),
+            new_code_cell("x = 1\n\nclaim('x', x, 1)", outputs=[new_output("stream", text="✓ x\n"), picture]),
+            new_code_cell("claim('y')\nclaim('z')", metadata=FOLDED, outputs=[new_output("stream", text="✓ y\n✗ z\n")]),
+            new_markdown_cell("## Exercises\n\nnot counted"),
+            new_code_cell("check('01.1', ...)", outputs=[new_output("stream", text="○ 01.1\n")]),
+            new_markdown_cell("## Summary\n\ncounted"),
+            new_markdown_cell("## Deeper\n\nnot counted"),
+            new_code_cell("claim('w')", outputs=[new_output("stream", text="✓ w\n")]),
+        ]
+    )
+    assert count(notebook) == Count(10, 2, 3, 4, 1, 1, 1)

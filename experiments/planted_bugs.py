@@ -28,7 +28,7 @@ LESSONS_ON_MORE_FILES = {
     "data": "training",
     "vocabulary": "training",
     "runs": "training",
-    "checkpoint": "decoding",
+    "checkpoint": "evaluation",
     "metrics": "evaluation",
 }
 OWN_TESTS = {"config": "transformer", "fast/attention": "fast_transformer", "fast/residual": "fast_transformer"}

@@ -28,11 +28,25 @@ from annotated.course.exercises import (
     chapter_06,
     chapter_07,
     chapter_08,
+    chapter_09,
+    chapter_10,
     chapter_11,
 )
 from annotated.course.exercises.diagnosis import on_copies
 
-CHAPTERS = (chapter_01, chapter_02, chapter_03, chapter_04, chapter_05, chapter_06, chapter_07, chapter_08, chapter_11)
+CHAPTERS = (
+    chapter_01,
+    chapter_02,
+    chapter_03,
+    chapter_04,
+    chapter_05,
+    chapter_06,
+    chapter_07,
+    chapter_08,
+    chapter_09,
+    chapter_10,
+    chapter_11,
+)
 EXERCISES = {number: exercise for chapter in CHAPTERS for number, exercise in chapter.EXERCISES.items()}
 
 

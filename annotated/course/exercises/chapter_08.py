@@ -1,8 +1,7 @@
 """The exercises of chapter 08, decoding."""
 
 import math
-from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -52,144 +51,6 @@ def level_alpha(answer: Any) -> str | None:
         },
         tolerance=0.006,
     )
-
-
-def count_ngrams(tokens: Sequence[str], n: int) -> Counter[tuple[str, ...]]:
-    """Count the sequences of n tokens."""
-    return Counter(tuple(tokens[i : i + n]) for i in range(len(tokens) - n + 1))
-
-
-def bleu_of(
-    translations: list[list[str]],
-    references: list[list[list[str]]],
-    *,
-    clip: str = "largest",
-    length: Callable[[int, list[int]], int] = lambda c, lengths: min(lengths, key=lambda r: (abs(r - c), r)),
-    brevity: Callable[[int, int], float] = lambda c, r: math.exp(min(0.0, 1 - r / c)),
-    mean: str = "geometric",
-    largest: int = 4,
-) -> float:
-    """BLEU of a corpus with several references, with a choice of what is usually got wrong."""
-    precisions = []
-    for n in range(1, largest + 1):
-        matched = total = 0
-        for ours, several in zip(translations, references, strict=True):
-            found, wanted = count_ngrams(ours, n), Counter[tuple[str, ...]]()
-            for theirs in several:
-                counts = count_ngrams(theirs, n)
-                wanted = wanted + counts if clip == "sum" else wanted | counts
-            if clip == "sets":
-                matched += len(found.keys() & wanted.keys())
-            elif clip == "none":
-                matched += sum(count for gram, count in found.items() if gram in wanted)
-            elif clip == "one":
-                matched += max((found & count_ngrams(theirs, n)).total() for theirs in several)
-            else:
-                matched += (found & wanted).total()
-            total += found.total()
-        precisions.append(matched / total if total else 0.0)
-    c = sum(map(len, translations))
-    r = sum(
-        length(len(ours), [len(theirs) for theirs in several])
-        for ours, several in zip(translations, references, strict=True)
-    )
-    if mean == "geometric":
-        return 100 * brevity(c, r) * math.prod(precisions) ** (1 / largest)
-    return 100 * brevity(c, r) * sum(precisions) / largest
-
-
-CORPUS = (
-    [
-        ["the", "dog", "sees", "the", "red", "ball", "on", "the", "red", "floor"],
-        ["two", "men", "play", "chess", "in", "the", "park", "in", "the", "park"],
-        ["a", "girl", "sings", "a", "song"],
-    ],
-    [
-        [
-            ["the", "dog", "sees", "the", "red", "ball", "on", "the", "old", "wooden", "floor", "of", "the", "hall"],
-            ["on", "the", "red", "floor", "we", "see", "a", "dog", "by", "a", "hall", "and", "it", "has", "a", "ball"],
-        ],
-        [
-            ["two", "men", "play", "chess", "on", "a", "bench", "in", "the", "park"],
-            ["two", "men", "sit", "on", "a", "bench", "and", "play", "chess"],
-        ],
-        [
-            ["a", "girl", "sings", "a", "little", "song", "for", "her", "many", "friends"],
-            ["the", "little", "girl", "sings", "a", "song"],
-            ["a", "girl", "sings", "songs"],
-        ],
-    ],
-)
-
-
-def bleu_from_scratch(answer: Callable[..., float]) -> str | None:
-    """Corpus BLEU with several references: clipped by the largest count, pooled, geometric, closest length."""
-
-    def each(translations: list[list[str]], references: list[list[list[str]]]) -> float:
-        scores = [bleu_of([t], [r]) for t, r in zip(translations, references, strict=True)]
-        return sum(scores) / len(scores)
-
-    mistakes: dict[str, Callable[..., float]] = {
-        "off by a factor 100: give BLEU as 0 … 100.": lambda t, r: bleu_of(t, r) / 100,
-        "this is the mean of the sentences' BLEUs: add up the counts of all sentences first.": each,
-        "only the first reference counts: use all of them.": lambda t, r: bleu_of(t, [one[:1] for one in r]),
-        "the counts of the references are added up: take the largest of them.": lambda t, r: bleu_of(t, r, clip="sum"),
-        "each sentence is matched with one reference only: take the largest count n-gram by n-gram.": (
-            lambda t, r: bleu_of(t, r, clip="one")
-        ),
-        "r takes the shortest reference: take the one whose length is closest to the translation's.": (
-            lambda t, r: bleu_of(t, r, length=lambda c, lengths: min(lengths))
-        ),
-        "r takes the longest reference: take the one whose length is closest to the translation's.": (
-            lambda t, r: bleu_of(t, r, length=lambda c, lengths: max(lengths))
-        ),
-        "r takes the first reference: take the one whose length is closest to the translation's.": (
-            lambda t, r: bleu_of(t, r, length=lambda c, lengths: lengths[0])
-        ),
-        "of two references equally close in length, r takes the shorter.": (
-            lambda t, r: bleu_of(t, r, length=lambda c, lengths: min(lengths, key=lambda r: (abs(r - c), -r)))
-        ),
-        "a repeated n-gram counts too often: at most as often as a reference has it.": (
-            lambda t, r: bleu_of(t, r, clip="none")
-        ),
-        "each n-gram counts once only; count it up to as often as a reference has it.": (
-            lambda t, r: bleu_of(t, r, clip="sets")
-        ),
-        "the brevity penalty is missing.": lambda t, r: bleu_of(t, r, brevity=lambda c, r: 1.0),
-        "the brevity penalty has the lengths swapped: exp(1 − r/c), with c for the translation.": (
-            lambda t, r: bleu_of(t, r, brevity=lambda c, r: math.exp(1 - c / r))
-        ),
-        "the brevity penalty is exp(1 − r/c), not c/r.": lambda t, r: bleu_of(t, r, brevity=lambda c, r: c / r),
-        "this is the arithmetic mean of the precisions: take the fourth root of their product.": (
-            lambda t, r: bleu_of(t, r, mean="arithmetic")
-        ),
-        "the n-grams go up to 4.": lambda t, r: bleu_of(t, r, largest=3),
-    }
-    reference = CORPUS[1][0][0]
-    long = ([[*reference, "and", "so", "on"]], [[reference]])
-    without = (
-        [["a", "man", "runs", "on", "grass"]],
-        [[["a", "man", "walks", "on", "grass"], ["a", "man", "on", "grass"]]],
-    )
-    for (translations, references), remark in (
-        (CORPUS, ""),
-        (long, "a translation that is longer than its reference: "),
-        (without, "a corpus without a matching 3-gram, BLEU 0: "),
-    ):
-        found = answer(translations, references)
-        if found is None:
-            return "your function returned None: does it end in a return?"
-        if isinstance(found, bool) or not isinstance(found, int | float):
-            return f"expected a number, got {type(found).__name__}."
-        diagnosis = compare(
-            torch.tensor(float(found)),
-            torch.tensor(bleu_of(translations, references)),
-            {text: torch.tensor(float(wrong(translations, references))) for text, wrong in mistakes.items()},
-            tolerance=1e-3,
-        )
-        if diagnosis:
-            return remark + diagnosis
-    return None
 
 
 def nucleus_of(
@@ -407,8 +268,7 @@ def exact_search(answer: Callable[..., tuple[list[int], float]]) -> str | None:
 EXERCISES = {
     "08.1": Exercise("One step of a beam by hand", beam_step_by_hand),
     "08.2": Exercise("Where two sentences are level", level_alpha),
-    "08.3": Exercise("BLEU from scratch", bleu_from_scratch),
-    "08.4": Exercise("Drawing from the nucleus", nucleus),
-    "08.5": Exercise("Beam search from scratch", n_best),
-    "08.6": Exercise("The best sentence, proved", exact_search),
+    "08.3": Exercise("Drawing from the nucleus", nucleus),
+    "08.4": Exercise("The n best", n_best),
+    "08.5": Exercise("The best sentence, proved", exact_search),
 }

@@ -5,7 +5,7 @@ import pytest
 import torch
 from matplotlib.colors import to_rgb
 
-from annotated.course.plotting import Arrow, Box, plot_attention, plot_dataflow, plot_heads, plot_lines
+from annotated.course.plotting import Arrow, Box, plot_attention, plot_dataflow, plot_lines
 
 WEIGHTS = torch.tensor([[0.5, 0.25, 0.25], [0.1, 0.2, 0.7]])
 
@@ -65,17 +65,6 @@ def test_wrong_shape_or_labels_are_named() -> None:
         plot_attention(WEIGHTS[None], list("ab"), list("abc"))
     with pytest.raises(ValueError, match=r"need 2 query labels \(rows\) and 3 key labels \(columns\); got 3 and 2"):
         plot_attention(WEIGHTS, list("abc"), list("ab"))
-
-
-def test_heads_stand_in_a_grid_of_layers_and_heads() -> None:
-    weights = torch.rand(2, 3, 5, 7)
-    figure = plot_heads(weights, list("abcde"), list("ABCDEFG"))
-    assert [ax.get_title() for ax in figure.axes] == [f"layer {i}, head {j}" for i in (1, 2) for j in (1, 2, 3)]
-    shown = figure.axes[4].collections[0].get_array().reshape(5, 7)
-    torch.testing.assert_close(torch.as_tensor(shown), weights[1, 1])
-    assert not any(ax.texts for ax in figure.axes)
-    with pytest.raises(ValueError, match=r"got shape \(3, 5, 7\)"):
-        plot_heads(weights[0], list("abcde"), list("ABCDEFG"))
 
 
 def test_lines_differ_without_colour() -> None:

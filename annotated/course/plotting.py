@@ -11,7 +11,6 @@ from torch import Tensor
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
 
 Values = Sequence[Any] | np.ndarray | Tensor
 
@@ -102,37 +101,6 @@ def plot_attention(
     ax.tick_params(axis="x", rotation=45 if len(keys) > 3 and max(map(len, keys)) > 2 else 0, length=0)
     ax.tick_params(axis="y", rotation=0, length=0)
     return ax
-
-
-def plot_heads(weights: Tensor, queries: Sequence[str], keys: Sequence[str]) -> Figure:
-    """Draw the attention maps of all heads: a row of maps per layer, a column per head.
-
-    Args:
-        weights: the weights, (layer, head, query, key), each in 0 … 1.
-        queries: one label per query.
-        keys: one label per key.
-
-    Raises:
-        ValueError: the weights do not have four axes, or the labels do not fit them.
-    """
-    import matplotlib.pyplot as plt
-
-    if weights.dim() != 4:
-        raise ValueError(f"weights must have the axes (layer, head, query, key); got shape {tuple(weights.shape)}.")
-    layers, heads = weights.shape[:2]
-    size = (0.8 + heads * (0.6 + 0.22 * len(keys)), 0.8 + layers * (0.6 + 0.22 * len(queries)))
-    figure, grid = plt.subplots(
-        layers, heads, figsize=size, dpi=DPI, layout="constrained", sharex=True, sharey=True, squeeze=False
-    )
-    for layer in range(layers):
-        for head in range(heads):
-            title = f"layer {layer + 1}, head {head + 1}"
-            ax = plot_attention(weights[layer, head], queries, keys, title=title, annotate=True, ax=grid[layer, head])
-            for number in ax.texts:
-                number.remove()
-            ax.label_outer()
-            ax.tick_params(labelsize=8)
-    return figure
 
 
 def plot_lines(

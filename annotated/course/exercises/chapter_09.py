@@ -7,11 +7,11 @@ from torch import Tensor, nn
 
 from annotated.config import BOS, EOS, PAD, TransformerConfig
 from annotated.course.exercises.diagnosis import Exercise, compare, is_close
-from annotated.encoder import EncoderLayer
+from annotated.encoder import EncoderLayer, FeedForward, Residual
 from annotated.masking import causal_mask
 from annotated.transformer import Transformer
 
-SIZES = dict(vocab_size=23, d_model=16, d_ff=28, heads=4, layers=2, dropout=0.0, max_length=32)
+SMALL = TransformerConfig(vocab_size=23, d_model=16, d_ff=28, heads=4, layers=2, dropout=0.0, max_length=32)
 SUSPECTS = {"A": "3.4", "B": "3.1", "C": "3.5", "D": "3.3", "E": "3.2.3"}
 
 
@@ -77,7 +77,7 @@ def log_probability(answer: Callable[..., Tensor]) -> str | None:
 def decoder_alone(answer: Callable[..., nn.Module]) -> str | None:
     """A language model of the page's parts: causal, tied, scaled, with positions."""
     torch.manual_seed(0)
-    config = TransformerConfig(**SIZES)
+    config = SMALL
     model = answer(config)
     if not isinstance(model, nn.Module):
         return f"make a class of nn.Module; got {type(model).__name__}."
@@ -135,13 +135,15 @@ def suspects() -> tuple[Transformer, dict[str, Transformer]]:
     """Make the honest model, and five with its weights of which each departs from one section of the paper."""
     honest, changed = _model(), {name: _model() for name in SUSPECTS}
     for embedding in (changed["A"].src_embedding, changed["A"].tgt_embedding):
-        embedding.register_forward_hook(lambda module, given, x: x / SIZES["d_model"] ** 0.5)
-    for residual in (module for module in changed["B"].modules() if type(module).__name__ == "Residual"):
-        residual.norm_first = True
+        embedding.register_forward_hook(lambda module, given, x: x / SMALL.d_model**0.5)
+    for module in changed["B"].modules():
+        if isinstance(module, Residual):
+            module.norm_first = True
     halves = changed["C"].positions.table
     changed["C"].positions.table = torch.cat((halves[:, 0::2], halves[:, 1::2]), dim=1)
-    for network in (module for module in changed["D"].modules() if type(module).__name__ == "FeedForward"):
-        network.activation = torch.nn.functional.gelu
+    for module in changed["D"].modules():
+        if isinstance(module, FeedForward):
+            module.activation = torch.nn.GELU()
     for layer in changed["E"].decoder.layers:
         layer.register_forward_pre_hook(lambda module, given: (*given[:2], None, *given[3:]))
     return honest, changed
@@ -163,7 +165,7 @@ def who_departs(answer: object) -> str | None:
 
 def _model() -> Transformer:
     torch.manual_seed(0)
-    return Transformer(TransformerConfig(**SIZES)).eval()
+    return Transformer(SMALL).eval()
 
 
 EXERCISES = {

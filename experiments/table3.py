@@ -67,6 +67,7 @@ ROWS = [
     Row("D", "label smoothing 0.2", {"smoothing": 0.2}, 5.47, 25.7),
     Row("E", "learned positions", {"positions": "learned"}, 4.92, 25.7),
 ]
+LIMIT = 3  # standard errors, from which on a change counts
 # Perplexities are compared by their logarithms, the loss in nats per token.
 SCORES: dict[str, Callable[[dict[str, Any]], float]] = {
     "nats": lambda scored: math.log(scored["ppl"]),
@@ -166,7 +167,11 @@ def summarise(lines: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def table(summary: list[dict[str, Any]]) -> list[str]:
-    """Lay the summary out in lines; a change within two standard errors of zero stands in brackets."""
+    """Lay the summary out in lines; a change within three standard errors of zero stands in brackets.
+
+    Three is Dunnett's limit for fourteen rows that share one base of three runs: in one study of twenty some row passes
+    it by chance alone.
+    """
     columns = "".join(f"{metric:>8}{'change':>10}{'paper':>9}" for metric in ("nats", "BLEU"))
     text = [f"{'':3}{'row':24}{'runs':>5}{'M par.':>8}{columns}"]
     for entry in summary:
@@ -174,7 +179,7 @@ def table(summary: list[dict[str, Any]]) -> list[str]:
         cells = f"{entry['letter']:3}{entry['name']:24}{len(runs):5}{runs[0]['parameters'] / 1e6:8.2f}"
         for metric, digits in (("nats", 3), ("bleu", 2)):
             change = f"{entry[f'{metric}_change']:+.{digits}f}"
-            noise = abs(entry[f"{metric}_change"]) < 2 * entry[f"{metric}_error"]
+            noise = abs(entry[f"{metric}_change"]) < LIMIT * entry[f"{metric}_error"]
             change, paper = f"({change})" if noise else f"{change} ", f"{entry[f'{metric}_paper_change']:+.{digits}f}"
             if entry["name"] == "base":
                 change = paper = ""

@@ -3,20 +3,38 @@
 import math
 import statistics
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 import numpy as np
 import torch
 
-from annotated.course.exercises.chapter_11 import changes_with_errors, shuffled_share
+from annotated.config import TransformerConfig
+from annotated.course.exercises.chapter_11 import changes_with_errors, cheapest, shuffled_share
+
+Parts = Sequence[tuple[int, int, float]]
 
 
-def nats_with(change: Callable[[torch.Tensor], torch.Tensor]) -> Callable[[Sequence[float]], torch.Tensor]:
-    """An answer to 14.2 that works on a tensor."""
-    return lambda values: change(torch.tensor(values))
+def shared_out(parts: Parts, over: int) -> float:
+    """The whole loss, divided by the tokens (0) or by the words (1)."""
+    return sum(part[0] * math.log(part[2]) for part in parts) / sum(part[over] for part in parts)
 
 
-def in_numpy(values):
-    return np.log(np.array(values)) - math.log(values[0])
+def tokens_per_word(parts: Parts) -> float:
+    return sum(part[0] for part in parts) / sum(part[1] for part in parts)
+
+
+def by_product(parts: Parts) -> float:
+    words = sum(part[1] for part in parts)
+    return float(np.prod([ppl ** (tokens / words) for tokens, _, ppl in parts]))
+
+
+def words_of_parts(parts: Parts, even: bool) -> float:
+    weights = [1 if even else words for _, words, _ in parts]
+    return float(np.average([ppl ** (tokens / words) for tokens, words, ppl in parts], weights=weights))
+
+
+def word_without_return(parts: Parts) -> None:
+    by_product(parts)
 
 
 def errors_with(**switches) -> Callable[[Sequence[Sequence[float]]], list[tuple[float, float]]]:
@@ -46,20 +64,60 @@ def errors_without_return(groups):
     errors_with_numpy(groups)
 
 
-def runs(factor: float, whole: Callable[[float], int] = math.ceil) -> Callable[[float, float], int]:
-    """A number of runs from a factor before (s / effect)²."""
-    return lambda effect, sd: whole(round(factor * (sd / effect) ** 2, 9))
+def by_trying(rows, ratio):
+    best = None
+    for n in range(1, 200):
+        for b in range(1, 400):
+            error = 1 / b + 1 / n
+            if 9 * error <= ratio**2 + 1e-9 and (best is None or (b + rows * n, error) < best[0]):
+                best = (b + rows * n, error), (b, n)
+    return best[1]
 
 
-def counting_up(effect, sd):
-    n = 1
-    while 2 * sd * math.sqrt(2 / n) > effect + 1e-9:
-        n += 1
-    return n
+def by_the_root(rows, ratio):
+    n = math.ceil(9 / ratio**2 * (1 + 1 / math.sqrt(rows)))
+    return math.ceil(n * math.sqrt(rows)), n
 
 
-def runs_without_return(effect, sd):
-    counting_up(effect, sd)
+def larger_error(rows, ratio):
+    """As few runs, but of the pairs with that total the one with the largest error that is allowed."""
+    b, n = cheapest(rows, ratio)
+    pairs = [(b + rows * n - rows * m, m) for m in range(1, 200) if b + rows * n - rows * m >= 1]
+    return max((1 / x + 1 / m, (x, m)) for x, m in pairs if 9 * (1 / x + 1 / m) <= ratio**2 + 1e-9)[1]
+
+
+def runs_without_return(rows, ratio):
+    by_trying(rows, ratio)
+
+
+def one_width(base, heads, width):
+    given = two_models(base, heads, width)
+    return [*given[:2], replace(base, d_k=width), given[3]]
+
+
+def two_models(base, heads, width):
+    whole = base.d_model // base.heads
+    own = {"d_k": base.d_k or whole, "d_v": base.d_v or whole}
+    return [
+        base,
+        replace(base, heads=heads, **own),
+        replace(base, d_k=width, d_v=width),
+        replace(base, heads=heads, d_k=width, d_v=width),
+    ]
+
+
+def design(change: Callable[[list[TransformerConfig]], list[TransformerConfig]]) -> Callable[..., object]:
+    """The right design, and then something done to it."""
+    return lambda base, heads, width: change(two_models(base, heads, width))
+
+
+def design_without_return(base, heads, width):
+    two_models(base, heads, width)
+
+
+def number_alone_by_itself(base, heads, width):
+    given = two_models(base, heads, width)
+    return [base, replace(base, heads=heads), *given[2:]]
 
 
 def dealt(**switches: bool) -> Callable[[Sequence[float], Sequence[float]], float]:
@@ -82,13 +140,23 @@ WRONG = [
     ("11.1", [3, 2.12, 1.62], r"mean of all seven"),
     ("11.1", [-3, 1.55, 1.18], r"row minus base"),
     ("11.1", [3, 1.55], r"expected shape \(3,\)"),
-    ("11.2", nats_with(torch.log), r"subtract base's"),
-    ("11.2", nats_with(lambda ppl: -(ppl / ppl[0]).log()), r"sign is reversed"),
-    ("11.2", nats_with(lambda ppl: ppl - ppl[0]), r"differences of perplexities"),
-    ("11.2", nats_with(lambda ppl: ppl / ppl[0]), r"logarithm is missing"),
-    ("11.2", nats_with(lambda ppl: (ppl / ppl[0]).log2()), r"these are bits"),
-    ("11.2", nats_with(lambda ppl: (ppl / ppl[0]).log10()), r"log₁₀"),
-    ("11.2", nats_with(lambda ppl: (ppl / ppl.roll(1)).log() * (ppl != ppl[0])), r"the one above it"),
+    ("11.2", lambda parts: shared_out(parts, 1), r"loss per word"),
+    ("11.2", lambda parts: math.exp(shared_out(parts, 0)), r"this is per token"),
+    ("11.2", lambda parts: math.exp(shared_out(parts, 0)) * tokens_per_word(parts), r"in proportion"),
+    ("11.2", lambda parts: math.exp(shared_out(parts, 0) / tokens_per_word(parts)), r"upside down"),
+    ("11.2", lambda parts: words_of_parts(parts, False), r"averaged the parts' perplexities"),
+    ("11.2", lambda parts: words_of_parts(parts, True), r"perplexities are no sums"),
+    (
+        "11.2",
+        lambda parts: math.exp(statistics.mean(math.log(part[2]) for part in parts) * tokens_per_word(parts)),
+        r"counts by its tokens",
+    ),
+    (
+        "11.2",
+        lambda parts: math.exp(np.average([math.log(part[2]) for part in parts], weights=[p[1] for p in parts])),
+        r"not of its words",
+    ),
+    ("11.2", word_without_return, r"returned None"),
     ("11.3", errors_with(squared=True), r"still variances"),
     ("11.3", errors_with(own=0), r"runs − 1, not of runs"),
     ("11.3", errors_with(even=True), r"every row counts the same"),
@@ -100,27 +168,40 @@ WRONG = [
     ("11.3", lambda groups: [(0.0, 0.0), *changes_with_errors(groups)], r"not compared with itself"),
     ("11.3", lambda groups: [statistics.stdev(group) for group in groups[1:]], r"raised StatisticsError"),
     ("11.3", errors_without_return, r"returned None"),
-    ("11.4", runs(4), r"both means are uncertain"),
-    ("11.4", runs(2), r"one standard error; two"),
-    ("11.4", runs(1), r"one mean"),
-    ("11.4", runs(8, math.floor), r"round up: with fewer"),
-    ("11.4", runs(8, round), r"nearest whole number"),
-    ("11.4", runs(8, lambda n: int(n) + 1), r"do not add a run"),
-    ("11.4", lambda effect, sd: 8 * (sd / effect) ** 2, r"whole numbers"),
-    ("11.4", lambda effect, sd: 3, r"two standard errors are"),
+    ("11.4", lambda rows, ratio: (math.ceil(18 / ratio**2 - 1e-9),) * 2, r"base has as many runs"),
+    ("11.4", lambda rows, ratio: (1, math.ceil(9 / ratio**2 - 1e-9)), r"1/n alone"),
+    ("11.4", lambda rows, ratio: by_trying(rows, ratio * 1.5), r"two standard errors fit"),
+    ("11.4", lambda rows, ratio: by_trying(rows, ratio * 3), r"one standard error fits"),
+    ("11.4", lambda rows, ratio: by_trying(1, ratio), r"base has as many runs"),
+    ("11.4", lambda rows, ratio: by_trying(rows, ratio)[::-1], r"base's runs come first"),
+    ("11.4", by_the_root, r"\d+ runs in all; there is a pair with \d+\."),
+    ("11.4", larger_error, r"as many and a smaller error"),
+    ("11.4", lambda rows, ratio: (3, 3), r"three standard errors are 2\.449 s"),
+    ("11.4", lambda rows, ratio: 18 / ratio**2, r"give a pair"),
+    ("11.4", lambda rows, ratio: (9 / ratio**2 * 1.5, 27 / ratio**2), r"whole numbers"),
     ("11.4", runs_without_return, r"returned None"),
     ("11.5", dealt(two_sided=False), r"absolute values"),
     ("11.5", dealt(equal=False), r"≥, not >"),
     ("11.5", dealt(observed=False), r"count it as well"),
     ("11.5", dealt(mean=False), r"compare the means"),
     ("11.5", share_without_return, r"returned None"),
+    ("11.6", number_alone_by_itself, r"number of heads has heads of width 8: without d_k and d_v"),
+    ("11.6", one_width, r"right keys, but values of width 32"),
+    ("11.6", lambda base, heads, width: two_models(base, heads, width)[1:], r"you gave 3 configurations"),
+    ("11.6", design(lambda four: [four[0], four[2], four[1], four[3]]), r"not in its place"),
+    ("11.6", design(lambda four: [replace(one, dropout=0.0) for one in four]), r"changes more than its heads"),
+    ("11.6", design(lambda four: [*four[:3], replace(four[3], d_k=7)]), r"right values, but keys of width 7"),
+    ("11.6", design(lambda four: [*four[:3], replace(four[3], heads=3)]), r"with both has 3 heads"),
+    ("11.6", lambda base, heads, width: [base.heads, heads, width, 1], r"list of TransformerConfig"),
+    ("11.6", design_without_return, r"returned None"),
 ]
 RIGHT = [
     ("11.1", torch.tensor([3.0, 1.55, 1.18])),
     ("11.1", (3, 1.5492, 1.1832)),
-    ("11.2", in_numpy),
-    ("11.2", lambda values: [math.log(value / values[0]) for value in values]),
+    ("11.2", by_product),
     ("11.3", errors_with_numpy),
-    ("11.4", counting_up),
+    ("11.4", by_trying),
     ("11.5", dealt()),
+    ("11.6", two_models),
+    ("11.6", lambda base, heads, width: tuple(two_models(base, heads, width))),
 ]

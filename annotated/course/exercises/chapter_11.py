@@ -3,12 +3,14 @@
 import math
 import statistics
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from itertools import combinations
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from annotated.config import TransformerConfig
 from annotated.course.exercises.diagnosis import Exercise, compare
 
 
@@ -45,22 +47,61 @@ def error_by_hand(answer: Any) -> str | None:
     )
 
 
-def nats(answer: Callable[[Sequence[float]], Tensor]) -> str | None:
-    """Perplexities as changes of the loss from the first one, in nats per token."""
-    values = [4.92, 5.29, 5.01, 4.33, 9.84]
-    ppl = torch.tensor(values)
-    mistakes = {
-        "these are the losses themselves; subtract base's, the first one.": ppl.log(),
-        "the sign is reversed: a row with a larger perplexity has a larger loss.": -(ppl / ppl[0]).log(),
-        "these are differences of perplexities; the loss is their logarithm.": ppl - ppl[0],
-        "this is the ratio of the perplexities; its logarithm is missing.": ppl / ppl[0],
-        "these are bits; for nats take the natural logarithm.": (ppl / ppl[0]).log2(),
-        "that is log₁₀; for nats take the natural logarithm.": (ppl / ppl[0]).log10(),
-        "each row is compared with the one above it; compare it with base, the first one.": torch.cat(
-            (torch.zeros(1), (ppl[1:] / ppl[:-1]).log())
+def per_word(answer: Callable[[Sequence[tuple[int, int, float]]], float]) -> str | None:
+    """Perplexities per token of several parts of a test set, turned into one perplexity per word."""
+    cases = [
+        [(30, 20, 4.0)],
+        [(10, 10, 5.0)],
+        [(100, 60, 8.0), (40, 40, 3.0), (90, 30, 6.0)],
+        [(7, 2, 2.0), (50, 40, 9.0)],
+    ]
+
+    def nats(parts: Sequence[tuple[int, int, float]]) -> float:
+        return sum(tokens * math.log(ppl) for tokens, _, ppl in parts)
+
+    def words(parts: Sequence[tuple[int, int, float]]) -> int:
+        return sum(part[1] for part in parts)
+
+    def tokens(parts: Sequence[tuple[int, int, float]]) -> int:
+        return sum(part[0] for part in parts)
+
+    def of_parts(parts: Sequence[tuple[int, int, float]]) -> list[float]:
+        return [ppl ** (tokens / words) for tokens, words, ppl in parts]
+
+    def spread(parts: Sequence[tuple[int, int, float]], weight: int) -> float:
+        """The mean of the parts' perplexities per word, weighted by their words (1) or evenly (2)."""
+        weights = [part[1] if weight == 1 else 1 for part in parts]
+        return sum(w * ppl for w, ppl in zip(weights, of_parts(parts), strict=True)) / sum(weights)
+
+    def mean_loss_to_word(parts: Sequence[tuple[int, int, float]]) -> float:
+        return math.exp(statistics.mean(math.log(part[2]) for part in parts) * tokens(parts) / words(parts))
+
+    mistakes: dict[str, Callable[[Sequence[tuple[int, int, float]]], float]] = {
+        "this is the loss per word; the perplexity is e to it.": lambda parts: nats(parts) / words(parts),
+        "this is per token: share the whole loss out over the words.": lambda parts: math.exp(
+            nats(parts) / tokens(parts)
+        ),
+        "the perplexity does not grow in proportion to the tokens per word: the loss does.": lambda parts: (
+            math.exp(nats(parts) / tokens(parts)) * tokens(parts) / words(parts)
+        ),
+        "the ratio is upside down: a word has more tokens, so its loss is larger.": lambda parts: math.exp(
+            nats(parts) / tokens(parts) * words(parts) / tokens(parts)
+        ),
+        "you averaged the parts' perplexities; add up their losses.": lambda parts: spread(parts, 1),
+        "the parts are not equally long, and perplexities are no sums: add up their losses.": lambda parts: spread(
+            parts, 2
+        ),
+        "the parts are not equally long: a part counts by its tokens.": mean_loss_to_word,
+        "a part's loss counts once for each of its tokens, not of its words.": lambda parts: math.exp(
+            sum(part[1] * math.log(part[2]) for part in parts) / words(parts)
         ),
     }
-    return compare(_numbers(answer(values)), (ppl / ppl[0]).log(), mistakes)
+    given = [answer(parts) for parts in cases]
+    if any(value is None for value in given):
+        return "your function returned None: does it end in a return?"
+    expected = torch.tensor([math.exp(nats(parts) / words(parts)) for parts in cases])
+    wrong = {diagnosis: torch.tensor([mistake(parts) for parts in cases]) for diagnosis, mistake in mistakes.items()}
+    return compare(_numbers(given), expected, wrong)
 
 
 def changes_with_errors(
@@ -120,40 +161,66 @@ def all_errors(answer: Callable[[Sequence[Sequence[float]]], Sequence[tuple[floa
     return compare(_numbers(given), expected, mistakes)
 
 
-def runs_needed(answer: Callable[[float, float], int]) -> str | None:
-    """The smallest number of runs a row, so that two standard errors are no larger than the effect."""
-    cases = [(1.0, 0.6), (0.3, 0.6), (0.5, 0.7), (2.0, 0.5), (1.0, 1.0), (0.25, 0.5)]
+def cheapest(rows: int, ratio: float, *, limit: float = 3.0, equal: bool = False, base: bool = True) -> tuple[int, int]:
+    """The runs of base and of each other row with the smallest total; the switches make the usual mistakes."""
+    room = (ratio / limit) ** 2 + 1e-9  # 1/b + 1/n may be no larger
+    best, n = (math.inf, math.inf, (0, 0)), 0
+    while rows * (n := n + 1) < best[0]:
+        left = room - 1 / n
+        if not base:
+            b = 1
+            if left < 0:
+                continue
+        elif left <= 0:
+            continue
+        else:
+            b = math.ceil(1 / left - 1e-9)
+        if equal:
+            b = n
+            if 2 / n > room:
+                continue
+        best = min(best, (b + rows * n, 1 / b + 1 / n, (b, n)))
+    return best[2]
 
-    def needed(effect: float, sd: float, factor: int = 8, whole: Callable[[float], int] = math.ceil) -> int:
-        return whole(factor * (sd / effect) ** 2 - 1e-9)
 
-    mistakes: dict[str, dict[str, Any]] = {
-        "both means are uncertain: the variance of their difference is s² · (1/n + 1/n).": {"factor": 4},
-        "that is one standard error; two of them must fit into the effect.": {"factor": 2},
-        "that is one standard error of one mean; two errors of a difference must fit.": {"factor": 1},
-        "round up: with fewer runs, two standard errors are larger than the effect.": {
-            "whole": lambda n: math.floor(n + 2e-9)
-        },
-        "round up, always: the nearest whole number may be too few.": {"whole": round},
-        "where two standard errors equal the effect, that is enough: do not add a run.": {
-            "whole": lambda n: math.floor(n + 1e-6) + 1
-        },
+def runs_to_make(answer: Callable[[int, float], tuple[int, int]]) -> str | None:
+    """How to deal runs to base and to the other rows, so that three standard errors fit into an effect."""
+    cases = [(14, 1.0), (14, 1.5), (1, 1.0), (4, 2.0), (30, 1.2), (9, 0.7), (4, 4.5)]
+    mistakes: dict[str, Callable[[int, float], tuple[int, int]]] = {
+        "base has as many runs as another row, but a run for each of the others costs more.": lambda rows, ratio: (
+            cheapest(rows, ratio, equal=True)
+        ),
+        "base's mean is uncertain as well: 1/b + 1/n, not 1/n alone.": lambda rows, ratio: cheapest(
+            rows, ratio, base=False
+        ),
+        "two standard errors fit into the effect; three must.": lambda rows, ratio: cheapest(rows, ratio, limit=2.0),
+        "one standard error fits into the effect; three must.": lambda rows, ratio: cheapest(rows, ratio, limit=1.0),
+        "base's runs come first, then those of each other row.": lambda rows, ratio: cheapest(rows, ratio)[::-1],
     }
-    given = [answer(effect, sd) for effect, sd in cases]
-    for (effect, sd), n in zip(cases, given, strict=True):
-        if n is None:
-            return "your function returned None: does it end in a return?"
-        if n != int(n):
-            return f"for an effect of {effect} and s = {sd} you gave {n}: runs come in whole numbers."
-    for diagnosis, switches in mistakes.items():
-        if given == [needed(*case, **switches) for case in cases]:
+    given = [answer(*case) for case in cases]
+    if any(pair is None for pair in given):
+        return "your function returned None: does it end in a return?"
+    for (rows, _), pair in zip(cases, given, strict=True):
+        if not isinstance(pair, tuple | list) or len(pair) != 2:
+            return f"for {rows} rows you gave {pair!r}; give a pair, (runs of base, runs of each other row)."
+        if any(runs != int(runs) or runs < 1 for runs in pair):
+            return f"for {rows} rows you gave {pair!r}: runs come in whole numbers, from 1 on."
+    pairs = [(int(b), int(n)) for b, n in given]
+    right = [cheapest(*case) for case in cases]
+    if pairs == right:
+        return None
+    for diagnosis, mistake in mistakes.items():
+        if pairs == [mistake(*case) for case in cases]:
             return diagnosis
-    for (effect, sd), n in zip(cases, given, strict=True):
-        if n != needed(effect, sd):
-            error = sd * math.sqrt(2 / n) if n > 0 else math.inf
+    for (rows, ratio), (b, n), best in zip(cases, pairs, right, strict=True):
+        three = 3 * math.sqrt(1 / b + 1 / n)
+        if three > ratio + 1e-6:
+            return f"with {(b, n)} runs three standard errors are {three:.3f} s; the effect is {ratio} s."
+        if (b, n) != best:
+            total = best[0] + rows * best[1]
             return (
-                f"for an effect of {effect} and s = {sd} you gave {n}, where two standard errors are {2 * error:.2f}; "
-                f"the smallest number is {needed(effect, sd)}."
+                f"for {rows} rows and {ratio} s you gave {(b, n)}, {b + rows * n} runs in all; there is a pair with "
+                + (f"{total}." if total < b + rows * n else "as many and a smaller error.")
             )
     return None
 
@@ -209,14 +276,63 @@ def shuffled(answer: Callable[[Sequence[float], Sequence[float]], float]) -> str
     return compare(_numbers(given), expected, wrong)
 
 
+def two_causes(answer: Callable[[TransformerConfig, int, int], Sequence[TransformerConfig]]) -> str | None:
+    """Base, another number of heads alone, another width alone, both: what is one change is up to the configuration."""
+    small = TransformerConfig(100, d_model=128, d_ff=512, heads=4, layers=3)
+    cases = [
+        (small, 16, 8),
+        (replace(small, d_k=16, dropout=0.3), 8, 4),
+        (replace(small, heads=8, d_k=8, d_v=24), 2, 64),
+    ]
+    names = (
+        "base",
+        "the model with another number of heads",
+        "the model with heads of another width",
+        "the one with both",
+    )
+    for base, heads, width in cases:
+        given = answer(base, heads, width)
+        if given is None:
+            return "your function returned None: does it end in a return?"
+        if not isinstance(given, list | tuple) or not all(isinstance(one, TransformerConfig) for one in given):
+            return "give a list of TransformerConfig, such as dataclasses.replace makes from base."
+        if len(given) != 4:
+            return f"you gave {len(given)} configurations; the study has four: base, each cause alone, both."
+        own = _widths(base)
+        expected = [(base.heads, *own), (heads, *own), (base.heads, width, width), (heads, width, width)]
+        for name, config, wanted in zip(names, given, expected, strict=True):
+            found = (config.heads, *_widths(config))
+            if replace(config, heads=base.heads, d_k=base.d_k, d_v=base.d_v) != base:
+                return f"{name} changes more than its heads and their width."
+            if found == wanted:
+                continue
+            if config.heads == wanted[0] and found[1:] == (base.d_model // heads,) * 2 and config.d_k is None:
+                return f"{name} has heads of width {found[1]}: without d_k and d_v they get d_model / heads. Give both."
+            if found[:2] == wanted[:2]:
+                return f"{name} has the right keys, but values of width {found[2]}, not {wanted[2]}: mind d_v."
+            if found[0] == wanted[0] and found[2] == wanted[2]:
+                return f"{name} has the right values, but keys of width {found[1]}, not {wanted[1]}: mind d_k."
+            if found in expected:
+                return f"{name} is not in its place: the order is base, number alone, width alone, both."
+            return f"{name} has {found[0]} heads with (d_k, d_v) = {found[1:]}, not {wanted[0]} with {wanted[1:]}."
+    return None
+
+
+def _widths(config: TransformerConfig) -> tuple[int, int]:
+    """The widths of a head's keys and values that a configuration leads to."""
+    whole = config.d_model // config.heads
+    return config.d_k or whole, config.d_v or whole
+
+
 def _numbers(answer: Any) -> Tensor:
     return torch.as_tensor(answer, dtype=torch.float32)
 
 
 EXERCISES = {
     "11.1": Exercise("A standard error by hand", error_by_hand),
-    "11.2": Exercise("Perplexity in nats", nats),
+    "11.2": Exercise("Per token, per word", per_word),
     "11.3": Exercise("Errors for a whole table", all_errors),
-    "11.4": Exercise("How many runs", runs_needed),
+    "11.4": Exercise("Where to spend the runs", runs_to_make),
     "11.5": Exercise("Deal the runs again", shuffled),
+    "11.6": Exercise("Design an ablation", two_causes),
 }

@@ -169,72 +169,123 @@ class WithoutSuper(nn.Module):
         self.self_attention = MultiHeadAttention(d_model, heads)
 
 
-class CacheOfLists:
-    """A right cache, kept as lists of pieces."""
+class KeepsLast:
+    """A right cache, kept as one pair of tensors."""
 
-    def __init__(self):
-        self.pieces = []
+    def __init__(self, window):
+        self.window, self.pair = window, ()
 
     def append(self, keys, values):
-        self.pieces.append((keys, values))
-        return tuple(torch.cat(part, dim=2) for part in zip(*self.pieces, strict=True))
+        pair = keys, values
+        if self.pair:
+            pair = tuple(torch.cat(part, dim=2) for part in zip(self.pair, pair, strict=True))
+        self.pair = tuple(x[:, :, -self.window :] for x in pair)
+        return self.pair
 
     def select(self, rows):
-        self.pieces = [(keys[rows], values[rows]) for keys, values in self.pieces]
+        self.pair = tuple(x[rows] for x in self.pair)
 
 
-class SharedByAll(CacheOfLists):
-    pieces = []  # noqa: RUF012 (this is the mistake)
+class CacheOfPositions(KeepsLast):
+    """Another right cache, a list of single positions."""
 
-    def __init__(self):
-        pass
+    def append(self, keys, values):
+        new = zip(keys.split(1, dim=2), values.split(1, dim=2), strict=True)
+        self.pair = [*self.pair, *new][-self.window :]
+        return [torch.cat(part, dim=2) for part in zip(*self.pair, strict=True)]
 
     def select(self, rows):
-        self.pieces[:] = [(keys[rows], values[rows]) for keys, values in self.pieces]
+        self.pair = [(keys[rows], values[rows]) for keys, values in self.pair]
 
 
-class NewOnly(CacheOfLists):
+class KeepsAll(KeepsLast):
+    def __init__(self, window):
+        super().__init__(100)
+
+
+class KeepsFirst(KeepsLast):
+    def append(self, keys, values):
+        if self.pair:
+            keys, values = (torch.cat(part, dim=2) for part in zip(self.pair, (keys, values), strict=True))
+        self.pair = keys[:, :, : self.window], values[:, :, : self.window]
+        return self.pair
+
+
+class OneTooFew(KeepsLast):
+    def append(self, keys, values):
+        pair = super().append(keys, values)
+        self.pair = tuple(x[:, :, 1 - self.window :] for x in pair)
+        return self.pair
+
+
+class NewUncut(KeepsLast):
+    def append(self, keys, values):
+        pair = super().append(keys, values)
+        return pair if keys.size(2) <= self.window else (keys, values)
+
+
+class SharedByAll(CacheOfPositions):
+    pair = []  # noqa: RUF012 (this is the mistake)
+
+    def __init__(self, window):
+        self.window = window
+
+    def append(self, keys, values):
+        self.pair += zip(keys.split(1, dim=2), values.split(1, dim=2), strict=True)
+        del self.pair[: -self.window]
+        return [torch.cat(part, dim=2) for part in zip(*self.pair, strict=True)]
+
+    def select(self, rows):
+        self.pair[:] = [(keys[rows], values[rows]) for keys, values in self.pair]
+
+
+class NewOnly(KeepsLast):
     def append(self, keys, values):
         return keys, values
 
 
-class InFront(CacheOfLists):
+class InFront(KeepsLast):
     def append(self, keys, values):
-        self.pieces.insert(0, (keys, values))
-        return tuple(torch.cat(part, dim=2) for part in zip(*self.pieces, strict=True))
+        if self.pair:
+            keys, values = (torch.cat(part, dim=2) for part in zip((keys, values), self.pair, strict=True))
+        self.pair = keys[:, :, -self.window :], values[:, :, -self.window :]
+        return self.pair
 
 
-class AlongHeads(CacheOfLists):
+class AlongHeads(KeepsLast):
     def append(self, keys, values):
-        self.pieces.append((keys[:, :, -1:], values[:, :, -1:]))
-        return tuple(torch.cat(part, dim=1) for part in zip(*self.pieces, strict=True))
+        if self.pair:
+            last = [x[:, :, -1:] for x in (*self.pair, keys, values)]
+            keys, values = torch.cat(last[::2], dim=1), torch.cat(last[1::2], dim=1)
+        self.pair = keys, values
+        return self.pair
 
 
-class Exchanged(CacheOfLists):
+class Exchanged(KeepsLast):
     def append(self, keys, values):
-        return super().append(values, keys)
+        return super().append(keys, values)[::-1]
 
 
-class KeysOnly(CacheOfLists):
+class KeysOnly(KeepsLast):
     def append(self, keys, values):
         return super().append(keys, values)[0]
 
 
-class SelectsNothing(CacheOfLists):
+class SelectsNothing(KeepsLast):
     def select(self, rows):
-        if len(rows) != len(self.pieces[0][0]):
+        if len(rows) != len(self.pair[0]):
             super().select(rows)
 
 
-class SelectsKeysOnly(CacheOfLists):
+class SelectsKeysOnly(KeepsLast):
     def select(self, rows):
-        same = len(rows) == len(self.pieces[0][0])
-        self.pieces = [(keys[rows], values if same else values[rows]) for keys, values in self.pieces]
+        same = len(rows) == len(self.pair[0])
+        self.pair = self.pair[0][rows], self.pair[1] if same else self.pair[1][rows]
 
 
-class ScattersRows(CacheOfLists):
+class ScattersRows(KeepsLast):
     def select(self, rows):
-        if len(rows) == len(self.pieces[0][0]):
+        if len(rows) == len(self.pair[0]):
             rows = rows.argsort()
         super().select(rows)
 
@@ -336,6 +387,10 @@ WRONG = [
     ("05.4", layer(pre_norm, attentions=1), "the same module"),
     ("05.4", WithoutNorms, "missing: norms"),
     ("05.4", WithoutSuper, "raised AttributeError"),
+    ("05.5", KeepsAll, "all 5 positions come back"),
+    ("05.5", KeepsFirst, "keep the last 4"),
+    ("05.5", OneTooFew, "one position too few"),
+    ("05.5", NewUncut, "all 6 new positions"),
     ("05.5", NewOnly, "only the new positions"),
     ("05.5", InFront, "stand in front"),
     ("05.5", AlongHeads, "expected shape"),
@@ -371,7 +426,8 @@ RIGHT = [
     ("05.2", forced(lambda reads, predicts: [reads, predicts])),
     ("05.3", greedy()),
     ("05.4", layer(pre_norm)),
-    ("05.5", CacheOfLists),
+    ("05.5", KeepsLast),
+    ("05.5", CacheOfPositions),
     ("05.6", chunks(last_rows)),
     ("05.7", tied()),
 ]

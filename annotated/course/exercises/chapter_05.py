@@ -290,8 +290,9 @@ def decoder_layer_from_scratch(answer: type[nn.Module]) -> str | None:
         )
 
 
-def growing_cache(answer: type) -> str | None:
-    """Two positions, one more, a choice of rows twice, and a second cache that must start empty."""
+def window_cache(answer: type) -> str | None:
+    """Fewer and more positions than the window, a choice of rows twice, and a second cache that must start empty."""
+    window = 4
     generator = torch.Generator().manual_seed(0)
 
     def draw(rows: int, new: int) -> list[Tensor]:
@@ -300,49 +301,66 @@ def growing_cache(answer: type) -> str | None:
     def joined(old: list[Tensor], new: list[Tensor]) -> list[Tensor]:
         return [torch.cat(parts, dim=2) for parts in zip(old, new, strict=True)]
 
+    def kept(pair: list[Tensor]) -> list[Tensor]:
+        return [x[:, :, -window:] for x in pair]
+
     def diagnose(step: str, got: Any, expected: list[Tensor], mistakes: dict[str, list[Tensor]]) -> str | None:
         if not isinstance(got, tuple | list) or len(got) != 2:
-            return "append must return two tensors: all keys and all values so far."
+            return "append must return two tensors: the keys and the values that are kept."
         for i, name in enumerate(("keys", "values")):
             diagnosis = compare(got[i], expected[i], {text: wrong[i] for text, wrong in mistakes.items()})
             if diagnosis:
                 return f"{step}, {name}: {diagnosis}"
         return None
 
-    first, second, third, fourth, fresh = draw(3, 2), draw(3, 1), draw(4, 1), draw(4, 2), draw(3, 1)
-    cache = answer()
+    first, second, third, fourth, fresh, many = (
+        draw(*size) for size in ((3, 3), (3, 2), (4, 1), (4, 1), (3, 1), (3, 6))
+    )
+    cache = answer(window)
     diagnosis = diagnose("first step", cache.append(*first), first, {"keys and values are exchanged.": first[::-1]})
     if diagnosis:
         return diagnosis
 
-    all_keys_values = joined(first, second)
+    both = joined(first, second)
+    now = kept(both)
     mistakes = {
-        "only the new positions come back; return all so far.": second,
+        "only the new positions come back; return all that are kept.": second,
         "only the old positions come back.": first,
-        "the new positions stand in front; append them at the end.": joined(second, first),
+        "all 5 positions come back; the window is 4: leave out the oldest.": both,
+        "the first 4 positions are kept; keep the last 4.": [x[:, :, :window] for x in both],
+        "one position too few is kept.": [x[:, :, 1 - window :] for x in both],
+        "the new positions stand in front; append them at the end.": kept(joined(second, first)),
+        "the order is reversed: the oldest position comes first.": [x.flip(2) for x in now],
     }
-    diagnosis = diagnose("second step", cache.append(*second), all_keys_values, mistakes)
+    diagnosis = diagnose("second step", cache.append(*second), now, mistakes)
     if diagnosis:
         return diagnosis
 
-    diagnosis = diagnose("a second cache, which must start empty", answer().append(*fresh), fresh, {})
+    diagnosis = diagnose("a second cache, which must start empty", answer(window).append(*fresh), fresh, {})
+    if diagnosis:
+        return diagnosis
+    mistakes = {"all 6 new positions come back; the window is 4.": many}
+    diagnosis = diagnose("6 positions at once", answer(window).append(*many), kept(many), mistakes)
     if diagnosis:
         return diagnosis
 
     for rows, new in (([2, 0, 0, 1], third), ([3, 0, 1, 2], fourth)):
         cache.select(torch.tensor(rows))
-        stale, selected = all_keys_values, [old[rows] for old in all_keys_values]
-        all_keys_values = joined(selected, new)
-        mistakes = {"only the new positions come back; return all so far.": new}
+        stale, selected = now, [old[rows] for old in now]
+        now = kept(joined(selected, new))
+        mistakes = {
+            "only the new positions come back; return all that are kept.": new,
+            "all positions come back; the window is 4: leave out the oldest.": joined(selected, new),
+        }
         if len(stale[0]) == len(rows):
             inverse = torch.tensor(rows).argsort()
             mistakes |= {
-                "the rows are as they were before the select: keep the selection.": joined(stale, new),
-                "row i of the result must be the old row rows[i], not the other way round.": joined(
-                    [old[inverse] for old in stale], new
+                "the rows are as they were before the select: keep the selection.": kept(joined(stale, new)),
+                "row i of the result must be the old row rows[i], not the other way round.": kept(
+                    joined([old[inverse] for old in stale], new)
                 ),
             }
-        diagnosis = diagnose(f"after select({rows})", cache.append(*new), all_keys_values, mistakes)
+        diagnosis = diagnose(f"after select({rows})", cache.append(*new), now, mistakes)
         if diagnosis:
             return diagnosis
     return None
@@ -452,7 +470,7 @@ EXERCISES = {
     "05.2": Exercise("Shift and pad", shift_and_pad),
     "05.3": Exercise("Greedy, without a cache", greedy_writing),
     "05.4": Exercise("The decoder layer from scratch", decoder_layer_from_scratch),
-    "05.5": Exercise("A cache that grows", growing_cache),
+    "05.5": Exercise("A cache with a window", window_cache),
     "05.6": Exercise("Several tokens at a time", several_tokens_at_a_time),
     "05.7": Exercise("The gradient of a tied matrix", tied_gradient),
 }

@@ -1,12 +1,13 @@
 """Wrong answers to the exercises of chapter 07, each with a pattern of its diagnosis; and other right answers."""
 
+import math
 from collections.abc import Callable
 
 import torch
 import torch.nn.functional as F
 
-from annotated.course.exercises.chapter_07 import adam_variant, faulty_train_once, learn_merges
-from annotated.training import label_smoothed_loss
+from annotated.course.exercises.chapter_07 import adam_variant, faulty_train_once, learn_merges, logged_rates
+from annotated.training import label_smoothed_loss, noam_rate
 
 
 def smoothed(
@@ -25,15 +26,14 @@ def smoothed(
 
 
 def right_target(sharp: torch.Tensor, real: torch.Tensor, smoothing: float, vocab: int) -> torch.Tensor:
-    """1 − ε for the right token, and ε spread over all but padding."""
-    return (1 - smoothing) * sharp + smoothing * real / (vocab - 1)
+    """1 − ε for the right token, and ε spread over all others but padding."""
+    return (1 - smoothing) * sharp + smoothing * real * (1 - sharp) / (vocab - 2)
 
 
 def naive_softmax(logits, target, smoothing, pad_id):
     log_p = (logits.exp() / logits.exp().sum(-1, keepdim=True)).log()
-    q = torch.full_like(log_p, smoothing / (logits.size(-1) - 1))
-    q[..., pad_id] = 0
-    q = q + (1 - smoothing) * F.one_hot(target, logits.size(-1))
+    real = (torch.arange(logits.size(-1)) != pad_id).float()
+    q = right_target(F.one_hot(target, logits.size(-1)).float(), real, smoothing, logits.size(-1))
     return -(q * log_p).sum(-1)[target != pad_id].mean()
 
 
@@ -41,8 +41,11 @@ def loss_without_return(logits, target, smoothing, pad_id):
     naive_softmax(logits, target, smoothing, pad_id)
 
 
-def library_loss(logits, target, smoothing, pad_id):
-    return F.cross_entropy(logits.flatten(0, 1), target.flatten(), ignore_index=pad_id, label_smoothing=smoothing)
+def scaled(factor: Callable[[int], float]) -> Callable[..., torch.Tensor]:
+    """Our loss with another ε, found from n, the number of tokens but padding."""
+    return lambda logits, target, smoothing, pad_id: label_smoothed_loss(
+        logits, target, smoothing * factor(logits.size(-1) - 1), pad_id
+    )
 
 
 def merges_with(**switches: bool) -> Callable[..., list[tuple[str, str]]]:
@@ -100,6 +103,45 @@ def adam_of_the_library(weight, gradients, rates, betas, eps):
     return parameter.detach()
 
 
+def named(rates: list[float], d_model: int, warmup: int) -> str:
+    """Read the log as the solution does, by ratios."""
+    ratios = [rate / noam_rate(step, d_model, warmup) for step, rate in enumerate(rates, start=1)]
+    same = [math.isclose(ratio, ratios[0]) for ratio in ratios]
+    if all(same):
+        return "right" if math.isclose(ratios[0], 1) else "factor"
+    if not rates[0]:
+        return "from 0"
+    if math.isclose(rates[0], 1e-3):
+        return "late"
+    return "restarted" if math.isclose(ratios[0], 1) else "per part"
+
+
+def naming(change: Callable[[str, list[float]], str]) -> Callable[..., str]:
+    """Name the faults, with some names changed."""
+    return lambda rates, d_model, warmup: change(named(rates, d_model, warmup), rates)
+
+
+def by_comparison(rates: list[float], d_model: int, warmup: int) -> str:
+    """Make the logs of all faults that have no number of their own, and leave the others to the ends of the log."""
+    for fault in ("right", "late", "from 0"):
+        if rates == logged_rates(fault, d_model, warmup, len(rates)):
+            return fault
+    first, last = (rates[i - 1] / noam_rate(i, d_model, warmup) for i in (1, len(rates)))
+    return "factor" if math.isclose(first, last) else "restarted" if math.isclose(first, 1) else "per part"
+
+
+def one_backward(model, parts, optimizer, step, warmup):
+    """All parts forward, then backward once through the sum of their losses."""
+    model.train()
+    optimizer.param_groups[0]["lr"] = noam_rate(step, model.config.d_model, warmup)
+    losses = [label_smoothed_loss(model(src, tgt[:, :-1]), tgt[:, 1:], reduction="sum") for src, tgt in parts]
+    loss = sum(losses) / sum(int((tgt[:, 1:] > 0).sum()) for _, tgt in parts)
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+    return loss.item()
+
+
 def loop_with(*faults: str) -> Callable[..., float]:
     """A training loop with these faults."""
     return lambda *arguments: faulty_train_once(*arguments, *faults)
@@ -121,16 +163,18 @@ WRONG = [
     ("07.1", [0.00125, 0.025, 0.0125, 0.00625], "1/1000"),
     ("07.1", [0.000125, 0.003125], r"shape \(4,\)"),
     ("07.2", smoothed(lambda sharp, real, e, v: sharp), "without smoothing"),
-    ("07.2", library_loss, "padding token still gets its share"),
-    ("07.2", smoothed(lambda sharp, real, e, v: (1 - e) * sharp + e / (v - 1)), "V − 1 tokens, but padding"),
-    ("07.2", smoothed(lambda sharp, real, e, v: (1 - e) * sharp + e * real / v), "less than 1"),
+    ("07.2", label_smoothed_loss, "section 3's convention"),
+    ("07.2", smoothed(lambda sharp, real, e, v: (1 - e) * sharp + e / v), "PyTorch's convention"),
+    ("07.2", smoothed(lambda sharp, real, e, v: (1 - e) * sharp + e * (1 - sharp) / (v - 1)), "not one of the others"),
     (
         "07.2",
-        smoothed(lambda sharp, real, e, v: (1 - e) * sharp + e * real * (1 - sharp) / (v - 2)),
-        "wrong tokens only",
+        smoothed(lambda sharp, real, e, v: (1 - e) * sharp + e * real * (1 - sharp) / (v - 1)),
+        "sums to less than 1",
     ),
-    ("07.2", smoothed(lambda sharp, real, e, v: sharp + e * real / (v - 1)), "whole 1"),
+    ("07.2", smoothed(lambda sharp, real, e, v: (1 - e) * sharp + e * real * (1 - sharp) / v), "divided ε by V"),
+    ("07.2", smoothed(lambda sharp, real, e, v: sharp + e * real * (1 - sharp) / (v - 2)), "whole 1"),
     ("07.2", smoothed(lambda sharp, real, e, v: right_target(sharp, real, 1 - e, v)), "swapped"),
+    ("07.2", scaled(lambda n: (n - 1) / n), "wrong way round"),
     ("07.2", smoothed(right_target, lambda losses, counts: losses.mean()), "still count"),
     ("07.2", smoothed(right_target, lambda losses, counts: losses[counts].sum() / counts.numel()), "all positions"),
     ("07.2", smoothed(right_target, lambda losses, counts: losses[counts].sum()), "this is the sum"),
@@ -140,7 +184,7 @@ WRONG = [
         "every token counts the same",
     ),
     ("07.2", smoothed(right_target, lambda losses, counts: -losses[counts].mean()), "sign"),
-    ("07.2", lambda logits, target, e, pad_id: label_smoothed_loss(logits, target, e, 0), "is pad_id"),
+    ("07.2", lambda logits, target, e, pad_id: label_smoothed_loss(logits, target, e * 6 / 5, 0), "is pad_id"),
     ("07.2", naive_softmax, "NaN or infinity"),
     ("07.2", loss_without_return, "return"),
     ("07.3", merges_with(weighted=False), "as often as its word occurs"),
@@ -184,28 +228,42 @@ WRONG = [
     ("07.5", adam_with(fixed_rate=True), "first rate throughout"),
     ("07.5", lambda weight, *rest: 2 * weight - adam_with()(weight, *rest), "sign"),
     ("07.5", adam_in_place, "changed the weight"),
-    ("07.6", loop_with("rate"), "steps count from 1"),
-    ("07.6", loop_with("late"), "after the update"),
-    ("07.6", loop_with("zero"), "zero_grad"),
-    ("07.6", loop_with("shift"), "not shifted"),
-    ("07.6", loop_with("padding"), "padding counts"),
-    ("07.6", loop_with("share"), "padding no longer counts"),
-    ("07.6", loop_with("softmax"), "softmax is applied twice"),
-    ("07.6", loop_with("eval"), "training mode"),
-    ("07.6", loop_with("smoothing"), "not smoothed"),
-    ("07.6", loop_with("eval", "shift", "softmax", "padding", "zero", "late"), "more than one fault"),
-    ("07.6", loop_returning(lambda loss: None), "return the loss"),
-    ("07.6", loop_returning(torch.tensor), r"loss\.item\(\)"),
-    ("07.6", loop_returning(lambda loss: 2 * loss), "losses returned are not"),
+    ("07.6", lambda rates, d_model, warmup: print(end=""), "does it end in a return"),
+    ("07.6", lambda rates, d_model, warmup: "right", "every log 'right'"),
+    ("07.6", naming(lambda name, rates: name.upper()), "the names are"),
+    ("07.6", naming(lambda name, rates: "late" if name == "from 0" else name), "very first rate"),
+    ("07.6", naming(lambda name, rates: "factor" if name == "per part" else name), "far behind the peak"),
+    ("07.6", naming(lambda name, rates: "right" if name == "restarted" else name), "the whole log"),
+    ("07.6", naming(lambda name, rates: "right" if name in ("late", "from 0") else name), "look at the first rates"),
+    ("07.6", naming(lambda name, rates: "restarted" if name == "late" else name), "the ratio of each logged rate"),
+    ("07.7", loop_with("rate"), "steps count from 1"),
+    ("07.7", loop_with("late"), "after the update"),
+    ("07.7", loop_with("zero"), "before the first backward"),
+    ("07.7", loop_with("wiped"), "forgets the parts before"),
+    ("07.7", loop_with("shift"), "not shifted"),
+    ("07.7", loop_with("padding"), "padding counts"),
+    ("07.7", loop_with("share"), "padding no longer counts"),
+    ("07.7", loop_with("softmax"), "softmax is applied twice"),
+    ("07.7", loop_with("means"), "its own number of target tokens"),
+    ("07.7", loop_with("sum"), "that of the sum"),
+    ("07.7", loop_with("eval"), "training mode"),
+    ("07.7", loop_with("smoothing"), "not smoothed"),
+    ("07.7", loop_with("eval", "shift", "softmax", "padding", "means", "wiped", "late"), "more than one fault"),
+    ("07.7", loop_returning(lambda loss: None), "return the loss"),
+    ("07.7", loop_returning(torch.tensor), r"loss\.item\(\)"),
+    ("07.7", loop_returning(lambda loss: 2 * loss), "losses returned"),
 ]
 
 RIGHT = [
     ("07.1", torch.tensor([1, 25, 100, 50]) / 8000),
-    ("07.2", label_smoothed_loss),
     ("07.2", smoothed(right_target)),
+    ("07.2", scaled(lambda n: n / (n - 1))),
     ("07.3", merges_with()),
     ("07.3", lambda counts, merges: [list(pair) for pair in learn_merges(counts, merges)]),
     ("07.4", right_batches),
     ("07.5", adam_of_the_library),
-    ("07.6", loop_with()),
+    ("07.6", named),
+    ("07.6", by_comparison),
+    ("07.7", loop_with()),
+    ("07.7", one_backward),
 ]

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from annotated.config import BOS, EOS, PAD, TransformerConfig
 from annotated.course.exercises.diagnosis import Exercise, compare
-from annotated.training import label_smoothed_loss, make_optimizer, noam_rate, set_rate, train_step
+from annotated.training import label_smoothed_loss, make_optimizer, noam_rate, set_rate
 from annotated.transformer import Transformer
 from annotated.workbench.data import pad
 
@@ -40,40 +40,47 @@ def rates_by_hand(answer: Any) -> str | None:
     )
 
 
-def smoothed_loss(answer: Callable[..., Tensor]) -> str | None:
-    """The label-smoothed loss from scratch: padding gets no mass and counts for nothing; large logits."""
+def other_smoothed_loss(answer: Callable[..., Tensor]) -> str | None:
+    """The other convention: the right token keeps 1 − ε, the others but padding share ε; large logits."""
     generator = torch.Generator().manual_seed(0)
     logits = torch.randn(3, 5, 7, generator=generator)
     target = torch.tensor([[1, 6, 2, 5, 5], [3, 1, 4, 5, 5], [6, 2, 5, 5, 5]])
     smoothing, pad_id = 0.3, 5
     counts = target != pad_id
     log_p = logits.log_softmax(-1)
-    right = -log_p.gather(-1, target[..., None]).squeeze(-1)
-    real = torch.arange(7) != pad_id
+    real = (torch.arange(7) != pad_id).float()
+    sharp = F.one_hot(target, 7).float()
+    wrong = real * (1 - sharp)
 
     def loss(q: Tensor, mask: Tensor = counts) -> Tensor:
         return -(q * log_p).sum(-1)[mask].mean()
 
-    sharp = F.one_hot(target, 7).float()
-    q = (1 - smoothing) * sharp + smoothing * real / 6
+    q = (1 - smoothing) * sharp + smoothing / 5 * wrong
     expected = loss(q)
     per_position = -(q * log_p).sum(-1)
-    over_wrong = (1 - smoothing) * sharp + smoothing / 5 * (real & (sharp == 0))
     mistakes = {
-        "this is the loss without smoothing.": right[counts].mean(),
-        "the padding token still gets its share of ε: spread ε over the other tokens only.": loss(
+        "this is the loss without smoothing.": loss(sharp),
+        "this is section 3's convention: here the right token gets nothing of ε, it keeps exactly 1 − ε.": loss(
+            (1 - smoothing) * sharp + smoothing * real / 6
+        ),
+        "this is PyTorch's convention: ε goes to all V tokens; here to all but padding and the right one.": loss(
             (1 - smoothing) * sharp + smoothing / 7
         ),
-        "ε is spread over V − 1 tokens, but padding still gets its share of it.": loss(
-            (1 - smoothing) * sharp + smoothing / 6
+        "padding still gets its share of ε: it is not one of the others.": loss(
+            (1 - smoothing) * sharp + smoothing / 6 * (1 - sharp)
         ),
-        "ε / V goes to all but padding, so your target sums to less than 1: divide by V − 1.": loss(
-            (1 - smoothing) * sharp + smoothing * real / 7
+        "your target sums to less than 1: V − 2 tokens share ε, all but padding and the right one.": loss(
+            (1 - smoothing) * sharp + smoothing / 6 * wrong
         ),
-        "ε goes to the wrong tokens only; the right one gets its share of it as well.": loss(over_wrong),
-        "ε is spread, but the right token still keeps a whole 1: it keeps 1 − ε.": loss(sharp + smoothing * real / 6),
-        "1 − ε and ε are swapped.": loss(smoothing * sharp + (1 - smoothing) * real / 6),
-        "the positions whose answer is padding still count.": loss(q, torch.ones_like(counts)),
+        "you divided ε by V; V − 2 tokens share it, all but padding and the right one.": loss(
+            (1 - smoothing) * sharp + smoothing / 7 * wrong
+        ),
+        "ε is spread, but the right token still keeps a whole 1: it keeps 1 − ε.": loss(sharp + smoothing / 5 * wrong),
+        "1 − ε and ε are swapped.": loss(smoothing * sharp + (1 - smoothing) / 5 * wrong),
+        "you scaled ε the wrong way round: our right token gets 1 − ε + ε/n, which must become 1 − ε.": loss(
+            (1 - smoothing * 5 / 6) * sharp + smoothing * 5 / 6 * real / 6
+        ),
+        "the positions whose answer is padding still count.": per_position.mean(),
         "padding adds nothing to the sum, but you divide by all positions: divide by those that count.": (
             per_position[counts].sum() / counts.numel()
         ),
@@ -82,13 +89,14 @@ def smoothed_loss(answer: Callable[..., Tensor]) -> str | None:
             (per_position * counts).sum(1) / counts.sum(1)
         ).mean(),
         "the sign is reversed: a loss is minus the logarithm.": -expected,
-        "you hid the id 0; the id of padding is pad_id.": label_smoothed_loss(logits, target, smoothing, 0),
+        "you hid the id 0; the id of padding is pad_id.": label_smoothed_loss(logits, target, smoothing * 6 / 5, 0),
     }
     diagnosis = compare(answer(logits, target, smoothing, pad_id), expected, mistakes)
     if diagnosis:
         return diagnosis
     large = 300 * logits
-    return compare(answer(large, target, smoothing, pad_id), label_smoothed_loss(large, target, smoothing, pad_id), {})
+    expected = label_smoothed_loss(large, target, smoothing * 6 / 5, pad_id)
+    return compare(answer(large, target, smoothing, pad_id), expected, {})
 
 
 def learn_merges(
@@ -276,23 +284,105 @@ def adam_from_scratch(answer: Callable[..., Tensor]) -> str | None:
     return compare(result, variant(), mistakes)
 
 
+RATE_FAULTS = ("right", "late", "from 0", "per part", "restarted", "factor")
+
+
+def logged_rates(
+    fault: str,
+    d_model: int,
+    warmup: int,
+    updates: int,
+    *,
+    parts: int = 2,
+    restart: int | None = None,
+    factor: float = 0.7,
+) -> list[float]:
+    """Log the rate of each update of a run with one fault of its schedule, or none.
+
+    Args:
+        fault: one of `RATE_FAULTS`.
+        d_model: width of the model.
+        warmup: updates until the highest rate.
+        updates: length of the log.
+        parts: parts of an update, where the step is counted at each.
+        restart: the first update after the run was resumed, from 1; by default a little past the middle.
+        factor: on all rates.
+    """
+    restart = restart or updates * 7 // 12
+
+    def rate(step: int) -> float:
+        return noam_rate(step, d_model, warmup)
+
+    first = {"late": 1e-3, "from 0": 0.0}
+    logs: dict[str, Callable[[int], float]] = {
+        "right": rate,
+        "late": lambda step: rate(step - 1),
+        "from 0": lambda step: rate(step - 1),
+        "per part": lambda step: rate(parts * step),
+        "restarted": lambda step: rate(step if step < restart else step - restart + 1),
+        "factor": lambda step: factor * rate(step),
+    }
+    return [first[fault] if step == 1 and fault in first else logs[fault](step) for step in range(1, updates + 1)]
+
+
+def rate_faults(answer: Callable[..., str]) -> str | None:
+    """Name what went wrong with a schedule from its log: two dozen logs of various sizes."""
+    logs: list[tuple[str, dict[str, Any]]] = [(fault, {}) for fault in RATE_FAULTS]
+    logs += [("per part", {"parts": parts}) for parts in (3, 8)]
+    logs += [("restarted", {"restart": restart}) for restart in (2, 5, 40, 120)]
+    logs += [("factor", {"factor": factor}) for factor in (0.5, 2.0, 2**-0.5, 1.01)]
+    found: list[tuple[str, Any, dict[str, Any]]] = []
+    for d_model, warmup, updates in ((64, 20, 120), (512, 30, 150)):
+        for fault, how in logs:
+            rates = logged_rates(fault, d_model, warmup, updates, **how)
+            found.append((fault, answer(rates, d_model, warmup), how))
+    names = [name for _, name, _ in found]
+    if all(name is None for name in names):
+        return "your function returned None: does it end in a return?"
+    for fault, name, _ in found:
+        if name not in RATE_FAULTS:
+            return f"for a log of the kind {fault!r} you return {name!r}; the names are {', '.join(RATE_FAULTS)}."
+    if len(set(names)) == 1:
+        return f"you call every log {names[0]!r}."
+    for fault, name, how in found:
+        if name == fault:
+            continue
+        hints = {
+            frozenset(("late", "from 0")): "both are one step behind; they differ in the very first rate.",
+            frozenset(("per part", "factor")): (
+                "on the way up both are the right rate times a number; look far behind the peak, too."
+            ),
+            frozenset(("right", "restarted")): "before the interruption all is right; look at the whole log.",
+            frozenset(("right", "late")): "from the peak on one step hardly matters; look at the first rates.",
+            frozenset(("right", "from 0")): "from the peak on one step hardly matters; look at the first rates.",
+            frozenset(("right", "factor")): "a factor near 1 is a factor; and a float is compared with math.isclose.",
+        }
+        hint = hints.get(frozenset((fault, name)), "look at the ratio of each logged rate to the right one.")
+        said = "".join(f" ({key} = {value:.3g})" for key, value in how.items())
+        return f"a log of the kind {fault!r}{said} is taken for {name!r}: {hint}"
+    return None
+
+
 TRAINING_FAULTS = {
     "rate": "the rate belongs to the step before: steps count from 1, and the rate must be set before the update.",
     "late": "the rate is set after the update, so each update takes the rate of the one before; set it first.",
-    "zero": "the gradients of the step before are still there: zero_grad() before backward().",
+    "zero": "the gradients of the step before are still there: zero_grad() before the first backward().",
+    "wiped": "zero_grad() in the loop forgets the parts before: call it once, before the first part.",
     "shift": "the target is not shifted: read tgt[:, :-1], and compare with tgt[:, 1:].",
     "padding": "padding counts in the loss: the mean goes over the positions whose answer is not <pad>.",
     "share": "padding no longer counts, but the smoothing still gives it a share of ε: take label_smoothed_loss.",
     "softmax": "cross-entropy takes logits; you gave it probabilities, so softmax is applied twice.",
+    "means": "each part is divided by its own number of target tokens: divide by that of all parts.",
+    "sum": "the gradient is that of the sum: divide by the number of target tokens of all parts.",
     "eval": "the model is not in training mode: dropout is off.",
     "smoothing": "the loss is not smoothed: ε = 0.1, over all tokens but padding.",
 }
 
 
 def faulty_train_once(
-    model: Transformer, src: Tensor, tgt: Tensor, optimizer: Any, step: int, warmup: int, *faults: str
+    model: Transformer, parts: Sequence[tuple[Tensor, Tensor]], optimizer: Any, step: int, warmup: int, *faults: str
 ) -> float:
-    """One update, with the faults that are named."""
+    """One update on several parts, with the faults that are named."""
     rate = noam_rate(max(1, step - 1) if "rate" in faults else step, model.config.d_model, warmup)
     if "late" not in faults:
         set_rate(optimizer, rate)
@@ -300,49 +390,53 @@ def faulty_train_once(
         model.train()
     if "zero" not in faults:
         optimizer.zero_grad()
-    if "shift" in faults:
-        logits, target = model(src, tgt), tgt
-    else:
-        logits, target = model(src, tgt[:, :-1]), tgt[:, 1:]
-    if "softmax" in faults:
-        logits = logits.softmax(-1)
-    if "padding" in faults:
-        loss = label_smoothed_loss(logits, target, 0.1, None)
-    elif "share" in faults:
-        loss = F.cross_entropy(logits.flatten(0, 1), target.flatten(), ignore_index=PAD, label_smoothing=0.1)
-    else:
-        loss = label_smoothed_loss(logits, target, 0.0 if "smoothing" in faults else 0.1)
-    loss.backward()
+    targets = [tgt if "shift" in faults else tgt[:, 1:] for _, tgt in parts]
+    tokens = [target.numel() if "padding" in faults else int((target != PAD).sum()) for target in targets]
+    mean = 0.0
+    for (src, tgt), target, own in zip(parts, targets, tokens, strict=True):
+        if "wiped" in faults:
+            optimizer.zero_grad()
+        logits = model(src, tgt if "shift" in faults else tgt[:, :-1])
+        if "softmax" in faults:
+            logits = logits.softmax(-1)
+        if "share" in faults:
+            flat = logits.flatten(0, 1), target.flatten()
+            loss = F.cross_entropy(*flat, ignore_index=PAD, label_smoothing=0.1, reduction="sum")
+        else:
+            pad_id, smoothing = (None if "padding" in faults else PAD), (0.0 if "smoothing" in faults else 0.1)
+            loss = label_smoothed_loss(logits, target, smoothing, pad_id, reduction="sum")
+        mean += loss.item() / sum(tokens)
+        if "sum" not in faults:
+            loss = loss / (own * len(parts) if "means" in faults else sum(tokens))
+        loss.backward()
     optimizer.step()
     set_rate(optimizer, rate)
-    return loss.item()
+    return mean
 
 
 def repaired_loop(answer: Callable[..., float]) -> str | None:
     """Three updates of a small model: the weights and losses must be those of a loop without faults."""
     generator = torch.Generator().manual_seed(0)
-    batches = []
-    for lengths in ((3, 7, 5), (6, 2), (4, 8)):
-        rows = [torch.randint(4, 13, (length,), generator=generator).tolist() for length in lengths]
-        batches.append((pad([[*row, EOS] for row in rows]), pad([[BOS, *reversed(row), EOS] for row in rows])))
+    updates = []
+    for lengths_of_parts in (((3, 7, 5), (2,)), ((6, 2), (3, 4), (1, 8)), ((4, 8), (2, 2, 3))):
+        parts = []
+        for lengths in lengths_of_parts:
+            rows = [torch.randint(4, 13, (length,), generator=generator).tolist() for length in lengths]
+            parts.append((pad([[*row, EOS] for row in rows]), pad([[BOS, *reversed(row), EOS] for row in rows])))
+        updates.append(parts)
 
     def three_updates(train_once: Callable[..., float], dropout: float = 0.0) -> tuple[Tensor, list[Any]]:
         torch.manual_seed(1)
         config = TransformerConfig(13, d_model=16, d_ff=24, heads=2, layers=1, dropout=dropout)
         model = Transformer(config).eval()
         optimizer = make_optimizer(model)
-        losses = [train_once(model, src, tgt, optimizer, step, 4) for step, (src, tgt) in enumerate(batches, start=1)]
+        losses = [train_once(model, list(parts), optimizer, step, 4) for step, parts in enumerate(updates, start=1)]
         return torch.cat([p.detach().flatten() for p in model.parameters()]), losses
 
     def faulty(*faults: str) -> Callable[..., float]:
         return lambda *arguments: faulty_train_once(*arguments, *faults)
 
-    def correct(model: Transformer, src: Tensor, tgt: Tensor, optimizer: Any, step: int, warmup: int) -> float:
-        model.train()
-        set_rate(optimizer, noam_rate(step, model.config.d_model, warmup))
-        return train_step(model, src, tgt, optimizer)
-
-    expected, losses = three_updates(correct)
+    expected, losses = three_updates(faulty_train_once)
     weights, given = three_updates(answer)
     # Adam's first step has the size of the rate whatever the gradient, so rounding may turn it around where the
     # gradient is nearly 0; hence a share of the weights, and not each one.
@@ -357,8 +451,8 @@ def repaired_loop(answer: Callable[..., float]) -> str | None:
         return f"return the loss as a Python number: loss.item(); got {type(given[0]).__name__}."
     wrong = compare(torch.tensor(given), torch.tensor(losses), {}, tolerance=1e-3)
     if wrong:
-        return "the weights are right, but the losses returned are not: " + wrong
-    if not _mostly_equal(three_updates(answer, dropout=0.5)[0], three_updates(correct, dropout=0.5)[0]):
+        return "the weights are right, but the losses returned, means over the tokens of all parts, are not: " + wrong
+    if not _mostly_equal(three_updates(answer, dropout=0.5)[0], three_updates(faulty_train_once, dropout=0.5)[0]):
         return "one fault is left: " + TRAINING_FAULTS["eval"]
     return None
 
@@ -369,9 +463,10 @@ def _mostly_equal(weights: Tensor, expected: Tensor) -> bool:
 
 EXERCISES = {
     "07.1": Exercise("Four rates by hand", rates_by_hand),
-    "07.2": Exercise("The smoothed loss from scratch", smoothed_loss),
+    "07.2": Exercise("The other convention", other_smoothed_loss),
     "07.3": Exercise("Learn the merges", byte_pairs),
     "07.4": Exercise("Batches by budget", token_batches),
     "07.5": Exercise("Adam from scratch", adam_from_scratch, copies=False),
-    "07.6": Exercise("A loop with six faults", repaired_loop),
+    "07.6": Exercise("Six curves of the rate", rate_faults),
+    "07.7": Exercise("A loop with seven faults", repaired_loop),
 }

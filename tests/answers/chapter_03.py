@@ -17,26 +17,29 @@ def row(position: float, exponents: list[float], turn: float = 1.0) -> list[floa
 EXPONENTS = [0, 1 / 4, 2 / 4, 3 / 4]
 
 
-def table(
-    exponent: Callable[[torch.Tensor, int], torch.Tensor] = lambda i, d: 2 * i / d,
-    first: int = 0,
-    join: Callable[..., torch.Tensor] = lambda sine, cosine: torch.stack((sine, cosine), -1).flatten(1),
+def grid(
+    code: Callable[[int, int], torch.Tensor] = lambda length, d: sinusoids(length, d // 2),
     refuse: bool = True,
 ) -> Callable[..., torch.Tensor]:
-    """The sinusoids with a choice of what is usually got wrong."""
+    """Rows and columns, with a choice of what is usually got wrong in the code of either."""
 
-    def answer(length, d_model):
-        if refuse and d_model % 2:
-            raise ValueError("odd")
-        i = torch.arange((d_model + 1) // 2, dtype=torch.float64)
-        angle = torch.arange(first, first + length)[:, None] / 10000 ** exponent(i, d_model)
-        return join(angle.sin(), angle.cos()).float()
+    def answer(height, width, d_model):
+        if refuse and d_model % 4:
+            raise ValueError("not divisible by 4")
+        shape = (height, width, -1)
+        return torch.cat([code(height, d_model)[:, None].expand(shape), code(width, d_model).expand(shape)], -1)
 
     return answer
 
 
-def without_return(length, d_model):
-    sinusoids(length, d_model)
+def without_return(height, width, d_model):
+    grid()(height, width, d_model)
+
+
+def back(k: float, d: int, d_k: int, factor: float = 99.0, columns: slice | None = None) -> tuple[torch.Tensor, ...]:
+    """Matrices that look k places back, with the hands in some columns, the fast ones by default."""
+    columns = columns or slice(0, d_k)
+    return factor * alternating(-k, d).T[:, columns], torch.eye(d)[:, columns]
 
 
 def blocks(upper: float, lower: float, step: float = 2.0) -> Callable[..., torch.Tensor]:
@@ -110,17 +113,22 @@ WRONG = [
     ("03.1", [row(3, [c / 8])[c % 2] for c in range(8)], "share one"),
     ("03.1", row(3, EXPONENTS[:2]), "expected shape"),
     ("03.1", [0.141, -0.990, 0.296, 0.955, 0.030, 1.0, 0.3, 1.0], r"index \(6,\)"),
-    ("03.2", table(lambda i, d: i / d), "you used i/d_model"),
-    ("03.2", table(lambda i, d: 4 * i / d), "doubled twice"),
-    ("03.2", table(lambda i, d: 2 * i / max(d - 2, 1)), "not d_model − 2"),
-    ("03.2", table(first=1), "starts at 1"),
-    ("03.2", table(join=lambda sine, cosine: torch.cat((sine, cosine), 1)), "must alternate"),
-    ("03.2", table(join=lambda sine, cosine: torch.stack((cosine, sine), -1).flatten(1)), "before its sine"),
-    ("03.2", table(lambda i, d: -2 * i / d), "turn faster"),
-    ("03.2", table(refuse=False, join=lambda s, c: torch.stack((s, c), -1).flatten(1)), "odd"),
-    ("03.2", lambda length, d_model: sinusoids(length, d_model).T.contiguous(), "transposed"),
-    ("03.2", lambda length, d_model: sinusoids(length, d_model).double(), "expected torch.float32"),
-    ("03.2", lambda length, d_model: sinusoids(7, d_model), r"not for length 1 .*expected shape"),
+    ("03.2", lambda h, w, d: grid()(h, w, d).roll(d // 2, -1), "row comes first"),
+    ("03.2", grid(lambda length, d: sinusoids(length, d)[:, : d // 2]), "cut off"),
+    (
+        "03.2",
+        lambda h, w, d: torch.where(torch.arange(d) < d // 2, sinusoids(h, d)[:, None], sinusoids(w, d).roll(0)),
+        "cut one encoding",
+    ),
+    ("03.2", lambda h, w, d: sinusoids(h, d)[:, None] + sinusoids(w, d), "you added"),
+    ("03.2", lambda h, w, d: sinusoids(h * w, d).view(h, w, d), "one after the other"),
+    ("03.2", lambda h, w, d: grid()(w, h, d).transpose(0, 1).roll(d // 2, -1).transpose(0, 1), "second the column"),
+    ("03.2", lambda h, w, d: grid()(h, w, d).flatten(0, 1), "one long list"),
+    ("03.2", grid(lambda length, d: sinusoids(length + 1, d // 2)[1:]), "start at 1"),
+    ("03.2", lambda h, w, d: grid()(h, w, d).double(), "expected torch.float32"),
+    ("03.2", lambda h, w, d: grid()(3, 5, d), r"height 4, width 4, d_model 12: expected shape"),
+    ("03.2", grid(lambda length, d: sinusoids(length, d // 4 * 2), refuse=False), "d_model = 10 must end"),
+    ("03.2", grid(refuse=False), "d_model = 9 must end"),
     ("03.2", without_return, "return"),
     ("03.3", blocks(-1, 1), "moves k places back"),
     ("03.3", blocks(1, 1), "needs a minus"),
@@ -138,13 +146,14 @@ WRONG = [
     ("03.4", search, "read the hands instead"),
     ("03.4", lambda encodings: hand(encodings, 31)[:, None], "expected shape"),
     ("03.4", lambda encodings: hand(encodings, 31).tolist(), "got list"),
-    ("03.5", lambda k, d: (alternating(-k, d).T, torch.eye(d)), r"weight there is 0\.\d\d"),
-    ("03.5", lambda k, d: (99 * alternating(k, d).T, torch.eye(d)), "k places ahead"),
-    ("03.5", lambda k, d: (99 * alternating(-k, d), torch.eye(d)), "k places ahead"),
-    ("03.5", lambda k, d: (99 * torch.eye(d), torch.eye(d)), "attends to itself"),
-    ("03.5", lambda k, d: (99 * alternating(-1, d).T, torch.eye(d)), r"k = 3.*position 3 attends to 2, not to 0"),
-    ("03.5", lambda k, d: 99 * alternating(-k, d).T, "two tensors"),
-    ("03.5", lambda k, d: (sinusoids(20, d), sinusoids(20, d)), "shape"),
+    ("03.5", lambda k, d, d_k: back(k, d, d_k, factor=1.0), r"weight there is 0\.\d\d"),
+    ("03.5", lambda k, d, d_k: back(-k, d, d_k), "k places ahead"),
+    ("03.5", lambda k, d, d_k: (99 * alternating(-k, d)[:, :d_k], torch.eye(d)[:, :d_k]), "k places ahead"),
+    ("03.5", lambda k, d, d_k: back(0, d, d_k), "attends to itself"),
+    ("03.5", lambda k, d, d_k: back(1, d, d_k), r"k = 3.*position 3 attends to 2, not to 0"),
+    ("03.5", lambda k, d, d_k: back(k, d, d_k, columns=slice(d - d_k, d)), "slow hands only"),
+    ("03.5", lambda k, d, d_k: back(k, d, d_k)[0], "two tensors"),
+    ("03.5", lambda k, d, d_k: (99 * alternating(-k, d).T, torch.eye(d)), r"shape \(64, 32\)"),
     ("03.6", rotation(direction=-1.0), "wrong way"),
     ("03.6", rotation(pair="halves"), r"column i \+ d/2; the pairs"),
     ("03.6", rotation(pair="halves", direction=-1.0), r"column i \+ d/2, and turned"),
@@ -162,11 +171,10 @@ WRONG = [
 RIGHT = [
     ("03.1", torch.tensor(row(3, EXPONENTS))),
     ("03.1", [0.141, -0.990, 0.296, 0.955, 0.030, 1.000, 0.003, 1.000]),
-    ("03.2", sinusoids),
-    ("03.2", table()),
+    ("03.2", grid()),
     ("03.3", blocks(1, -1)),
     ("03.4", refined(0)),
-    ("03.5", lambda k, d: (60 * torch.eye(d), alternating(k, d).T)),
-    ("03.5", lambda k, d: (alternating(-k, d).T.double(), 100 * torch.eye(d).double())),
+    ("03.5", lambda k, d, d_k: (60 * torch.eye(d)[:, :d_k], alternating(k, d).T[:, :d_k])),
+    ("03.5", lambda k, d, d_k: tuple(one.double() for one in back(k, d, d_k))),
     ("03.6", rotation()),
 ]

@@ -43,46 +43,50 @@ def one_row_by_hand(answer: Any) -> str | None:
     )
 
 
-def sinusoids_from_scratch(answer: Callable[..., Tensor]) -> str | None:
-    """The table of §3.5 for several sizes, also far out."""
-    length, d_model = 7, 10
-    position, right = torch.arange(float(length)), sinusoids(length, d_model)
-    frequency = frequencies(d_model)
-    own = position[:, None] / 10000 ** (torch.arange(d_model) / d_model)
-    mistakes = {
-        "all sines stand first, then all cosines; they must alternate: stack them on a new last axis and flatten.": (
-            halves(right)
-        ),
-        "the cosine stands before its sine: column 2i is the sine.": right.view(length, -1, 2).flip(2).flatten(1),
-        "the exponent is 2i/d_model; you used i/d_model.": waves(position, frequency.sqrt()),
-        "the exponent is 2i/d_model, i = 0, 1, 2, …; you doubled twice.": waves(position, frequency**2),
-        "the exponent's denominator is d_model, not d_model − 2.": waves(
-            position, 10000.0 ** (-torch.arange(0, d_model, 2) / (d_model - 2))
-        ),
-        "a sine and its cosine share one frequency; you gave each column its own.": (
-            torch.where(torch.arange(d_model) % 2 == 0, own.sin(), own.cos())
-        ),
-        "the first row is position 0; yours starts at 1.": waves(position + 1, frequency),
-        "the slow hands turn faster than the fast one: divide the position by 10000^(2i/d_model).": (
-            waves(position, 1 / frequency)
-        ),
-        "the table is transposed: a row for each position.": right.T.contiguous(),
-        "these are the angles: take their sines and cosines.": (
-            (position[:, None] * frequency.repeat_interleave(2)).float()
-        ),
-    }
-    diagnosis = compare(answer(length, d_model), right, mistakes)
-    if diagnosis:
-        return diagnosis
-    for length, d_model in ((1, 2), (300, 6), (2, 64)):
-        diagnosis = compare(answer(length, d_model), sinusoids(length, d_model), {})
+def positions_in_a_picture(answer: Callable[..., Tensor]) -> str | None:
+    """The encodings of rows and columns, half of the width each."""
+    for height, width, d_model in ((3, 5, 8), (4, 4, 12), (1, 30, 64)):
+        rows, columns = torch.arange(float(height)), torch.arange(float(width))
+
+        def grid(of_rows: Tensor, of_columns: Tensor) -> Tensor:
+            """Set the code of the row before that of the column, for each patch."""
+            shape = (len(of_rows), len(of_columns), -1)
+            return torch.cat([of_rows[:, None].expand(shape), of_columns.expand(shape)], dim=-1)
+
+        own = frequencies(d_model // 2)
+        right = grid(waves(rows, own), waves(columns, own))
+        whole = sinusoids(height, d_model), sinusoids(width, d_model)
+        half = d_model // 2
+        mistakes = {
+            "the row comes first, then the column; yours are exchanged.": right.roll(half, dims=-1),
+            "each half has the rates of its own width, d_model / 2; yours has those of d_model, cut off.": grid(
+                whole[0][:, :half], whole[1][:, :half]
+            ),
+            "each half has the rates of its own width; you cut one encoding of width d_model in two.": grid(
+                whole[0][:, :half], whole[1][:, half:]
+            ),
+            "you added both codes; give each a half of its own: the patches (1, 2) and (2, 1) are now alike.": (
+                whole[0][:, None] + whole[1]
+            ),
+            "this numbers the patches one after the other; the patch below is then `width` positions away.": (
+                sinusoids(height * width, d_model).view(height, width, d_model)
+            ),
+            "the first axis is the row, the second the column; yours are exchanged.": right.transpose(0, 1),
+            "the patches stand in one long list; give rows and columns an axis each.": right.flatten(0, 1),
+            "rows and columns are counted from 0; yours start at 1.": grid(
+                waves(rows + 1, own), waves(columns + 1, own)
+            ),
+        }
+        diagnosis = compare(answer(height, width, d_model), right, mistakes)
         if diagnosis:
-            return f"right for (7, 10), but not for length {length} and d_model {d_model}: {diagnosis}"
-    try:
-        answer(7, 5)
-    except ValueError:
-        return None
-    return "d_model = 5 is odd and must end in a ValueError: one sine has no cosine."
+            return f"height {height}, width {width}, d_model {d_model}: {diagnosis}"
+    for d_model in (10, 9):
+        try:
+            answer(3, 5, d_model)
+        except ValueError:
+            continue
+        return f"d_model = {d_model} must end in a ValueError: each half needs sines and cosines in pairs."
+    return None
 
 
 def shift_of_halves(answer: Callable[..., Tensor]) -> str | None:
@@ -159,29 +163,33 @@ def read_clock(answer: Callable[..., Tensor]) -> str | None:
 
 
 def look_back(answer: Callable[..., tuple[Tensor, Tensor]]) -> str | None:
-    """Matrices with which a head attends k places back, at any length."""
-    for k, d_model, length in ((1, 64, 20), (3, 64, 600), (7, 128, 300), (40, 512, 1000)):
-        case = f"k = {k}, d_model = {d_model}, length {length}"
-        pair = answer(k, d_model)
+    """Matrices with which a head of width d_k attends k places back, at any length."""
+    for k, d_model, d_k, length in ((1, 64, 32, 20), (3, 64, 32, 600), (7, 512, 64, 300), (40, 512, 128, 1000)):
+        case = f"k = {k}, d_model = {d_model}, d_k = {d_k}, length {length}"
+        pair = answer(k, d_model, d_k)
         if not isinstance(pair, tuple) or len(pair) != 2 or not all(isinstance(one, Tensor) for one in pair):
             return "return two tensors: w_query, w_key."
-        if any(one.shape != (d_model, d_model) for one in pair):
-            return f"{case}: both must have the shape ({d_model}, {d_model}); got {[tuple(one.shape) for one in pair]}."
+        if any(one.shape != (d_model, d_k) for one in pair):
+            return f"{case}: both must have the shape ({d_model}, {d_k}); got {[tuple(one.shape) for one in pair]}."
         table = sinusoids(length, d_model)
         query, key = (table @ one.float() for one in pair)
         weights = attention_weights(query, key)
         rows = torch.arange(k, length)
         found = weights.argmax(dim=1)
+        right = torch.equal(found[rows], rows - k)
+        sharpest = weights[rows, rows - k].min()
         if not weights.isfinite().all():
             return f"{case}: the weights are not finite; is a score infinite?"
-        if torch.equal(found[rows], rows - k):
-            sharpest = weights[rows, rows - k].min()
-            if sharpest < 0.99:
-                return (
-                    f"{case}: every position finds the right one, but a weight there is {sharpest:.2f}; it must be "
-                    "at least 0.99. Multiply a matrix by a number: D(0) − D(1) is small, and √d_k divides it."
-                )
+        if right and sharpest >= 0.99:
             continue
+        if not pair[1][: d_model // 2].any():
+            return f"{case}: your keys use slow hands only, and these hardly move from one position to the next."
+        if right:
+            return (
+                f"{case}: every position finds the right one, but a weight there is {sharpest:.2f}; it must be "
+                "at least 0.99. Choose the hands that move most in one step, and multiply a matrix by a number: "
+                "the lead over the neighbours is small, and √d_k divides it."
+            )
         if torch.equal(found[:-k], torch.arange(k, length)):
             return f"{case}: you look k places ahead. Mind that rows are multiplied from the right: row @ T.T."
         if torch.equal(found, torch.arange(length)):
@@ -260,7 +268,7 @@ def turned(pair: Tensor) -> Tensor:
 
 EXERCISES = {
     "03.1": Exercise("One row by hand", one_row_by_hand),
-    "03.2": Exercise("The sinusoids from scratch", sinusoids_from_scratch),
+    "03.2": Exercise("Positions in a picture", positions_in_a_picture),
     "03.3": Exercise("The shift in another layout", shift_of_halves),
     "03.4": Exercise("Read the clock", read_clock),
     "03.5": Exercise("A head that looks back", look_back),

@@ -13,40 +13,19 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, redirect_stdout
+from importlib import import_module
+from pathlib import Path
 from types import EllipsisType, FunctionType
 from typing import Any
 
 import numpy as np
 import torch
 
-from annotated.course.exercises import (
-    chapter_01,
-    chapter_02,
-    chapter_03,
-    chapter_04,
-    chapter_05,
-    chapter_06,
-    chapter_07,
-    chapter_08,
-    chapter_09,
-    chapter_10,
-    chapter_11,
-)
 from annotated.course.exercises.diagnosis import on_copies
 
-CHAPTERS = (
-    chapter_01,
-    chapter_02,
-    chapter_03,
-    chapter_04,
-    chapter_05,
-    chapter_06,
-    chapter_07,
-    chapter_08,
-    chapter_09,
-    chapter_10,
-    chapter_11,
-)
+CHAPTERS = [
+    import_module(f"{__name__}.{path.stem}") for path in sorted(Path(__file__).parent.glob("chapter_[0-9][0-9].py"))
+]
 EXERCISES = {number: exercise for chapter in CHAPTERS for number, exercise in chapter.EXERCISES.items()}
 
 

@@ -53,6 +53,12 @@ def looks_by_loop(weights, by):
     return max(means, key=means.get)
 
 
+def rows_by_largest(weights, by):
+    """The head with the most rows that look there most."""
+    rows = (weights.argmax(-1) == torch.arange(weights.size(-1)) + by).sum(-1)
+    return divmod(int(rows.argmax()), weights.size(1))
+
+
 WRONG = [
     ("10.1", 70.9, "clip: an n-gram"),
     ("10.1", 63.4, "clip the pairs too"),
@@ -64,6 +70,8 @@ WRONG = [
     ("10.1", 65.1, "not a fourth root"),
     ("10.1", 44.8, "the twice, dog once"),
     ("10.1", 0.518, "times 100"),
+    ("10.1", 51.7, r"expected 51\.8\d*, got 51\.7"),
+    ("10.1", 52, r"expected 51\.8\d*, got 52"),
     ("10.1", "51.8", "raised (ValueError|TypeError)"),
     ("10.2", scored(lambda t, r: bleu_of(t, r) / 100), "factor 100"),
     ("10.2", mean_of_sentences, "mean of the sentences"),
@@ -91,6 +99,7 @@ WRONG = [
     ("10.3", exchanged(paired=False), "exchange in both"),
     ("10.3", exchanged(pooled=False), "then score once"),
     ("10.3", lambda *given: 128 * p_of(*given), "how many"),
+    ("10.3", lambda *given: p_of(*given) + 1 / 128, r"expected 0\.\d+, got 0"),
     ("10.3", lambda *given: 1 - p_of(*given), "1 − p"),
     ("10.3", lambda *given: p_of(*given) and None, "expected a number, got NoneType"),
     ("10.4", lambda x: x.mean(0).log_softmax(-1), "averaged the logits"),
@@ -108,6 +117,8 @@ WRONG = [
     ("10.5", lambda w, by: best_head(w, by, lowest=True), "smallest"),
     ("10.5", lambda w, by: tuple(i + 1 for i in best_head(w, by)), "count from 0"),
     ("10.5", lambda w, by: w.diagonal(by, dim1=-2, dim2=-1).mean(-1).argmax(), "flat index"),
+    ("10.5", lambda w, by: divmod(int(w.triu(by).sum((-1, -2)).argmax()), w.size(1)), "triangle"),
+    ("10.5", rows_by_largest, "counted rows"),
     ("10.5", lambda w, by: (9, 9), r"expected \(\d, \d\), got \(9, 9\)"),
     ("10.5", lambda w, by: best_head(w, by) and None, "return"),
 ]

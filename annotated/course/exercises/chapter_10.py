@@ -37,8 +37,8 @@ def bleu_on_paper(answer: Any) -> str | None:
     found = torch.as_tensor(answer, dtype=torch.float32)
     if 0 < float(found) < 1:
         return "BLEU is usually given times 100."
-    mistakes = {text: torch.tensor(100 * wrong) for text, wrong in known.items()}
-    return compare(found, torch.tensor(100 * brevity * mean), mistakes, tolerance=1.7e-3)
+    mistakes = {text: torch.tensor(round(100 * wrong, 1)) for text, wrong in known.items()}
+    return compare(found.round(decimals=1), torch.tensor(round(100 * brevity * mean, 1)), mistakes)
 
 
 def count_ngrams(tokens: Sequence[str], n: int) -> Counter[tuple[str, ...]]:
@@ -304,12 +304,14 @@ def best_head(weights: Tensor, by: int, *, wraps: bool = False, lowest: bool = F
 def head_that_looks(answer: Callable[..., tuple[int, int]]) -> str | None:
     """The head with the largest mean on a diagonal of its map."""
     weights = (2 * torch.randn(3, 4, 5, 5, generator=torch.Generator().manual_seed(5))).softmax(dim=-1)
-    for layer, head, offset, weight in ((0, 3, -1, 0.7), (2, 1, -1, 0.6), (1, 2, 2, 0.8), (0, 1, 1, 0.9)):
+    planted = ((0, 3, -1, 0.7), (0, 2, -1, 0.5), (2, 1, -1, 0.6), (1, 2, 2, 0.8), (0, 1, 1, 0.9))
+    for layer, head, offset, weight in planted:
         for row in range(5):
             weights[layer, head, row] = 0.25 * (1 - weight)
             if 0 <= row + offset < 5:
                 weights[layer, head, row, row + offset] = weight
     weights[2, 1, 0] = torch.tensor([0.0, 0, 0, 0, 1])  # one back from position 0 there is nothing, but round the end
+    weights[1, 0] = 0.8 * torch.eye(5) + 0.2 * torch.ones(4).diag(-1)  # all of it right of what is two back
     weights = weights / weights.sum(dim=-1, keepdim=True)
     for by in (-1, 2, 1):
         expected = best_head(weights, by)
@@ -332,6 +334,12 @@ def head_that_looks(answer: Callable[..., tuple[int, int]]) -> str | None:
             ),
             "that is the smallest weight, not the largest.": best_head(weights, by, lowest=True),
             "count from 0.": (expected[0] + 1, expected[1] + 1),
+            "you summed a triangle of the map; take one diagonal.": divmod(
+                int(weights.triu(by).sum(dim=(-1, -2)).argmax()), weights.size(1)
+            ),
+            "you counted rows; take the mean of the weights themselves.": divmod(
+                int((weights.argmax(dim=-1) == torch.arange(5) + by).sum(dim=-1).argmax()), weights.size(1)
+            ),
         }
         for diagnosis, wrong in known.items():
             if pair == wrong:

@@ -61,8 +61,10 @@ def compare(answer: object, expected: Tensor, mistakes: Mapping[str, Tensor], to
         return "the result holds NaN or infinity: does an exponential overflow? Subtract each row's maximum first."
     if not answer.is_floating_point():
         return f"{int((answer != expected).sum())} of {answer.numel()} entries are wrong."
+    if not expected.dim():
+        return f"expected {float(expected):.4g}, got {float(answer):.4g}."
     factor = float((answer * expected).sum() / (expected * expected).sum())
-    if factor and is_close(answer, factor * expected, tolerance):
+    if expected.numel() > 1 and factor and is_close(answer, factor * expected, tolerance):
         return f"off by a constant factor {factor:.2f}."
     where = torch.unravel_index((answer - expected).abs().argmax(), expected.shape)
     index = tuple(int(i) for i in where)

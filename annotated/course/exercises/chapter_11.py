@@ -28,7 +28,8 @@ def error_by_hand(answer: Any) -> str | None:
         numbers(variance),
         {
             "each row loses one run for its mean: divide 2 + 10 by 2 + 3, not by 3 + 4.": numbers(12 / 7),
-            "two means were taken, not one: divide 2 + 10 by 2 + 3, not by 6.": numbers(12 / 6),
+            "two means were taken, not one: divide 2 + 10 by 2 + 3, not by 6 (or did you average the two "
+            "deviations, which gives the same digits? Pool the squares).": numbers(12 / 6),
             "a row counts by its runs less one: pool the squares, 2 + 10, not the two variances evenly.": numbers(
                 (statistics.variance(base) + statistics.variance(row)) / 2
             ),

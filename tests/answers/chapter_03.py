@@ -7,14 +7,14 @@ import torch
 
 from annotated.positional_encoding import sinusoids
 
-
-def row(position: float, exponents: list[float], turn: float = 1.0) -> list[float]:
-    """Sine and cosine, alternating, of a position with given exponents of 10000."""
-    angles = [turn * position / 10000**exponent for exponent in exponents]
-    return [wave(angle) for angle in angles for wave in (math.sin, math.cos)]
+A = [0.4362, 0.8999, 0.5396, 0.8419]  # the rows of a = 57 and b = 86
+B = [-0.9235, -0.3837, 0.7578, 0.6524]
 
 
-EXPONENTS = [0, 1 / 4, 2 / 4, 3 / 4]
+def between(sine: int = -1, cosine: int = 1) -> list[float]:
+    """The row of b − a, with the signs in the sines and the cosines of a difference."""
+    pairs = [(A[i], A[i + 1], B[i], B[i + 1]) for i in (0, 2)]
+    return [one for s, c, t, d in pairs for one in (t * c + sine * d * s, d * c + cosine * t * s)]
 
 
 def grid(
@@ -42,15 +42,23 @@ def back(k: float, d: int, d_k: int, factor: float = 99.0, columns: slice | None
     return factor * alternating(-k, d).T[:, columns], torch.eye(d)[:, columns]
 
 
-def blocks(upper: float, lower: float, step: float = 2.0) -> Callable[..., torch.Tensor]:
-    """T(k) of four diagonal blocks, with the signs of its sines and the step of its exponent."""
+def reflected(length: int, d_model: int) -> torch.Tensor:
+    """The matrix that maps p to length − 1 − p: turn to −p, then move on."""
+    return alternating(length - 1, d_model) @ torch.diag(torch.tensor([-1.0, 1.0] * (d_model // 2)))
 
-    def answer(k, d_model):
-        angle = k * 10000 ** (-step * torch.arange(d_model // 2) / d_model)
-        c, s = angle.cos().diag(), angle.sin().diag()
-        return torch.cat([torch.cat([c, upper * s], 1), torch.cat([lower * s, c], 1)])
 
-    return answer
+def slow_reflected(length: int, d_model: int) -> torch.Tensor:
+    """The same, with i/d_model in the exponent."""
+    angles = [(length - 1) / 10000 ** (i / d_model) for i in range(d_model // 2)]
+    blocks = [[[-math.cos(one), math.sin(one)], [math.sin(one), math.cos(one)]] for one in angles]
+    return torch.block_diag(*map(torch.tensor, blocks))
+
+
+def reflected_halves(length: int, d_model: int) -> torch.Tensor:
+    """The same for rows that hold all sines, then all cosines."""
+    theta = torch.tensor([(length - 1) / 10000 ** (2 * i / d_model) for i in range(d_model // 2)])
+    c, s = theta.cos().diag(), theta.sin().diag()
+    return torch.cat([torch.cat([-c, s], 1), torch.cat([s, c], 1)])
 
 
 def alternating(k: float, d_model: int) -> torch.Tensor:
@@ -103,16 +111,17 @@ def rotation(
 
 
 WRONG = [
-    ("03.1", row(3, EXPONENTS, math.pi / 180), "radians"),
-    ("03.1", row(3, [exponent / 2 for exponent in EXPONENTS]), "i/d_model"),
-    ("03.1", row(3, EXPONENTS)[0::2] + row(3, EXPONENTS)[1::2], "alternate"),
-    ("03.1", [wave for i in range(4) for wave in reversed(row(3, EXPONENTS)[2 * i : 2 * i + 2])], "cosine first"),
-    ("03.1", row(3, [0, 1 / 3, 2 / 3, 1]), "not d_model − 2"),
-    ("03.1", row(2, EXPONENTS), "position 2"),
-    ("03.1", row(4, EXPONENTS), "position 4"),
-    ("03.1", [row(3, [c / 8])[c % 2] for c in range(8)], "share one"),
-    ("03.1", row(3, EXPONENTS[:2]), "expected shape"),
-    ("03.1", [0.141, -0.990, 0.296, 0.955, 0.030, 1.0, 0.3, 1.0], r"index \(6,\)"),
+    ("03.1", between(1, -1), r"position a \+ b"),
+    ("03.1", [one * sign for one, sign in zip(between(), (-1, 1, -1, 1), strict=True)], "position a − b"),
+    ("03.1", [b - a for a, b in zip(A, B, strict=True)], "you subtracted the numbers"),
+    ("03.1", [b + a for a, b in zip(A, B, strict=True)], "you added the numbers"),
+    ("03.1", [b * a for a, b in zip(A, B, strict=True)], "one by one"),
+    ("03.1", [between()[i] for i in (1, 0, 3, 2)], "cosine first"),
+    ("03.1", [between()[i] for i in (0, 2, 1, 3)], "alternate"),
+    ("03.1", between(-1, -1), "with a plus"),
+    ("03.1", between(1, 1), "with a minus"),
+    ("03.1", between()[:2], "expected shape"),
+    ("03.1", [*between()[:3], 0.5], r"index \(3,\)"),
     ("03.2", lambda h, w, d: grid()(h, w, d).roll(d // 2, -1), "row comes first"),
     ("03.2", grid(lambda length, d: sinusoids(length, d)[:, : d // 2]), "cut off"),
     (
@@ -130,19 +139,27 @@ WRONG = [
     ("03.2", grid(lambda length, d: sinusoids(length, d // 4 * 2), refuse=False), "d_model = 10 must end"),
     ("03.2", grid(refuse=False), "d_model = 9 must end"),
     ("03.2", without_return, "return"),
-    ("03.3", blocks(-1, 1), "moves k places back"),
-    ("03.3", blocks(1, 1), "needs a minus"),
-    ("03.3", blocks(1, -1, step=1.0), "you used i/d_model"),
-    ("03.3", alternating, "sines come first"),
-    ("03.3", lambda k, d_model: alternating(-k, d_model), "moves back"),
-    ("03.3", lambda k, d_model: blocks(1, -1)(abs(k), d_model), r"k = -2.*moves k places back"),
-    ("03.3", lambda k, d_model: torch.eye(d_model), "k = 3, d_model = 6: at index"),
+    ("03.3", lambda length, d: reflected(length + 1, d), "becomes length"),
+    ("03.3", lambda length, d: alternating(length - 1, d), r"T\(length − 1\)"),
+    ("03.3", lambda length, d: alternating(1 - length, d), r"T\(1 − length\)"),
+    ("03.3", lambda length, d: reflected(1, d), "maps p to −p"),
+    ("03.3", lambda length, d: reflected(2 - length, d), "two sines have the wrong sign"),
+    ("03.3", lambda length, d: torch.eye(d).flip(0), "columns of one encoding"),
+    ("03.3", lambda length, d: torch.eye(d), "length 10, d_model 6: at index"),
+    ("03.3", lambda length, d: torch.eye(length).flip(0), "expected shape"),
+    ("03.3", lambda length, d: -reflected(1, d) @ alternating(length - 1, d), "two cosines are exchanged"),
+    ("03.3", reflected_halves, "all sines, then all cosines"),
+    ("03.3", slow_reflected, "you used i/d_model"),
+    ("03.3", lambda length, d: -reflected(length, d), r"constant factor -1\.00"),
+    ("03.3", lambda length, d: reflected(10, d), r"length 2, d_model 4"),
+    ("03.3", lambda length, d: reflected(length, d).double(), "float32"),
     ("03.4", lambda encodings: hand(encodings, 31), "slowest hand alone"),
     ("03.4", lambda encodings: hand(encodings, 0), "fastest hand alone"),
     ("03.4", refined(0, wrap=False), "past half a turn"),
     ("03.4", lambda encodings: hand(encodings, 31, wrap=False), "slowest hand alone"),
     ("03.4", refined(8), "last word"),
     ("03.4", refined(0, nearest=torch.floor), "full turns"),
+    ("03.4", lambda encodings: refined(0)(encodings) + 1, "off by 1; they are counted from 0"),
     ("03.4", search, "read the hands instead"),
     ("03.4", lambda encodings: hand(encodings, 31)[:, None], "expected shape"),
     ("03.4", lambda encodings: hand(encodings, 31).tolist(), "got list"),
@@ -169,10 +186,14 @@ WRONG = [
 ]
 
 RIGHT = [
-    ("03.1", torch.tensor(row(3, EXPONENTS))),
-    ("03.1", [0.141, -0.990, 0.296, 0.955, 0.030, 1.000, 0.003, 1.000]),
+    ("03.1", between()),
+    ("03.1", torch.tensor([-0.664, -0.748, 0.286, 0.958])),
     ("03.2", grid()),
-    ("03.3", blocks(1, -1)),
+    ("03.3", reflected),
+    (
+        "03.3",
+        lambda length, d: alternating(0.5 * (length - 1), d) @ reflected(1, d) @ alternating(-0.5 * (length - 1), d),
+    ),
     ("03.4", refined(0)),
     ("03.5", lambda k, d, d_k: (60 * torch.eye(d)[:, :d_k], alternating(k, d).T[:, :d_k])),
     ("03.5", lambda k, d, d_k: tuple(one.double() for one in back(k, d, d_k))),

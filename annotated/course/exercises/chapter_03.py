@@ -12,31 +12,26 @@ from annotated.course.exercises.diagnosis import Exercise, LargestTensor, compar
 from annotated.positional_encoding import sinusoids
 
 
-def one_row_by_hand(answer: Any) -> str | None:
-    """The encoding of position 3 at a width of 8."""
-    frequency = frequencies(8)
-    right = waves(torch.tensor([3.0]), frequency)[0]
+def row_from_two(answer: Any) -> str | None:
+    """The encoding of position b − a at a width of 4, from those of a = 57 and b = 86."""
+    frequency = frequencies(4)
+    first, second, right, opposite, total = waves(torch.tensor([57.0, 86, 29, -29, 143]), frequency)
     return compare(
         torch.as_tensor(answer, dtype=torch.float32),
         right,
         {
-            "the angles are in radians; your calculator is set to degrees.": waves(
-                torch.tensor([3 * math.pi / 180]), frequency
-            )[0],
-            "each pair is sine, then cosine; you have the cosine first.": right.view(4, 2).flip(1).flatten(),
+            "this is position a + b; for b − a the hands turn back by the angles of a.": total,
+            "this is position a − b: the sines have the wrong sign.": opposite,
+            "you subtracted the numbers; subtract the angles, by the addition theorem.": second - first,
+            "you added the numbers; it is the angles that you know how to subtract.": second + first,
+            "you multiplied the numbers one by one; a sine of a difference mixes sines and cosines.": first * second,
+            "each pair is sine, then cosine; you have the cosine first.": right.view(2, 2).flip(1).flatten(),
             "sine and cosine alternate; you have all sines, then all cosines.": halves(right),
-            "the exponent is 2i/d_model with i = 0, 1, 2, 3 for the four pairs; you used i/d_model.": waves(
-                torch.tensor([3.0]), frequency.sqrt()
-            )[0],
-            "the exponent's denominator is d_model = 8, not d_model − 2.": waves(
-                torch.tensor([3.0]), 10000.0 ** (-torch.arange(0, 8, 2) / 6)
-            )[0],
-            "this is position 2; positions are counted from 0, and position 3 has the angles 3 · ω.": (
-                waves(torch.tensor([2.0]), frequency)[0]
+            "the cosines are those of a + b: cos(β − α) = cos β cos α + sin β sin α, with a plus.": torch.stack(
+                [right[0], total[1], right[2], total[3]]
             ),
-            "this is position 4; position 3 has the angles 3 · ω.": waves(torch.tensor([4.0]), frequency)[0],
-            "this numbers the columns 0 … 7 and gives each its own frequency; a sine and its cosine share one: 2i.": (
-                torch.tensor([(math.cos if c % 2 else math.sin)(3 / 10000 ** (c / 8)) for c in range(8)])
+            "the sines are those of a + b: sin(β − α) = sin β cos α − cos β sin α, with a minus.": torch.stack(
+                [total[0], right[1], total[2], right[3]]
             ),
         },
         tolerance=0.0011,
@@ -89,34 +84,47 @@ def positions_in_a_picture(answer: Callable[..., Tensor]) -> str | None:
     return None
 
 
-def shift_of_halves(answer: Callable[..., Tensor]) -> str | None:
-    """T(k) where all sines come before all cosines."""
-    for k, d_model in ((3, 6), (-2, 10), (41, 4)):
-        angle = (k * frequencies(d_model)).float()
-        c, s = angle.cos().diag(), angle.sin().diag()
-        right = torch.cat([torch.cat([c, s], dim=1), torch.cat([-s, c], dim=1)])
-        alternating = torch.block_diag(*torch.stack([c, s, -s, c])[:, range(len(c)), range(len(c))].T.view(-1, 2, 2))
-        squeezed = (k * frequencies(d_model).sqrt()).float()
-        c_2, s_2 = squeezed.cos().diag(), squeezed.sin().diag()
+def mirror(answer: Callable[..., Tensor]) -> str | None:
+    """The matrix that maps the encoding of p to that of length − 1 − p."""
+
+    def blocks(angle: Tensor, signs: tuple[int, int, int, int]) -> Tensor:
+        """Set ±cos, ±sin, ±sin, ±cos of each angle in a block of its own."""
+        entries = (angle.cos(), angle.sin(), angle.sin(), angle.cos())
+        both = torch.stack([sign * entry for sign, entry in zip(signs, entries, strict=True)], dim=-1)
+        return torch.block_diag(*both.view(-1, 2, 2).float())
+
+    for length, d_model in ((10, 6), (2, 4), (500, 8)):
+        last, reflect = (length - 1) * frequencies(d_model), (-1, 1, 1, 1)
+        right = blocks(last, reflect)
+        order = torch.cat([torch.arange(0, d_model, 2), torch.arange(1, d_model, 2)])
         mistakes = {
-            "this moves k places back: the signs of the two sines are exchanged, or the matrix is transposed.": right.T,
-            "this is T(k) for alternating sines and cosines; here the sines come first: four diagonal blocks.": (
-                alternating
+            "position 0 must become length − 1, as positions are counted from 0; yours becomes length.": blocks(
+                length * frequencies(d_model), reflect
             ),
-            "this is the layout of alternating columns, and it moves back.": alternating.T,
-            "one of the two sines needs a minus: the cosine of a sum is cos cos − sin sin.": torch.cat(
-                [torch.cat([c, s], dim=1), torch.cat([s, c], dim=1)]
+            "this is T(length − 1): it moves every position on, but their order stays; the hands must turn back.": (
+                blocks(last, (1, 1, -1, 1))
             ),
-            "the exponent of the frequency is 2i/d_model; you used i/d_model.": torch.cat(
-                [torch.cat([c_2, s_2], dim=1), torch.cat([-s_2, c_2], dim=1)]
+            "this is T(1 − length): it moves every position back, but their order stays.": blocks(last, (1, -1, 1, 1)),
+            "this maps p to −p; now move on by length − 1.": blocks(0 * last, reflect),
+            "this maps p to −(length − 1) − p: the two sines have the wrong sign, or you move first and mirror then.": (
+                blocks(last, (-1, -1, -1, 1))
             ),
-            "the cosines stand where the sines belong: at k = 0 the matrix must be the identity.": torch.cat(
-                [torch.cat([s, c], dim=1), torch.cat([c, -s], dim=1)]
+            "this exchanges the columns of one encoding; exchange positions, by turning each hand.": (
+                torch.eye(d_model).flip(0)
+            ),
+            "the signs of the two cosines are exchanged: cos(θ − α) = cos θ cos α + sin θ sin α.": blocks(
+                last, (1, 1, 1, -1)
+            ),
+            "sine and cosine alternate in the paper's rows; yours are all sines, then all cosines.": (
+                right[order][:, order]
+            ),
+            "the exponent of the frequency is 2i/d_model; you used i/d_model.": blocks(
+                (length - 1) * frequencies(d_model).sqrt(), reflect
             ),
         }
-        diagnosis = compare(answer(k, d_model), right, mistakes)
+        diagnosis = compare(answer(length, d_model), right, mistakes, tolerance=2e-4)
         if diagnosis:
-            return f"k = {k}, d_model = {d_model}: {diagnosis}"
+            return f"length {length}, d_model {d_model}: {diagnosis}"
     return None
 
 
@@ -139,6 +147,8 @@ def read_clock(answer: Callable[..., Tensor]) -> str | None:
         return None
     if not off.isfinite().all():
         return "some positions are NaN or infinite."
+    if (off == off[0]).all():
+        return f"all positions are off by {int(off[0])}; they are counted from 0, where every sine is 0."
     wavelength = 2 * math.pi / frequencies(64)[-1]  # of the slowest hand
     hour = turned(encodings[:, -2:]).double() / (2 * math.pi) * wavelength
     wrong = f"{int((off != 0).sum())} of 100 positions are wrong"
@@ -267,9 +277,9 @@ def turned(pair: Tensor) -> Tensor:
 
 
 EXERCISES = {
-    "03.1": Exercise("One row by hand", one_row_by_hand),
+    "03.1": Exercise("A row from two rows", row_from_two),
     "03.2": Exercise("Positions in a picture", positions_in_a_picture),
-    "03.3": Exercise("The shift in another layout", shift_of_halves),
+    "03.3": Exercise("Backwards by one matrix", mirror),
     "03.4": Exercise("Read the clock", read_clock),
     "03.5": Exercise("A head that looks back", look_back),
     "03.6": Exercise("Turn instead of add", rotate),

@@ -22,29 +22,60 @@ def nucleus_by_loop(logits, temperature, p):
     return torch.tensor(rows)
 
 
-def searched(**change) -> Callable[..., list[tuple[list[int], float]]]:
-    """Beam search with a mistake in it."""
-    return lambda next_log_probs, beam, alpha, limit, n: search(next_log_probs, beam, alpha, limit, n, **change)
+def searched(**change) -> Callable[..., tuple[list[int], float] | None]:
+    """Beam search for a sentence that holds a word, with a mistake in it."""
+    return lambda *given: next(iter(search(*given, **change)), None)
 
 
-def stops_at_n(next_log_probs, beam, alpha, limit, n):
-    return search(next_log_probs, beam, alpha, limit, n, stop_at=n)
+def with_end(*given):
+    ids, score = search(*given)[0]
+    return [*ids, EOS], score
 
 
-def with_end(next_log_probs, beam, alpha, limit, n):
-    return [([*ids, EOS], score) for ids, score in search(next_log_probs, beam, alpha, limit, n)]
+def by_filter(next_log_probs, beam, alpha, limit, word):
+    """Search as if there were no word, and look afterwards for one that has it."""
+    return next((one for one in search(next_log_probs, beam, alpha, limit, stop="never") if word in one[0]), None)
 
 
-def worst_first(next_log_probs, beam, alpha, limit, n):
-    return search(next_log_probs, beam, alpha, limit, n)[::-1]
+def without_the_word(next_log_probs, beam, alpha, limit, word):
+    return search(next_log_probs, beam, alpha, limit)[0]
 
 
-def only_ids(next_log_probs, beam, alpha, limit, n):
-    return [ids for ids, _ in search(next_log_probs, beam, alpha, limit, n)]
+def runs_on(next_log_probs, beam, alpha, limit, word):
+    """Extends what ended in <eos>."""
+    unfinished = [([], 0.0)]
+    for _ in range(limit):
+        every = [
+            ([*ids, t], p + s)
+            for ids, p in unfinished
+            for t, s in enumerate(next_log_probs(ids).tolist())
+            if s > -math.inf
+        ]
+        groups = [[one for one in every if (word in one[0]) == has] for has in (True, False)]
+        unfinished = [one for group in groups for one in sorted(group, key=lambda one: -one[1])[:beam]]
+    return unfinished[0]
 
 
-def without_return(next_log_probs, beam, alpha, limit, n):
-    search(next_log_probs, beam, alpha, limit, n)
+def without_return(*given):
+    search(*given)
+
+
+def in_two_beams(next_log_probs, beam, alpha, limit, word):
+    """The two beams as two lists, to the limit without an early stop."""
+    without, having, best = [(0.0, [])], [], (-math.inf, [])
+    for length in range(1, limit + 1):
+        new = {False: [], True: []}
+        for total, ids in without + having:
+            for token, step in enumerate(next_log_probs(ids).tolist()):
+                if step > -math.inf:
+                    new[word in ids or token == word].append((total + step, [*ids, token]))
+        having = sorted(new[True], reverse=True)
+        for total, ids in having[:beam]:
+            if ids[-1] == EOS:
+                best = max(best, (total / ((5 + length) / 6) ** alpha, ids[:-1]))
+        having = [one for one in having if one[1][-1] != EOS][:beam]
+        without = [one for one in sorted(new[False], reverse=True) if one[1][-1] != EOS][:beam]
+    return best[::-1]
 
 
 def greedily(next_log_probs, limit):
@@ -59,7 +90,7 @@ def greedily(next_log_probs, limit):
 
 
 def by_beam(next_log_probs, limit):
-    return next(iter(search(next_log_probs, 8, 0.0, limit, 1)), ([], -99.0))
+    return next(iter(search(next_log_probs, 8, 0.0, limit)), ([], -99.0))
 
 
 def depth_first(next_log_probs, limit):
@@ -106,16 +137,19 @@ WRONG = [
     ("08.4", searched(penalty=lambda length: 1.0), "no effect"),
     ("08.4", searched(penalty=lambda length: (4 + length) / 6), "one short"),
     ("08.4", searched(penalty=float), r"divide by \|Y\|\^α"),
-    ("08.4", searched(each_keeps=True), "let the continuations of all compete"),
+    ("08.4", searched(common=True), "Keep a beam for each"),
+    ("08.4", by_filter, "Keep a beam for each"),
     ("08.4", searched(finished_within=99), "does not count as finished"),
-    ("08.4", searched(end_extends=True), "is extended further"),
+    ("08.4", searched(rank_in_all=True), "not among all"),
     ("08.4", searched(shrinks=True), "the beam shrinks"),
-    ("08.4", searched(stop_at=1), "at the first finished"),
-    ("08.4", stops_at_n, "as soon as n are finished"),
+    ("08.4", searched(stop="first"), "at the first finished"),
+    ("08.4", searched(stop="with"), "still waits for it may"),
+    ("08.4", without_the_word, r"the word \d is not in"),
+    ("08.4", runs_on, "is extended further"),
     ("08.4", with_end, "leave <eos> out"),
-    ("08.4", worst_first, "wrong order"),
-    ("08.4", only_ids, "list of pairs"),
-    ("08.4", lambda next_log_probs, beam, alpha, limit, n: [], r"beam 3, α = 0\.6.*expected \[.*got \[\]"),
+    ("08.4", lambda *given: search(*given)[0][0], "two things|ids come first"),
+    ("08.4", lambda *given: search(*given)[0][::-1], "ids come first"),
+    ("08.4", lambda *given: ([given[-1]], -1.0), r"beam 3, α = 0\.6.*expected \(\[.*got \(\["),
     ("08.4", without_return, "return"),
     ("08.5", greedily, "what greedy search finds|sentences are more probable|no sentence of at most"),
     ("08.5", by_beam, r"sentences are more probable than yours"),
@@ -136,5 +170,6 @@ RIGHT = [
     ("08.2", 0.678),
     ("08.3", nucleus_by_loop),
     ("08.4", searched()),
+    ("08.4", in_two_beams),
     ("08.5", depth_first),
 ]

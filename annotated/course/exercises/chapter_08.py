@@ -11,6 +11,7 @@ from annotated.config import BOS, EOS, PAD
 from annotated.course.exercises.diagnosis import Exercise, compare
 
 NextLogProbs = Callable[[list[int]], Tensor]
+Sentence = tuple[list[int], float]  # ids without <eos>, and a score or a log P with it
 
 
 def beam_step_by_hand(answer: Any) -> str | None:
@@ -126,102 +127,116 @@ def search(
     beam: int,
     alpha: float,
     limit: int,
-    n: int,
+    word: int | None = None,
     *,
     penalty: Callable[[int], float] = lambda length: (5 + length) / 6,
-    each_keeps: bool = False,
+    common: bool = False,
     finished_within: int = 1,
-    end_extends: bool = False,
+    rank_in_all: bool = False,
     shrinks: bool = False,
-    stop_at: int | None = None,
-) -> list[tuple[list[int], float]]:
-    """The n best of a beam search, with a choice of what is usually got wrong."""
-    unfinished: list[tuple[list[int], float]] = [([], 0.0)]
-    finished: list[tuple[list[int], float]] = []
+    stop: str = "bound",
+) -> list[Sentence]:
+    """What a beam search finishes, best first, with a choice of what is usually got wrong.
+
+    With a word, only sentences that hold it are finished, and a beam is kept for each of two groups: the beginnings
+    that have the word, and those that have not. It stops by the "bound", by that of those "with" the word, at the
+    "first" finished one, or "never" before the limit.
+    """
+    unfinished: list[Sentence] = [([], 0.0)]
+    finished: list[Sentence] = []
     for length in range(1, limit + 1):
-        candidates = []
-        for ids, total in unfinished:
-            own = [([*ids, t], total + s) for t, s in enumerate(next_log_probs(ids).tolist()) if s > -math.inf]
-            candidates += sorted(own, key=lambda one: -one[1])[:1] if each_keeps and length > 1 else own
+        candidates = [
+            ([*ids, token], total + step)
+            for ids, total in unfinished
+            for token, step in enumerate(next_log_probs(ids).tolist())
+            if step > -math.inf
+        ]
         candidates.sort(key=lambda one: -one[1])
-        inside = candidates[: beam * finished_within]
-        finished += [(ids[:-1], total / penalty(length) ** alpha) for ids, total in inside if ids[-1] == EOS]
-        if shrinks:
-            unfinished = [one for one in candidates[:beam] if one[0][-1] != EOS]
-        elif end_extends:
-            unfinished = candidates[:beam]
-        else:
-            unfinished = [one for one in candidates if one[0][-1] != EOS][:beam]
+        holding = [one for one in candidates if word is None or word in one[0]]
+        waiting = [one for one in candidates if not (word is None or word in one[0])]
+        groups = [candidates] if common else [holding, waiting]
+        ranked = candidates if common or rank_in_all else holding
+        for ids, total in ranked[: beam * finished_within]:
+            if ids[-1] == EOS and (word is None or word in ids):
+                finished.append((ids[:-1], total / penalty(length) ** alpha))
+        unfinished = []
+        for group in groups:
+            going_on = [one for one in group if one[0][-1] != EOS]
+            unfinished += [one for one in group[:beam] if one[0][-1] != EOS] if shrinks else going_on[:beam]
         finished.sort(key=lambda one: -one[1])
-        if not unfinished or (stop_at is not None and len(finished) >= stop_at):
+        watched = [total for ids, total in unfinished if stop != "with" or word in ids]
+        bound = max(watched, default=-math.inf) / penalty(limit) ** alpha
+        if not unfinished or (finished and stop != "never" and (stop == "first" or finished[0][1] >= bound)):
             break
-        if len(finished) >= n and finished[n - 1][1] >= unfinished[0][1] / penalty(limit) ** alpha:
-            break
-    return finished[:n]
+    return finished
 
 
-def same_list(found: Any, expected: list[tuple[list[int], float]]) -> bool:
-    """Tell whether two n-best lists hold the same sentences and scores."""
-    return len(found) == len(expected) and all(
-        list(map(int, ours)) == theirs and math.isclose(float(score), wanted, abs_tol=1e-4)
-        for (ours, score), (theirs, wanted) in zip(found, expected, strict=True)
-    )
+def same_sentence(found: Any, expected: Sentence | None) -> bool:
+    """Tell whether two sentences have the same ids and the same number; None is one that was not found."""
+    if found is None or expected is None:
+        return found is expected
+    return list(map(int, found[0])) == expected[0] and math.isclose(float(found[1]), expected[1], abs_tol=1e-4)
 
 
-def n_best(answer: Callable[..., list[tuple[list[int], float]]]) -> str | None:
-    """Beam search for one sentence, on tables of random probabilities, against a reference."""
+def with_word(answer: Callable[..., Sentence]) -> str | None:
+    """Beam search for a sentence that holds a word, on tables of random probabilities, against a reference."""
     cases = [
-        (random_table(s, end=-1.0), b, a, 6, n) for s in range(6) for b, a, n in ((3, 0.6, 1), (2, 1.4, 2), (4, 0.0, 3))
+        (random_table(seed, end=0.5), beam, alpha, 6, 3 + seed % 6)
+        for seed in (0, 3, 4, 5, 9, 10, 11)  # tables on which each mistake below shows
+        for beam, alpha in ((3, 0.6), (2, 1.4), (4, 0.0))
     ]
     found = [answer(*case) for case in cases]
-    if any(one is None for one in found):
+    if all(one is None for one in found):
         return "your function returned None: does it end in a return?"
-    for one in found:
-        shaped = isinstance(one, list) and all(isinstance(pair, tuple | list) and len(pair) == 2 for pair in one)
-        if not shaped:
-            return "return a list of pairs: (ids, score), best first."
-    expected = [search(*case) for case in cases]
-    wrong = [i for i in range(len(cases)) if not same_list(found[i], expected[i])]
+    if not all(one is None or (isinstance(one, tuple | list) and len(one) == 2) for one in found):
+        return "return two things: the ids, without <eos>, and the score."
+    if not all(one is None or isinstance(one[0], tuple | list) for one in found):
+        return "the ids come first, as a list; then the score."
+    expected = [search(*case)[0] for case in cases]
+    wrong = [i for i in range(len(cases)) if not same_sentence(found[i], expected[i])]
     if not wrong:
-        wide = (random_table(9), 2000, 0.6, 4, 5)  # nothing is dropped: the true five best of all
-        every = search(*wide)
-        return (
-            None if same_list(answer(*wide), every) else "with a beam so wide that nothing is dropped, some are lost."
-        )
+        table, limit, word = random_table(9), 4, 5
+        wide = answer(table, 2000, 0.6, limit, word)  # nothing is dropped: the true best of all that hold the word
+        scores = [(ids, p / ((6 + len(ids)) / 6) ** 0.6) for ids, p in every_sentence(table, limit) if word in ids]
+        right = same_sentence(wide, max(scores, key=lambda one: one[1]))
+        return None if right else "with a beam so wide that nothing is dropped, the best sentence is lost."
     mistakes: dict[str, dict[str, Any]] = {
         "the length penalty has no effect.": {"penalty": lambda length: 1.0},
         "|Y| counts <eos> as well: your lengths are one short.": {"penalty": lambda length: (4 + length) / 6},
         "you divide by |Y|^α; the penalty is ((5 + |Y|) / 6)^α.": {"penalty": lambda length: float(length)},
-        "each beginning keeps its own best continuation: let the continuations of all compete.": {"each_keeps": True},
-        "an <eos> outside the best `beam` candidates does not count as finished.": {"finished_within": 99},
-        "a beginning that ended in <eos> is extended further: set it aside.": {"end_extends": True},
-        "the beam shrinks when a hypothesis finishes: go on with the best `beam` unfinished ones.": {"shrinks": True},
-        "it stops as soon as n are finished, although a better one may come.": {"stop_at": -1},
-        "it stops at the first finished hypothesis, although a better one may come.": {"stop_at": 1},
+        "one beam for all: there, beginnings that have the word lose to those that have not. Keep a beam for each.": {
+            "common": True
+        },
+        "an <eos> outside the best `beam` continuations of its group does not count as finished.": {
+            "finished_within": 99
+        },
+        "rank an <eos> among the continuations that have the word, not among all.": {"rank_in_all": True},
+        "the beam shrinks when a sentence finishes: go on with the best `beam` unfinished ones.": {"shrinks": True},
+        "it stops at the first finished sentence, although a better one may come.": {"stop": "first"},
+        "it stops when no beginning that has the word can win; one that still waits for it may.": {"stop": "with"},
     }
     for diagnosis, change in mistakes.items():
-        if all(
-            same_list(found[i], search(*case, **(change if change != {"stop_at": -1} else {"stop_at": case[4]})))
-            for i, case in enumerate(cases)
-        ):
+        others = [next(iter(search(*case, **change)), None) for case in cases]
+        if all(same_sentence(one, other) for one, other in zip(found, others, strict=True)):
             return diagnosis
-    if all(
-        same_list([(list(map(int, ids))[:-1], score) for ids, score in f], e)
-        for f, e in zip(found, expected, strict=True)
-    ):
+    trimmed = [one if one is None else (list(map(int, one[0]))[:-1], one[1]) for one in found]
+    if all(same_sentence(one, other) for one, other in zip(trimmed, expected, strict=True)):
         return "leave <eos> out of the ids you return."
-    if all(same_list([(ids, score) for ids, score in f][::-1], e) for f, e in zip(found, expected, strict=True)):
-        return "best first: your list is in the wrong order."
-    _, beam, alpha, limit, n = cases[wrong[0]]
-    ours, theirs = found[wrong[0]], expected[wrong[0]]
-    shown = [([int(i) for i in ids], round(float(score), 3)) for ids, score in ours]
-    wanted = [(ids, round(score, 3)) for ids, score in theirs]
-    return f"beam {beam}, α = {alpha}, limit {limit}, n = {n}: expected {wanted}, got {shown}."
+    for one, case in zip(found, cases, strict=True):
+        if one is not None and EOS in list(map(int, one[0])):
+            return "a sentence that ended in <eos> is extended further: set it aside."
+        if one is not None and case[-1] not in list(map(int, one[0])):
+            return f"the word {case[-1]} is not in {list(map(int, one[0]))}: only a sentence that holds it may win."
+    _, beam, alpha, limit, word = cases[wrong[0]]
+    best, one = expected[wrong[0]], found[wrong[0]]
+    ours = None if one is None else (list(map(int, one[0])), round(float(one[1]), 3))
+    wanted = (best[0], round(best[1], 3))
+    return f"beam {beam}, α = {alpha}, limit {limit}, word {word}: expected {wanted}, got {ours}."
 
 
-def every_sentence(next_log_probs: NextLogProbs, limit: int) -> list[tuple[list[int], float]]:
-    """All sentences of at most `limit` tokens, <eos> included, most probable first."""
-    return search(next_log_probs, 10**6, 0.0, limit, 10**6)
+def every_sentence(next_log_probs: NextLogProbs, limit: int) -> list[Sentence]:
+    """All sentences of at most `limit` tokens, <eos> included, with their log P, most probable first."""
+    return search(next_log_probs, 10**6, 0.0, limit, stop="never")
 
 
 def exact_search(answer: Callable[..., tuple[list[int], float]]) -> str | None:
@@ -241,13 +256,13 @@ def exact_search(answer: Callable[..., tuple[list[int], float]]) -> str | None:
         ids, log_prob = [int(i) for i in found[0]], float(found[1])
         everything = every_sentence(table, limit)
         best_ids, best = everything[0]
-        if not same_list([(ids, log_prob)], [(best_ids, best)]):
+        if not same_sentence((ids, log_prob), (best_ids, best)):
             if ids == [*best_ids, EOS]:
                 return "leave <eos> out of the ids you return."
             if ids == best_ids:
                 return f"the ids are right; their log P is {best:.3f}, got {log_prob:.3f}. Does it include <eos>?"
-            greedy = search(table, 1, 0.0, limit, 1, stop_at=1)
-            if same_list([(ids, log_prob)], greedy):
+            greedy = search(table, 1, 0.0, limit, stop="first")
+            if greedy and same_sentence((ids, log_prob), greedy[0]):
                 return f"this is what greedy search finds, log P {log_prob:.3f}; there is a sentence with {best:.3f}."
             rank = next((i for i, pair in enumerate(everything) if pair[0] == ids), None)
             if rank is None:
@@ -269,6 +284,6 @@ EXERCISES = {
     "08.1": Exercise("One step of a beam by hand", beam_step_by_hand),
     "08.2": Exercise("Where two sentences are level", level_alpha),
     "08.3": Exercise("Drawing from the nucleus", nucleus),
-    "08.4": Exercise("The n best", n_best),
+    "08.4": Exercise("The best with a given word", with_word),
     "08.5": Exercise("The best sentence, proved", exact_search),
 }

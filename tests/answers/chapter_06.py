@@ -1,5 +1,6 @@
 """Wrong answers to the exercises of chapter 06, each with a pattern of its diagnosis; and other right answers."""
 
+import math
 from collections.abc import Callable
 
 import torch
@@ -59,8 +60,13 @@ def prefixed(mask_from: Callable[..., torch.Tensor]) -> Callable[..., torch.Tens
     return answer
 
 
+def examples(risk: float, opening: float) -> int:
+    """How many examples until a gate stays shut in all of them with no more than this risk."""
+    return math.ceil(math.log(risk) / math.log(1 - opening))
+
+
 def leaks(
-    attempts: int = 60,
+    attempts: Callable[..., int] = lambda length, opening, risk: examples(risk / length**2, opening),
     replace: Callable[..., torch.Tensor] = lambda old, new: new,
     tolerance: float = 1e-5,
     finish: Callable[[torch.Tensor], torch.Tensor] = lambda reads: reads,
@@ -69,10 +75,10 @@ def leaks(
 ) -> Callable[..., torch.Tensor]:
     """A leak test with a choice of what makes it blind."""
 
-    def answer(model, length, width):
+    def answer(model, length, width, opening, risk):
         generator = torch.Generator().manual_seed(7)
         reads = torch.zeros(length, length, dtype=torch.bool)
-        for _ in range(attempts):
+        for _ in range(attempts(length, opening, risk)):
             x = torch.randn(length, width, generator=generator)
             before = model(x)
             for j in range(inputs or length):
@@ -88,7 +94,7 @@ def leaks(
     return answer
 
 
-def change_all_before(model, length, width):
+def change_all_before(model, length, width, *_):
     """Change everything from j on: what moves then depends on one of them, not on j."""
     x, other = torch.randn(2, length, width, generator=torch.Generator().manual_seed(7))
     before = model(x)
@@ -96,12 +102,40 @@ def change_all_before(model, length, width):
     return torch.stack(columns, dim=1)
 
 
-def jacobian(model, length, width):
+def jacobian(model, length, width, *_):
     """The leak test by derivatives, on many inputs."""
     reads = torch.zeros(length, length, dtype=torch.bool)
     for seed in range(40):
         x = torch.randn(length, width, generator=torch.Generator().manual_seed(seed))
         reads |= torch.autograd.functional.jacobian(model, x).abs().amax(dim=(1, 3)) > 1e-6
+    return reads
+
+
+def one_step_at_a_time(model, length, width, opening, risk):
+    """A right test whose examples hang together: each replacement starts from where the last one ended."""
+    generator = torch.Generator().manual_seed(7)
+    reads = torch.zeros(length, length, dtype=torch.bool)
+    x = torch.randn(length, width, generator=generator)
+    before = model(x)
+    for step in range(examples(risk / length**2, opening) * length):
+        x = x.clone()
+        x[step % length] = torch.randn(width, generator=generator)
+        after = model(x)
+        reads[:, step % length] |= (after - before).abs().amax(-1) > 1e-5
+        before = after
+    return reads
+
+
+def replaces_again(model, length, width, opening, risk):
+    """One example, in which each input is replaced many times."""
+    generator = torch.Generator().manual_seed(7)
+    x = torch.randn(length, width, generator=generator)
+    before, reads = model(x), torch.zeros(length, length, dtype=torch.bool)
+    for _ in range(examples(risk / length**2, opening)):
+        for j in range(length):
+            changed = x.clone()
+            changed[j] = torch.randn(width, generator=generator)
+            reads[:, j] |= (model(changed) - before).abs().amax(-1) > 1e-5
     return reads
 
 
@@ -164,15 +198,15 @@ def alone_or_not(model):
 
 
 WRONG = [
-    ("06.1", [29, 16, 23], "padded queries count"),
-    ("06.1", [50, 20, 40], "padding is still visible"),
-    ("06.1", [35, 28, 28], "hides the future as well"),
-    ("06.1", [35, 19, 35], "queries are target positions"),
-    ("06.1", [18, 19, 20], "encoder has no causal mask"),
-    ("06.1", [35, 19, 17], "no say there"),
-    ("06.1", [10, 10, 8], "add those of the second"),
-    ("06.1", [35, 20, 28], r"expected 19\.000, got 20\.000"),
-    ("06.1", [35, 19], "expected shape"),
+    ("06.1", [6, 2, 6, 3], "6² \\+ 2² = 40, but padded queries count"),
+    ("06.1", [8, 5, 6, 3], "104 pairs in the encoder, not 40: each of the 8 rows"),
+    ("06.1", [4, 4, 6, 3], "32 pairs in the encoder, not 40"),
+    ("06.1", [5, 3, 8, 2], "64 pairs of a target query and a source key, not 48"),
+    ("06.1", [5, 3, 6, 5], "two triangles"),
+    ("06.1", [5, 3, 6, 6], "42 pairs in the decoder, not 36: query i"),
+    ("06.1", [3, 5, 6, 3], "the longer one comes first"),
+    ("06.1", [5, 3, 6, 0], "at least 1"),
+    ("06.1", [5, 3, 6], "expected four lengths"),
     ("06.2", converter(drop=lambda mask: mask), r'"drop": the polarity'),
     ("06.2", converter(zero_one=lambda mask: mask == 0), r'"zero_one": the polarity'),
     ("06.2", converter(zero_one=lambda mask: mask), r"expected torch\.bool, got torch\.float32"),
@@ -215,7 +249,12 @@ WRONG = [
     ("06.5", leaks(finish=lambda reads: ~reads), "polarity"),
     ("06.5", leaks(finish=lambda reads: reads.tril()), "wired at random: .* missed"),
     ("06.5", leaks(inputs=4), r"Change one input at a time"),
-    ("06.5", leaks(attempts=1), r"gates, open for one input in six: .*many inputs.*0\.9ⁿ"),
+    ("06.5", leaks(attempts=lambda *_: 1), r"gates, open for one input in six: .*many inputs.*0\.9ⁿ"),
+    ("06.5", leaks(attempts=lambda *_: 15), "gate at each output.*another example"),
+    ("06.5", replaces_again, "gate at each output.*another example"),
+    ("06.5", leaks(attempts=lambda length, opening, risk: examples(risk, opening)), "enough for one dependence"),
+    ("06.5", leaks(attempts=lambda length, opening, risk: examples(risk / length, opening)), "one row or column"),
+    ("06.5", leaks(attempts=lambda *_: 127), "length 3, opening 0.5.*: 127 examples, where 14 suffice"),
     ("06.5", leaks(tolerance=0.1), "faint leak: .*too wide"),
     ("06.5", leaks(replace=lambda old, new: old + 1), "normalises its inputs: .*at random"),
     ("06.5", leaks(replace=lambda old, new: 2 * old), "normalises its inputs: .*at random"),
@@ -224,7 +263,7 @@ WRONG = [
     ("06.5", jacobian, "model that rounds: .*derivative"),
     ("06.5", change_all_before, "invented"),
     ("06.5", leaks(finish=lambda reads: reads.float()), r"expected torch\.bool"),
-    ("06.5", lambda model, length, width: causal_mask(length), "wired at random"),
+    ("06.5", lambda model, length, *_: causal_mask(length), "wired at random"),
     ("06.5", without_return, "returned None"),
     ("06.6", lambda model: set(), "off by one: missed future"),
     ("06.6", lambda model: {"future", "padding", "neighbours", "empty"}, "sound model: reported"),
@@ -242,15 +281,18 @@ WRONG = [
 ]
 
 RIGHT = [
-    ("06.1", torch.tensor([35.0, 19.0, 28.0])),
-    ("06.1", (35, 19, 28)),
+    ("06.1", torch.tensor([5.0, 3.0, 6.0, 3.0])),
+    ("06.1", (5, 3, 6, 3)),
     ("06.2", converter()),
     ("06.3", packing(right_packing)),
     ("06.3", positions_by_counting),
     ("06.4", prefixed(lambda real, past, i, j, n: real & (past | (j < n)))),
     ("06.5", leaks()),
-    ("06.5", leaks(attempts=88)),
-    ("06.5", leaks(attempts=200, tolerance=1e-6)),
+    ("06.5", one_step_at_a_time),
+    (
+        "06.5",
+        leaks(attempts=lambda length, opening, risk: int(1.5 * examples(risk / length**2, opening)), tolerance=1e-6),
+    ),
     ("06.6", inspector()),
     ("06.6", inspector(tolerance=1e-4)),
 ]

@@ -13,31 +13,53 @@ from annotated.masking import causal_mask, padding_mask
 Batched = Callable[[Tensor, Tensor], Tensor]
 
 
-def count_the_pairs(answer: Any) -> str | None:
-    """Sources of 2 and 5 tokens, targets of 4 and 3: the pairs that one head allows in each use."""
-    return compare(
-        torch.as_tensor(answer, dtype=torch.float32),
-        torch.tensor([35.0, 19.0, 28.0]),
-        {
-            "padded queries count too: masks hide keys only, so each sentence has 5 source rows and 4 target rows.": (
-                torch.tensor([29.0, 16.0, 23.0])
-            ),
-            "the padding is still visible: hide the keys of the shorter sentences.": torch.tensor([50.0, 20.0, 40.0]),
-            "the decoder's self-attention hides the future as well as the padding.": torch.tensor([35.0, 28.0, 28.0]),
-            "encoder–decoder: the queries are target positions, the keys source positions.": (
-                torch.tensor([35.0, 19.0, 35.0])
-            ),
-            "the encoder has no causal mask, and neither has the attention to the source.": (
-                torch.tensor([18.0, 19.0, 20.0])
-            ),
-            "encoder–decoder: the keys are source positions, so the target's causal mask has no say there.": (
-                torch.tensor([35.0, 19.0, 17.0])
-            ),
-            "these are the pairs of the first sentence alone: add those of the second.": torch.tensor(
-                [10.0, 10.0, 8.0]
-            ),
-        },
-        tolerance=0.006,
+PAIRS = (40, 36, 48)  # what one head allows in the encoder, in the decoder, and between them
+
+
+def pairs_of(sources: tuple[int, int], targets: tuple[int, int]) -> tuple[int, int, int]:
+    """Count the pairs that one head allows in each use, in a batch of two sentence pairs of these lengths."""
+    rows = max(targets)
+    in_decoder = sum(min(i + 1, n) for n in targets for i in range(rows))
+    return max(sources) * sum(sources), in_decoder, rows * sum(sources)
+
+
+def lengths_from_counts(answer: Any) -> str | None:
+    """The lengths of two sources and two targets, from the pairs that one head allows in each use."""
+    given = torch.as_tensor(answer, dtype=torch.float64)
+    if given.shape != (4,):
+        return f"expected four lengths, got shape {tuple(given.shape)}."
+    if (given < 1).any() or (given != given.round()).any():
+        return "a length is a whole number, and at least 1."
+    longer, shorter, long_target, short_target = (int(n) for n in given)
+    if longer < shorter or long_target < short_target:
+        return "of two sources, and of two targets, the longer one comes first."
+    found = pairs_of((longer, shorter), (long_target, short_target))
+    if found == PAIRS:
+        return None
+    if longer**2 + shorter**2 == PAIRS[0]:
+        return (
+            f"{longer}² + {shorter}² = {PAIRS[0]}, but padded queries count too: masks hide keys only, so each key "
+            "that is no padding is seen by every row of the padded length."
+        )
+    if found[0] != PAIRS[0]:
+        return (
+            f"sources of {longer} and {shorter} tokens allow {found[0]} pairs in the encoder, not {PAIRS[0]}: each of "
+            f"the {longer} rows sees all {longer} keys of the one sentence, and {shorter} of the other."
+        )
+    if found[2] != PAIRS[2]:
+        return (
+            f"targets of {long_target} and {short_target} tokens allow {found[2]} pairs of a target query and a source "
+            f"key, not {PAIRS[2]}: the target's padded length times the source keys that are no padding."
+        )
+    triangles = long_target * (long_target + 1) // 2 + short_target * (short_target + 1) // 2
+    if triangles == PAIRS[1]:
+        return (
+            f"two triangles, of {long_target} and of {short_target} rows, have {PAIRS[1]} pairs, but the padded rows "
+            "of the shorter target count too."
+        )
+    return (
+        f"targets of {long_target} and {short_target} tokens allow {found[1]} pairs in the decoder, not {PAIRS[1]}: "
+        "query i sees at most i + 1 keys, and no padding."
     )
 
 
@@ -163,7 +185,7 @@ def leak_test(answer: Callable[..., Tensor]) -> str | None:
     """A dependence matrix, tried on models whose wiring is known and in which much hides from a careless test."""
     for name, hint, model, expected in wired_models():
         length = expected.size(0)
-        found = answer(model, length, 6)
+        found = answer(model, length, 6, 0.1, 1e-4)
         mistakes = {
             "rows are outputs and columns inputs; yours is the other way round.": expected.T,
             "the polarity is reversed: True means that the output depends on the input.": ~expected,
@@ -176,7 +198,42 @@ def leak_test(answer: Callable[..., Tensor]) -> str | None:
             counts = f"{missed} dependences missed, {invented} invented"
             return f"{name}: {known or counts + '. ' + hint}"
         return f"{name}: {compare(found, expected, mistakes)}"
+    for length, opening, risk in ((8, 0.1, 1e-4), (3, 0.5, 1e-3), (12, 0.3, 1e-2)):
+        if diagnosis := number_of_examples(answer, length, opening, risk):
+            return f"length {length}, opening {opening}, risk {risk}: {diagnosis}"
     return None
+
+
+def number_of_examples(answer: Callable[..., Tensor], length: int, opening: float, risk: float) -> str | None:
+    """Count in how many examples each input is replaced: as many as the risk asks for, and not many more."""
+    seen: list[Tensor] = []
+
+    def model(x: Tensor) -> Tensor:
+        seen.append(x.detach().clone())
+        return causal_mask(length).to(x.dtype) @ x
+
+    answer(model, length, 6, opening, risk)
+    inputs = torch.stack(seen)
+    used = []
+    for j in range(length):
+        others = torch.cat([inputs[:, :j], inputs[:, j + 1 :]], dim=1).flatten(1)
+        used.append(int((others.unique(dim=0, return_counts=True)[1] > 1).sum()))  # the rest stood still, j did not
+
+    def enough(share: float) -> int:
+        return math.ceil(math.log(share) / math.log(1 - opening))
+
+    needed, fewest = enough(risk / length**2), min(used)
+    if fewest >= needed - 1:
+        if fewest > 2 * needed:
+            return f"{fewest} examples, where {needed} suffice: take the number from opening and risk."
+        return None
+    reasons = {
+        enough(risk): "enough for one dependence, but none of the length² may be missed",
+        enough(risk / length): "enough for one row or column, but none of the length² may be missed",
+        enough(risk / length**2) // 2: "a replacement opens no gate at another position: it is no second example",
+    }
+    reason = next((text for number, text in reasons.items() if abs(fewest - number) <= 1), "too few")
+    return f"each input was replaced in {fewest} examples, {needed} are needed: {reason}."
 
 
 def wired_models() -> list[tuple[str, str, Callable[[Tensor], Tensor], Tensor]]:
@@ -194,6 +251,9 @@ def wired_models() -> list[tuple[str, str, Callable[[Tensor], Tensor], Tensor]]:
 
     def gated(x: Tensor) -> Tensor:
         return x * (x[:, :1] > 1.0)
+
+    def gated_at_the_output(x: Tensor) -> Tensor:
+        return (x[:, :1] > 1.28) * mix(random)(x)  # opens with a chance of 0.1003
 
     def one_feature(x: Tensor) -> Tensor:
         return x * torch.tensor([0.0, 0.0, 0.0, 0.0, 1.0, 0.0])
@@ -243,6 +303,12 @@ def wired_models() -> list[tuple[str, str, Callable[[Tensor], Tensor], Tensor]]:
             "open for one input in ten is shut in all of n attempts with a chance of up to 0.9ⁿ: how large is your n?",
             mix(random, gated),
             random,
+        ),
+        (
+            "a model with a gate at each output, open for one input in ten",
+            "Replacing an input elsewhere does not open such a gate: only another example does. How many do you take?",
+            gated_at_the_output,
+            random | (torch.eye(8, dtype=torch.bool) & random.any(dim=1)),
         ),
         (
             "attention masked after the softmax",
@@ -380,7 +446,7 @@ def batched_models() -> list[tuple[str, str, Batched, set[str]]]:
 
 
 EXERCISES: dict[str, Exercise] = {
-    "06.1": Exercise("Count the pairs", count_the_pairs),
+    "06.1": Exercise("From counts to lengths", lengths_from_counts),
     "06.2": Exercise("From anybody's mask to ours", to_ours),
     "06.3": Exercise("Packing", packed),
     "06.4": Exercise("A prefix that sees itself", prefix_mask),

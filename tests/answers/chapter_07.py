@@ -6,8 +6,15 @@ from collections.abc import Callable
 import torch
 import torch.nn.functional as F
 
-from annotated.course.exercises.chapter_07 import adam_variant, faulty_train_once, learn_merges, logged_rates
+from annotated.course.exercises.chapter_07 import (
+    adam_variant,
+    faulty_train_once,
+    learn_merges,
+    logged_rates,
+    smallest_budget,
+)
 from annotated.training import label_smoothed_loss, noam_rate
+from annotated.workbench.data import make_batches
 
 
 def smoothed(
@@ -53,32 +60,27 @@ def merges_with(**switches: bool) -> Callable[..., list[tuple[str, str]]]:
     return lambda counts, merges: learn_merges(counts, merges, **switches)
 
 
-def batches_of(order: Callable[[list[int]], list[int]], fits: Callable[[list[int], int], bool], last: bool = True):
-    """Batches filled in some order while `fits` says so; without the last one if it is to be lost."""
-
-    def answer(lengths, budget):
-        batches, batch = [], []
-        for i in order(lengths):
-            if batch and not fits([lengths[j] for j in [*batch, i]], budget):
-                batches.append(batch)
-                batch = []
-            batch.append(i)
-        return [*batches, batch] if last else batches
-
-    return answer
+def budget_with(**switches) -> Callable[..., int]:
+    """The smallest budget with one of the usual mistakes."""
+    return lambda lengths, limit: smallest_budget(lengths, limit, **switches)
 
 
-def sorted_numbers(lengths: list[int]) -> list[int]:
-    """The sentence numbers from short to long."""
-    return sorted(range(len(lengths)), key=lambda i: lengths[i])
+def budget_by_halving(lengths: list[int], limit: int) -> int:
+    """Halve an interval, and leave the counting to the module's batches."""
+    rows = [[9] * length for length in lengths]
+    low, high = max(lengths), len(lengths) * max(lengths)
+    while low < high:
+        middle = (low + high) // 2
+        if len(make_batches(rows, rows, middle)) <= limit:
+            high = middle
+        else:
+            low = middle + 1
+    return low
 
 
-def places_fit(lengths: list[int], budget: int) -> bool:
-    """The right test: rows × longest row."""
-    return len(lengths) * max(lengths) <= budget
-
-
-right_batches = batches_of(sorted_numbers, places_fit)
+def budget_by_one_too_many(lengths: list[int], limit: int) -> int:
+    """The budget for one batch less, where there is one."""
+    return smallest_budget(lengths, max(1, limit - 1))
 
 
 def adam_with(**switches) -> Callable[..., torch.Tensor]:
@@ -153,15 +155,20 @@ def loop_returning(finish: Callable[[float], object]) -> Callable[..., object]:
 
 
 WRONG = [
-    ("07.1", [0.001, 0.025, 0.1, 0.05], "factor in front"),
-    ("07.1", [0.001 / 64, 0.025 / 64, 0.1 / 64, 0.05 / 64], "divided by d_model"),
-    ("07.1", [0.125, 0.025, 0.0125, 0.05], "larger of the two"),
-    ("07.1", [0.000125, 0.003125, 0.0125, 0.003125], "half the peak"),
-    ("07.1", [0.000125, 0.003125, 0.0125, 0.05], "straight line"),
-    ("07.1", [0.125, 0.025, 0.0125, 0.00625], "falling part alone"),
-    ("07.1", [0, 0.003, 0.012375, 0.00625], "one step early"),
-    ("07.1", [0.00125, 0.025, 0.0125, 0.00625], "1/1000"),
-    ("07.1", [0.000125, 0.003125], r"shape \(4,\)"),
+    ("07.1", [25, 400, 32000, 0.354], "half the way"),
+    ("07.1", [100, 400, 32000, 0.354], "the peak itself"),
+    ("07.1", [50, 200, 32000, 0.354], "four times as many"),
+    ("07.1", [50, 150, 32000, 0.354], "number 1: .* square root"),
+    ("07.1", [50, 400, 500, 0.354], "product"),
+    ("07.1", [50, 400, 4000, 0.354], "product"),
+    ("07.1", [50, 400, 11314, 0.354], "product"),
+    ("07.1", [50, 400, 32000, 0.5], "number 3: update 10 is on the way up"),
+    ("07.1", [50, 400, 32000, 0.71], "the peak is multiplied"),
+    ("07.1", [50, 400, 32000, 1], "only behind both peaks"),
+    ("07.1", [50, 400, 32000, 2.83], "wrong way round"),
+    ("07.1", [400, 50, 32000, 0.354], "earlier update comes first"),
+    ("07.1", [50, 400, 31000, 0.354], "number 2: expected 3.2e[+]04"),
+    ("07.1", [50, 400], r"shape \(4,\)"),
     ("07.2", smoothed(lambda sharp, real, e, v: sharp), "without smoothing"),
     ("07.2", label_smoothed_loss, "section 3's convention"),
     ("07.2", smoothed(lambda sharp, real, e, v: (1 - e) * sharp + e / v), "PyTorch's convention"),
@@ -197,20 +204,17 @@ WRONG = [
     ("07.3", lambda counts, merges: dict(learn_merges(counts, merges)), "expected a list of pairs, got dict"),
     ("07.3", lambda counts, merges: learn_merges(counts, merges)[::-1], r"merge 1 should be \('a', 'u'\)"),
     ("07.3", lambda counts, merges: learn_merges(counts, max(merges, 5))[:5] + [("", "")] * (merges < 5), "no pair"),
-    ("07.4", batches_of(lambda lengths: list(range(len(lengths))), places_fit), "% of the places are padding"),
-    ("07.4", batches_of(sorted_numbers, places_fit, last=False), "is the last batch lost"),
-    ("07.4", batches_of(sorted_numbers, lambda lengths, budget: sum(lengths) <= budget), "without the padding"),
-    ("07.4", batches_of(sorted_numbers, lambda lengths, budget: len(lengths) <= 10), "the budget is 120"),
-    ("07.4", batches_of(sorted_numbers, lambda lengths, budget: len(lengths) * max(lengths) < budget), "where \\d+ do"),
-    ("07.4", lambda lengths, budget: [[i] for i in range(len(lengths))], "fill each up"),
-    (
-        "07.4",
-        lambda lengths, budget: [[lengths[i] for i in batch] for batch in right_batches(lengths, budget)],
-        "in no batch",
-    ),
-    ("07.4", lambda lengths, budget: [*right_batches(lengths, budget), [0]], "more than one batch"),
-    ("07.4", lambda lengths, budget: [[], *right_batches(lengths, budget)], "empty"),
-    ("07.4", lambda lengths, budget: sorted_numbers(lengths), "a list of sentence numbers"),
+    ("07.4", budget_with(by_length=False), "similar length"),
+    ("07.4", budget_with(padding=False), "without the padding"),
+    ("07.4", budget_with(below=True), "exactly the budget"),
+    ("07.4", budget_with(last=False), "last batch counts"),
+    ("07.4", budget_with(start=1), "longest sentence must fit"),
+    ("07.4", lambda lengths, limit: max(max(lengths), math.ceil(sum(lengths) / limit)), "no place for padding"),
+    ("07.4", lambda lengths, limit: max(lengths) * math.ceil(len(lengths) / limit), "equally many rows"),
+    ("07.4", lambda lengths, limit: smallest_budget(lengths, limit) - 1, r"does not fit|\d+ are allowed"),
+    ("07.4", budget_by_one_too_many, "more than needed"),
+    ("07.4", lambda lengths, limit: smallest_budget(lengths, limit) / 1, "got float"),
+    ("07.4", lambda lengths, limit: print(end=""), "does it end in a return"),
     ("07.5", adam_with(correct=(False, False)), "m and v is missing"),
     ("07.5", adam_with(correct=(False, True)), "m is not corrected"),
     ("07.5", adam_with(correct=(True, False)), "v is not corrected"),
@@ -255,12 +259,14 @@ WRONG = [
 ]
 
 RIGHT = [
-    ("07.1", torch.tensor([1, 25, 100, 50]) / 8000),
+    ("07.1", torch.tensor([50, 400, 32000, 0.35])),
+    ("07.1", (50, 400, 32_000, 8**-0.5)),
     ("07.2", smoothed(right_target)),
     ("07.2", scaled(lambda n: n / (n - 1))),
     ("07.3", merges_with()),
     ("07.3", lambda counts, merges: [list(pair) for pair in learn_merges(counts, merges)]),
-    ("07.4", right_batches),
+    ("07.4", smallest_budget),
+    ("07.4", budget_by_halving),
     ("07.5", adam_of_the_library),
     ("07.6", named),
     ("07.6", by_comparison),

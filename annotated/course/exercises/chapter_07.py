@@ -10,34 +10,43 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from annotated.config import BOS, EOS, PAD, TransformerConfig
-from annotated.course.exercises.diagnosis import Exercise, compare
+from annotated.course.exercises.diagnosis import Exercise, compare, is_close
 from annotated.training import label_smoothed_loss, make_optimizer, noam_rate, set_rate
 from annotated.transformer import Transformer
 from annotated.workbench.data import pad
 
 
 def rates_by_hand(answer: Any) -> str | None:
-    """d_model = 64, warm-up 100: the rates at steps 1, 25, 100 and 400."""
-    steps = torch.tensor([1.0, 25.0, 100.0, 400.0])
-    rising, falling = steps / 1000, steps**-0.5
-    smaller = torch.minimum(rising, falling)
-    return compare(
-        torch.as_tensor(answer, dtype=torch.float32) * 1000,
-        smaller / 8 * 1000,
+    """d_model = 64, warm-up 100: two updates at half the peak, base's peak, and a doubled warm-up."""
+    expected = torch.tensor([50, 400, 32_000, 2**-1.5])
+    given = torch.as_tensor(answer, dtype=torch.float32)
+    if given.shape != expected.shape:
+        return compare(given, expected, {})
+    if is_close(given[[1, 0, 2, 3]], expected, 0.005):
+        return "the earlier update comes first."
+    straight = "on the way up the rate is proportional to the update: half the peak is half the way."
+    root = "behind the peak the rate falls with the square root: half of it takes four times as many updates."
+    product = "the peak is (d_model · warmup)^−0.5: the product must be that of the base model, 512 · 4,000."
+    rising = "update 10 is on the way up, where the rate is d_model^−0.5 · step · warmup^−1.5."
+    mistakes: tuple[dict[float, str], ...] = (
+        {25: straight, 100 * 2**-0.5: straight, 10: straight, 100: "that is the peak itself."},
+        {200: root, 150: root, 100 * 2**0.5: root, 100: "that is the peak itself."},
+        {500: product, 4000: product, 4000 * 8**0.5: product, 4000 / 8**0.5: product, 256_000: product},
         {
-            "the factor in front is missing: d_model^−0.5 = 1/8.": smaller * 1000,
-            "you divided by d_model; it enters as d_model^−0.5 = 1/8.": smaller / 64 * 1000,
-            "you took the larger of the two parts; Eq. 3 takes the smaller.": torch.maximum(rising, falling) / 8 * 1000,
-            "the warm-up enters as warmup^−1.5 = 1/1000, not as 1/100.": torch.minimum(steps / 100, falling) / 8 * 1000,
-            "after the warm-up the rate falls with the square root: at step 400 it is half the peak.": torch.tensor(
-                [0.125, 3.125, 12.5, 3.125]
-            ),
-            "that is a straight line without end: from step 100 on, step^−0.5 is smaller.": rising / 8 * 1000,
-            "that is the falling part alone: before step 100, step · warmup^−1.5 is smaller.": falling / 8 * 1000,
-            "steps count from 1: you are one step early.": torch.minimum((steps - 1) / 1000, falling) / 8 * 1000,
+            0.5: rising,
+            2**-0.5: "by that number the peak is multiplied; " + rising,
+            1: "only behind both peaks the two curves agree; " + rising,
+            2**1.5: "the wrong way round: the longer the warm-up, the slower the rise.",
+            2: rising,
         },
-        tolerance=0.005,
     )
+    for place, known in enumerate(mistakes):
+        if not is_close(given[place], expected[place], 0.005):
+            for wrong, diagnosis in known.items():
+                if is_close(given[place], torch.tensor(float(wrong)), 0.005):
+                    return f"number {place}: {diagnosis}"
+            return f"number {place}: expected {float(expected[place]):.4g}, got {float(given[place]):.4g}."
+    return None
 
 
 def other_smoothed_loss(answer: Callable[..., Tensor]) -> str | None:
@@ -181,48 +190,84 @@ def byte_pairs(answer: Callable[..., list[tuple[str, str]]]) -> str | None:
     return None
 
 
-def token_batches(answer: Callable[..., list[list[int]]]) -> str | None:
-    """Group sentences by length into batches of at most `budget` places."""
+def batches_needed(
+    lengths: Sequence[int],
+    budget: int,
+    *,
+    by_length: bool = True,
+    padding: bool = True,
+    below: bool = False,
+    last: bool = True,
+) -> int:
+    """Count the batches that a budget needs; the switches make the usual mistakes.
+
+    Sentences sorted by length, each batch filled as long as the next one fits: no other grouping needs fewer batches.
+    Neighbours in length may always stand together, and what fits still does after a sentence is left out.
+    """
+    batches, rows = 0, [0]
+    for length in sorted(lengths) if by_length else lengths:
+        rows.append(length)
+        places = len(rows) * max(rows) if padding else sum(rows)
+        if places > budget - below or not batches:
+            batches, rows = batches + 1, [length]
+    return batches if last else batches - 1
+
+
+def smallest_budget(lengths: Sequence[int], limit: int, *, start: int | None = None, **switches: bool) -> int:
+    """Find the smallest budget with which at most `limit` batches hold all sentences."""
+    budget = start or max(lengths) + switches.get("below", False)
+    while batches_needed(lengths, budget, **switches) > limit:
+        budget += 1
+    return budget
+
+
+def budget_for_batches(answer: Callable[..., int]) -> str | None:
+    """Find the smallest budget for a number of batches, for lengths of various sizes."""
     generator = torch.Generator().manual_seed(0)
-    lengths = torch.randint(3, 21, (211,), generator=generator).tolist()
-    budget = 120
-    batches = answer(list(lengths), budget)
-    if batches is None:
+    many = torch.randint(3, 21, (97,), generator=generator).tolist()
+    cases = [([4, 12, 5, 11], 2), (many, 1), (many, 4), (many, 12), (many, 31), (many, 97), (many, 200), ([7], 1)]
+    given = [answer(list(lengths), limit) for lengths, limit in cases]
+    if any(budget is None for budget in given):
         return "your function returned None: does it end in a return?"
-    if not isinstance(batches, list) or not all(isinstance(batch, list) for batch in batches):
-        return "return a list of batches, each a list of sentence numbers."
-    if not all(batches):
-        return "a batch is empty."
-    used = [i for batch in batches for i in batch]
-    if not all(isinstance(i, int) and 0 <= i < len(lengths) for i in used):
-        return "a batch holds sentence numbers 0 … n − 1, not lengths."
-    missing = set(range(len(lengths))) - set(used)
-    if missing:
-        return f"{len(missing)} of {len(lengths)} sentences are in no batch; is the last batch lost?"
-    if len(used) > len(lengths):
-        return "some sentences are in more than one batch."
-    places = [len(batch) * max(lengths[i] for i in batch) for batch in batches]
-    if max(places) > budget:
-        tokens = max(sum(lengths[i] for i in batch) for batch in batches)
-        hint = (
-            " You counted tokens without the padding: rows × longest row is what a batch takes."
-            if tokens <= budget
-            else ""
-        )
-        return f"a batch takes {max(places)} places, the budget is {budget}.{hint}"
-    waste = 1 - sum(lengths) / sum(places)
-    if waste > 0.05:
-        return f"{waste:.0%} of the places are padding; sorted by length it is under 5 %."
-    order = sorted(lengths)
-    needed, rows = 1, 0
-    for length in order:
-        rows += 1
-        if rows * length > budget:
-            needed, rows = needed + 1, 1
-    if len(batches) > needed:
-        return f"{len(batches)} batches, where {needed} do: fill each up to the budget before you begin the next."
-    if answer([7], 7) != [[0]]:
-        return "a sentence exactly as long as the budget fits: lengths [7] with budget 7 is one batch, [[0]]."
+    if not all(isinstance(budget, int) and not isinstance(budget, bool) for budget in given):
+        wrong = next(budget for budget in given if not isinstance(budget, int) or isinstance(budget, bool))
+        return f"a budget is a whole number of places, an int; got {type(wrong).__name__}."
+    mistakes: dict[str, Callable[[list[int], int], int]] = {
+        "that is for the sentences as they come; group those of similar length.": lambda lengths, limit: (
+            smallest_budget(lengths, limit, by_length=False)
+        ),
+        "you counted tokens without the padding: rows × longest row is what a batch takes.": lambda lengths, limit: (
+            smallest_budget(lengths, limit, padding=False)
+        ),
+        "a batch may take exactly the budget: one place less will do.": lambda lengths, limit: smallest_budget(
+            lengths, limit, below=True
+        ),
+        "the last batch counts, too: you take one batch more than allowed.": lambda lengths, limit: smallest_budget(
+            lengths, limit, last=False
+        ),
+        "the longest sentence must fit: no budget is below its length.": lambda lengths, limit: smallest_budget(
+            lengths, limit, start=1
+        ),
+        "tokens / limit leaves no place for padding.": lambda lengths, limit: max(
+            max(lengths), -(-sum(lengths) // limit)
+        ),
+        "batches need not have equally many rows: of short sentences more fit.": lambda lengths, limit: (
+            max(lengths) * -(-len(lengths) // limit)
+        ),
+    }
+    if given == [smallest_budget(*case) for case in cases]:
+        return None
+    for diagnosis, mistake in mistakes.items():
+        if given == [mistake(*case) for case in cases]:
+            return diagnosis
+    for (lengths, limit), budget in zip(cases, given, strict=True):
+        which = f"for lengths {lengths}" if len(lengths) < 5 else f"for {len(lengths)} sentences of 3 to 20 tokens"
+        if budget < max(lengths):
+            return f"{which}: the longest has {max(lengths)} tokens and does not fit into {budget} places."
+        if (needed := batches_needed(lengths, budget)) > limit:
+            return f"{which}: with {budget} places a batch at least {needed} batches are needed, {limit} are allowed."
+        if budget > smallest_budget(lengths, limit):
+            return f"{which} and at most {limit} batches: {budget} places are more than needed."
     return None
 
 
@@ -462,10 +507,10 @@ def _mostly_equal(weights: Tensor, expected: Tensor) -> bool:
 
 
 EXERCISES = {
-    "07.1": Exercise("Four rates by hand", rates_by_hand),
+    "07.1": Exercise("The schedule read backwards", rates_by_hand),
     "07.2": Exercise("The other convention", other_smoothed_loss),
     "07.3": Exercise("Learn the merges", byte_pairs),
-    "07.4": Exercise("Batches by budget", token_batches),
+    "07.4": Exercise("The smallest budget", budget_for_batches),
     "07.5": Exercise("Adam from scratch", adam_from_scratch, copies=False),
     "07.6": Exercise("Six curves of the rate", rate_faults),
     "07.7": Exercise("A loop with seven faults", repaired_loop),

@@ -56,6 +56,17 @@ def of_logits(model, src, tgt):
     return (taken * (tgt[:, 1:] != PAD)).sum(dim=1)
 
 
+def over_positions(model, src, tgt):
+    taken = model(src, tgt[:, :-1]).log_softmax(dim=1).gather(-1, tgt[:, 1:, None])[..., 0]
+    return (taken * (tgt[:, 1:] != PAD)).sum(dim=1)
+
+
+def just_read(model, src, tgt):
+    read = tgt[:, :-1]
+    taken = model(src, read).log_softmax(dim=-1).gather(-1, read[..., None])[..., 0]
+    return (taken * (read != PAD)).sum(dim=1)
+
+
 class LanguageModel(nn.Module):
     """The decoder alone, with a choice of what is usually forgotten."""
 
@@ -117,6 +128,11 @@ class Stacked(LanguageModel):
         return layer(layer(x, mask), mask)
 
 
+class LogProbabilities(LanguageModel):
+    def forward(self, ids):
+        return super().forward(ids).log_softmax(dim=-1)
+
+
 class Probabilities(LanguageModel):
     def forward(self, ids):
         return super().forward(ids)[:, -1]
@@ -134,6 +150,8 @@ WRONG = [
     ("09.1", count(norms=4), "three normalisations"),
     ("09.1", count(gains=1), "a gain and a bias"),
     ("09.1", count(attention_biases=4), "attentions have no biases"),
+    ("09.1", lambda vocab, d_model, d_ff, layers: count()(vocab, d_model, d_ff, layers) + 4 * d_model, "last layer"),
+    ("09.1", lambda vocab, d_model, d_ff, layers: count()(vocab, d_model, d_ff, layers) + vocab, "has no bias"),
     ("09.1", lambda vocab, d_model, d_ff, layers: 65_000_000, "expected"),
     ("09.1", lambda vocab, d_model, d_ff, layers: 65e6, "whole number"),
     ("09.2", scored(lambda taken, read: taken.sum(1)), "padding is counted"),
@@ -144,6 +162,9 @@ WRONG = [
     ("09.2", lambda *given: -from_cross_entropy(*given), "sign is reversed"),
     ("09.2", unshifted, r"token \*after\* it"),
     ("09.2", of_logits, "these are logits"),
+    ("09.2", scored(lambda taken, read: (taken.exp() * (read != PAD)).sum(1)), "and their sum"),
+    ("09.2", over_positions, "wrong axis"),
+    ("09.2", just_read, "comes next"),
     ("09.3", Unscaled, "not multiplied by √d_model"),
     ("09.3", Unplaced, "no positions"),
     ("09.3", Bare, "neither"),
@@ -152,6 +173,7 @@ WRONG = [
     ("09.3", Biased, "has no bias"),
     ("09.3", Longer, "2 encoder layers"),
     ("09.3", Stacked, "put together in its order"),
+    ("09.3", LogProbabilities, "logits, not log-probabilities"),
     ("09.3", Probabilities, r"expected logits of shape \(2, 5, 23\)"),
     ("09.3", lambda config: 3, "make a class of nn.Module"),
     ("09.4", ALL | {"A": "3.1", "B": "3.4"}, "3 of 5 are right"),

@@ -34,6 +34,8 @@ def parameters_of_all(answer: Callable[..., int]) -> str | None:
             right - layers * 5 * d_model: "layer normalisation has a gain and a bias.",
             right + layers * 12 * d_model: "the attentions have no biases.",
             right - embedding: "the embedding matrix is missing.",
+            right + 2 * norm: "no normalisation follows the last layer: each layer ends in one.",
+            right + vocab: "the output projection has no bias.",
         }
         if count != right:
             wrong = mistakes.get(count, f"expected {right:,}, got {count:,}.")
@@ -49,6 +51,8 @@ def log_probability(answer: Callable[..., Tensor]) -> str | None:
     with torch.no_grad():
         result = answer(model, src, tgt)
         log_p = model(src, tgt[:, :-1]).log_softmax(dim=-1)
+        over_positions = model(src, tgt[:, :-1]).log_softmax(dim=1).gather(-1, tgt[:, 1:, None])[..., 0]
+        just_read = log_p.gather(-1, tgt[:, :-1, None])[..., 0]
         unshifted = model(src, tgt).log_softmax(dim=-1).gather(-1, tgt[..., None])[..., 0]
     taken = log_p.gather(-1, tgt[:, 1:, None])[..., 0]
     real = tgt[:, 1:] != PAD
@@ -69,6 +73,13 @@ def log_probability(answer: Callable[..., Tensor]) -> str | None:
                 (model(src, tgt[:, :-1]).detach().gather(-1, tgt[:, 1:, None])[..., 0] * real).sum(dim=1)
             ),
             "these are probabilities; the logarithm is missing.": total.exp(),
+            "these are probabilities, and their sum; take the logarithm of each first.": (taken.exp() * real).sum(
+                dim=1
+            ),
+            "the log-softmax is over the wrong axis: at each position, the vocabulary sums to 1.": (
+                (over_positions * real).sum(dim=1)
+            ),
+            "look up the token that comes next, not the one just read.": (just_read * (tgt[:, :-1] != PAD)).sum(dim=1),
             "the sign is reversed: log-probabilities are at most 0.": -total,
         },
     )
@@ -109,6 +120,7 @@ def decoder_alone(answer: Callable[..., nn.Module]) -> str | None:
     for wrong, diagnosis in (
         (reference(ids, 1.0, True), "the embeddings are not multiplied by √d_model."),
         (reference(ids, scale, False), "no positions are added: without them order is lost."),
+        (reference(ids, scale, True).log_softmax(dim=-1), "return logits, not log-probabilities."),
         (reference(ids, 1.0, False), "the embeddings are neither multiplied by √d_model nor given positions."),
     ):
         if is_close(logits, wrong, 1e-4):

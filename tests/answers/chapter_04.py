@@ -14,6 +14,12 @@ def network(w_1: list, w_2: list, b_1: list | None = None) -> Callable[[], tuple
     return lambda: (first, bias, second, torch.zeros(2))
 
 
+def carried_by_a_bias():
+    """A sorting network in which a bias of 1,000 carries the sum over the ReLU's 0."""
+    w_1, w_2 = torch.tensor([[1.0, 1, -1], [1.0, -1, 1]]), torch.tensor([[0.5, 0.5], [0.5, -0.5], [0.5, -0.5]])
+    return w_1, torch.tensor([1000.0, 0, 0]), w_2, torch.tensor([-500.0, -500])
+
+
 SUM_AND_DISTANCE = [[1.0, -1.0, 1.0, -1.0], [1.0, -1.0, -1.0, 1.0]]
 
 
@@ -39,7 +45,7 @@ def deviation(x, eps):
 class Layer(nn.Module):
     """An encoder layer; a subclass gets one thing wrong."""
 
-    bias, flip, scaled, relu, heads_used = False, False, True, True, None
+    bias, flip, scaled, relu, heads_used, over = False, False, True, True, None, -1
     drop_weights = drop_hidden = drop_input = drop_sum = False
     drop_output = True
 
@@ -60,8 +66,11 @@ class Layer(nn.Module):
         scores = q @ k.transpose(-2, -1) / (q.size(-1) ** 0.5 if self.scaled else 1)
         if mask is not None:
             scores = scores.masked_fill(mask if self.flip else ~mask, torch.finfo(scores.dtype).min)
-        weights = self.drop(scores.softmax(-1), self.drop_weights)
-        return self.drop(self.W_o((weights @ v).transpose(1, 2).flatten(2)), self.drop_output)
+        weights = self.drop(scores.softmax(self.over), self.drop_weights)
+        return self.drop(self.W_o(self.join(weights @ v)), self.drop_output)
+
+    def join(self, mixed):
+        return mixed.transpose(1, 2).flatten(2)
 
     def think(self, x):
         hidden = self.W_1(x).relu() if self.relu else self.W_1(x)
@@ -100,6 +109,10 @@ def one_norm(self, x, mask=None):
     return self.norm_1(x + self.think(x))
 
 
+def heads_as_they_lie(self, mixed):
+    return mixed.reshape(mixed.size(0), mixed.size(2), -1)
+
+
 def mask_lost(self, x, mask=None):
     return Layer.forward(self, x)
 
@@ -127,12 +140,12 @@ class OtherNames(nn.Module):
         self.attention = nn.MultiheadAttention(d_model, heads)
 
 
-def backward(combine: Callable[..., Tensor], use_gain: bool = True, power: int = 1):
+def backward(combine: Callable[..., Tensor], use_gain: bool = True, power: int = 1, use_eps: bool = True):
     """LayerNorm's gradient with a given way to combine the three terms."""
 
     def answer(x, gain, eps, upstream):
         centred = x - x.mean(-1, keepdim=True)
-        root = (centred.square().mean(-1, keepdim=True) + eps).sqrt()
+        root = (centred.square().mean(-1, keepdim=True) + eps * use_eps).sqrt()
         g = upstream * gain if use_gain else upstream
         n = centred / root
         return combine(g, g.mean(-1, keepdim=True), n * (g * n).mean(-1, keepdim=True)) / root**power
@@ -157,6 +170,13 @@ WRONG = [
         F.layer_norm(torch.tensor([3.0, 7, 2, 0]), (4,)) * torch.tensor([1, 3, 6, 9]) + torch.tensor([0, -1, 4, 1]),
         "residual",
     ),
+    (
+        "04.1",
+        F.layer_norm(torch.tensor([1.0, 5, 4, 6]), (4,)) * torch.tensor([1, 3, 6, 9])
+        + torch.tensor([0, -1, 4, 1])
+        + torch.tensor([3, 7, 2, 0]),
+        "normalised x before the sum",
+    ),
     ("04.1", [0, 0, 0, 0], "expected 4.000, got 0.000"),
     ("04.2", network(SUM_AND_DISTANCE, [[1.0, 0], [-1.0, 0], [0, 1.0], [0, 1.0]]), "sum and the distance"),
     (
@@ -172,6 +192,7 @@ WRONG = [
     ("04.2", network(SUM_AND_DISTANCE, [[1.0, 1], [-1, -1], [1, -1], [1, -1]]), r"constant factor 2\.00"),
     ("04.2", network([[1.0, -1, 0, 0], [0, 0, 1, -1]], [[1.0, 0], [-1, 0], [0, 1], [0, -1]]), "as it was"),
     ("04.2", network([[1.0, 0], [0, 1]], [[1.0, 0], [0, 1]], [1e4, 1e4]), "no linear map"),
+    ("04.2", carried_by_a_bias, "a million times as large"),
     ("04.2", lambda: (torch.ones(4, 2), torch.zeros(4), torch.ones(2, 4), torch.zeros(2)), "W_1 must have the shape"),
     ("04.2", lambda: torch.eye(2), "four tensors"),
     ("04.3", rms(deviation, centre=True), "does not subtract the mean"),
@@ -181,6 +202,7 @@ WRONG = [
     ("04.3", rms(lambda x, eps: x.square().mean(-1, keepdim=True).sqrt()), "ε is missing"),
     ("04.3", rms(lambda x, eps: (x.square().sum(-1, keepdim=True) + eps).sqrt()), "mean of the squares"),
     ("04.3", rms(lambda x, eps: right_root(x, eps) ** 2), "root is missing"),
+    ("04.3", rms(lambda x, eps: (x.mean(-1, keepdim=True).square() + eps).sqrt()), "squared the mean"),
     ("04.3", rms(lambda x, eps: (x.square().mean() + eps).sqrt()), "over all rows"),
     ("04.3", rms(lambda x, eps: (x.square().mean(-2, keepdim=True) + eps).sqrt()), "over the positions"),
     ("04.4", layer(forward=pre_norm), "pre-norm"),
@@ -194,6 +216,8 @@ WRONG = [
     ("04.4", layer(scaled=False), "not divided by √d_k"),
     ("04.4", layer(relu=False), "ReLU"),
     ("04.4", layer(heads_used=1), "one head"),
+    ("04.4", layer(over=-2), "runs over the queries"),
+    ("04.4", layer(join=heads_as_they_lie), "side by side"),
     ("04.4", layer(bias=True), "W_q must have no bias"),
     ("04.4", layer(drop_output=False), "nothing is dropped"),
     ("04.4", layer(drop_weights=True), "attention weights"),
@@ -208,6 +232,7 @@ WRONG = [
     ("04.5", backward(lambda g, mean, along: g - mean + along), "sign"),
     ("04.5", backward(lambda g, mean, along: g - mean - 6 * along), "not the sum"),
     ("04.5", backward(all_terms, use_gain=False), r": the gain is missing"),
+    ("04.5", backward(all_terms, use_eps=False), "ε is missing"),
     ("04.5", backward(all_terms, power=0), "scale of the row"),
     ("04.5", backward(all_terms, power=2), "divide by its root"),
 ]

@@ -343,6 +343,8 @@ def tied(
 WRONG = [
     ("05.1", [0.3, 1.0], "the end symbol is a token"),
     ("05.1", [0.3, 0.5], r"lacks the end symbol's factor, 0\.8"),
+    ("05.1", [0.32, 0.5], "first word, 0.75"),
+    ("05.1", [0.32, 1.2], "0.25 for bark"),
     ("05.1", [0.24, 1.0], "ends after it"),
     ("05.1", [1.95, 0.5], "product"),
     ("05.1", [0.24, 0.3], "alone"),

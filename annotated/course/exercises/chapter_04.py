@@ -38,6 +38,8 @@ def sublayer_by_hand(answer: Any) -> str | None:
             "the residual is missing: add x to what the sub-layer puts out, then normalise.": finish(written),
             "this normalises x alone: add what the sub-layer puts out first.": finish(x),
             "you normalised before the sum; the paper's layer adds first and normalises the sum.": x + finish(written),
+            "you normalised x before the sum; the paper's layer adds first and normalises the sum.": finish(x)
+            + written,
         },
         tolerance=0.006,
     )
@@ -83,6 +85,12 @@ def sorting_network(answer: Callable[[], tuple[Tensor, Tensor, Tensor, Tensor]])
             "right where both numbers are positive: a ReLU cuts a negative sum away. A number s gets through whole as "
             "max(0, s) − max(0, −s)."
         )
+    far = 1e6 * pairs
+    if not diagnosis and not is_close(((far @ w_1 + b_1).clamp(min=0) @ w_2 + b_2) / 1e6, expected, 1e-3):
+        return (
+            "right for small numbers, wrong for a million times as large ones: a bias keeps a number from being cut "
+            "only so far. A number s gets through whole, however large, as max(0, s) − max(0, −s)."
+        )
     return diagnosis
 
 
@@ -107,6 +115,9 @@ def rms_norm(answer: Callable[..., Tensor]) -> str | None:
             gain * x / (square.sum(-1, keepdim=True) + eps).sqrt()
         ),
         "the root is missing: you divided by the mean square.": gain * x / root.square(),
+        "first the squares, then their mean; you squared the mean.": (
+            gain * x / (x.mean(-1, keepdim=True).square() + eps).sqrt()
+        ),
         "you average over all rows: each row has a root mean square of its own, dim=-1, keepdim=True.": (
             gain * x / (square.mean() + eps).sqrt()
         ),
@@ -160,6 +171,10 @@ def encoder_layer(answer: Callable[..., nn.Module]) -> str | None:
             },
             "this is one head of width d_model: split queries, keys and values into heads.": {"heads": 1},
             "norm_1 is used twice: the second sum has norm_2.": {"second_norm": "norm_1"},
+            "the softmax runs over the queries; each query's weights over the keys, dim=-1, add up to 1.": {"over": -2},
+            "the heads are not put side by side: transpose them back, transpose(1, 2), before you join them.": {
+                "transposed": False
+            },
         }
         expected = reference(model, x, mask, heads)
         mistakes = {name: reference(model, x, mask, **{"heads": heads} | change) for name, change in by_name.items()}
@@ -205,6 +220,8 @@ def reference(
     project: bool = True,
     relu: bool = True,
     second_norm: str = "norm_2",
+    over: int = -1,
+    transposed: bool = True,
     **changes: Tensor | None,
 ) -> Tensor:
     """Compute an encoder layer with the reader's weights; each option is one way to get it wrong."""
@@ -217,7 +234,8 @@ def reference(
         scores = q @ k.transpose(-2, -1) / (scale or math.sqrt(q.size(-1)))
         if mask is not None:
             scores = scores.masked_fill(~mask, torch.finfo(scores.dtype).min)
-        mixed = (scores.softmax(-1) @ v).transpose(1, 2).flatten(2)
+        mixed = scores.softmax(over) @ v  # (batch, heads, length, d_v)
+        mixed = (mixed.transpose(1, 2) if transposed else mixed).reshape(y.shape)
         return mixed @ model.W_o.weight.T if project else mixed
 
     def think(y: Tensor) -> Tensor:
@@ -236,12 +254,15 @@ def gradient_of_layer_norm(answer: Callable[..., Tensor]) -> str | None:
     x, gain, upstream = rows(4, 6, shift=0.5), rows(6), rows(4, 6, seed=1)
     eps = 0.3
     leaf = x.clone().requires_grad_()
-    (expected,) = torch.autograd.grad(nn.functional.layer_norm(leaf, (6,), gain, None, eps), leaf, upstream)
+    expected, without_eps = (
+        torch.autograd.grad(nn.functional.layer_norm(leaf, (6,), gain, None, small), leaf, upstream)[0]
+        for small in (eps, 0.0)
+    )
 
     centred = x - x.mean(-1, keepdim=True)
     root = (centred.square().mean(-1, keepdim=True) + eps).sqrt()
     n = centred / root
-    mistakes = {}
+    mistakes = {"ε is missing: the root is √(σ² + ε).": without_eps}
     for g, forgotten in (
         (upstream * gain, ""),
         (upstream, " And the gain is missing: the gradient at n is γ times it."),

@@ -26,6 +26,10 @@ def a_sentence_by_hand(answer: Any) -> str | None:
         {
             "the end symbol is a token as well: multiply by its probability, too.": torch.tensor([0.3, 1.0]),
             "the first number lacks the end symbol's factor, 0.8.": torch.tensor([0.3, 0.5]),
+            "the first word has a probability, too, after <bos>: 0.75 for dogs, 0.25 for bark.": torch.tensor(
+                [0.32, 1.2]
+            ),
+            "the first number lacks the factor of its first word, 0.75.": torch.tensor([0.32, 0.5]),
             "a sentence of one word ends after it: each word's probability times that of <eos> after it.": (
                 torch.tensor([0.24, 1.0])
             ),

@@ -4,13 +4,14 @@
 
 On every machine of MACHINES each notebook is compared with its saved outputs, strictly, and the unit tests run. Noise
 disturbs the notebooks that train something; where no weight is updated it changes nothing, and the tests compare single
-updates with what they should be. Every run adds a line to the file. A run whose line is still true (same notebook,
-module and tests, same processor) is not repeated: stop and start again as you like. About an hour and a half for
-everything on two cores. At the end the table is printed from what is there, and written beside the file
+updates with what they should be. Every run adds a line to the file. A run whose line is still true (same processor; the
+same tests and module, or notebook and modules behind it) is not repeated: stop and start again as you like. About two
+hours for everything on two cores. At the end the table is printed from what is there, and written beside the file
 (`machines.txt`). The exit status is 0 only if all of it is there and green.
 """
 
 import argparse
+import ast
 import hashlib
 import json
 import os
@@ -107,15 +108,45 @@ def environment(argument: str, folder: str) -> tuple[Path, dict[str, str]]:
 
 
 def digest(what: str) -> str:
-    """Digest all that the outcome of a run depends on: a notebook's code and outputs or the tests; module and pins."""
+    """Digest all that a run's outcome depends on: the tests, or a notebook's code and outputs; modules and pins."""
     content = hashlib.sha256()
-    files = [*(ROOT / "annotated").rglob("*.py"), ROOT / "requirements.txt", *ROUNDING.glob("*.py")]
-    for path in sorted([*files, *(ROOT / what).rglob("*.py")]):
-        content.update(path.read_bytes())
-    if what != TESTS:
+    files = {ROOT / "requirements.txt", *ROUNDING.glob("*.py")}
+    if what == TESTS:
+        files |= {*(ROOT / "annotated").rglob("*.py"), *(ROOT / TESTS).rglob("*.py")}
+    else:
         cells = json.loads((ROOT / what).read_text(encoding="utf-8"))["cells"]
-        content.update(json.dumps([(c["source"], c["outputs"]) for c in cells if c["cell_type"] == "code"]).encode())
+        cells = [cell for cell in cells if cell["cell_type"] == "code"]
+        content.update(json.dumps([(cell["source"], cell["outputs"]) for cell in cells]).encode())
+        lines = [line for cell in cells for line in [*cell["source"], "\n"] if not line.startswith("%")]
+        files |= modules_behind("".join(lines), Path(what).name[:2])
+    for path in sorted(files):
+        content.update(path.read_bytes())
     return content.hexdigest()[:16]
+
+
+def modules_behind(code: str, chapter: str) -> set[Path]:
+    """Find the module's files that a notebook's code imports, directly or through others, and its exercises.
+
+    Args:
+        code: the notebook's code.
+        chapter: its number; of the exercises, which are imported all together, its own count.
+    """
+    found: set[Path] = set()
+    waiting = [f"{code}\nimport annotated.course.exercises.chapter_{chapter}"]
+    while waiting:
+        names: set[str] = set()
+        for node in ast.walk(ast.parse(waiting.pop())):
+            if isinstance(node, ast.Import):
+                names |= {alias.name for alias in node.names}
+            elif isinstance(node, ast.ImportFrom):
+                names |= {f"{node.module}", *(f"{node.module}.{alias.name}" for alias in node.names)}
+        for name in names:
+            path = ROOT.joinpath(*name.split("."))
+            for file in (path.with_suffix(".py"), path / "__init__.py"):
+                if name.split(".")[0] == "annotated" and file.is_file() and file not in found:
+                    found.add(file)
+                    waiting.append(file.read_text(encoding="utf-8"))
+    return found
 
 
 def trains(what: str) -> bool:

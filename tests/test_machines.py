@@ -143,18 +143,26 @@ def test_a_change_of_code_output_module_or_pins_changes_the_digest(
     monkeypatch.setattr(machines, "ROOT", tmp_path)
 
     def digest(
-        code: str = "print(1)", output: str = "1", prose: str = "One.", module: str = "1", pin: str = "1"
+        code: str = "%config Any.thing = 1\nfrom annotated import a\nprint(1)",
+        output: str = "1",
+        prose: str = "One.",
+        module: str = "def f():\n    import annotated.b.c",
+        behind: str = "1",
+        other: str = "1",
+        pin: str = "1",
     ) -> str:
         cells = [new_markdown_cell(prose), new_code_cell(code, outputs=[new_output("stream", text=output)])]
         for name, text in (
-            ("notebooks/n.ipynb", nbformat.writes(new_notebook(cells=cells))),
+            ("notebooks/07_n.ipynb", nbformat.writes(new_notebook(cells=cells))),
             ("annotated/a.py", module),
+            ("annotated/b/c.py", behind),
+            ("annotated/d.py", other),
             ("requirements.txt", pin),
         ):
-            (tmp_path / name).parent.mkdir(exist_ok=True)
+            (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
             (tmp_path / name).write_text(text, encoding="utf-8")
-        return machines.digest("notebooks/n.ipynb")
+        return machines.digest("notebooks/07_n.ipynb")
 
-    assert digest(prose="Two.") == digest()
-    changed = [digest(code="print( 1)"), digest(output="2"), digest(module="2"), digest(pin="2")]
-    assert len({digest(), *changed}) == 5
+    assert digest(prose="Two.") == digest() == digest(other="2")
+    changed = [digest(code="print( 1)"), digest(output="2"), digest(module="2"), digest(behind="2"), digest(pin="2")]
+    assert len({digest(), *changed}) == 6

@@ -1,0 +1,213 @@
+"""The decoder-only model: the encoder under a causal mask, no leaks, its cache; drawing by hand and at length."""
+
+import copy
+import math
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from parity import randomise
+from torch.testing import assert_close
+
+from annotated.config import EOS, UNK, TransformerConfig
+from annotated.masking import causal_mask
+from annotated.models.language_model import LanguageModel, LanguageModelConfig, generate, sampling_probabilities
+from annotated.transformer import Transformer
+
+SIZES = dict(vocab_size=19, d_model=14, d_ff=11, heads=2, d_k=3, d_v=5, layers=3, dropout=0.0, max_length=17)
+IDS = torch.tensor([[4, 5, 6, 7, 8], [9, 10, 11, 12, 13]])
+CONFIGS = {
+    "defaults": {},
+    "the paper's layer": dict(norm_first=False, positions="sinusoidal", activation="relu"),
+    "untied": dict(tie_embeddings=False, attention_bias=True),
+}
+
+
+def make_model(**changes) -> LanguageModel:
+    """Make a model in which every weight counts."""
+    return randomise(LanguageModel(LanguageModelConfig(**(SIZES | changes)))).eval()
+
+
+@pytest.fixture(params=CONFIGS.values(), ids=CONFIGS)
+def model(request: pytest.FixtureRequest) -> LanguageModel:
+    return make_model(**request.param)
+
+
+def test_it_is_the_encoder_under_a_causal_mask(model: LanguageModel) -> None:
+    names = {name: getattr(model.config, name) for name in TransformerConfig.__dataclass_fields__}
+    other = Transformer(TransformerConfig(**names)).eval()
+    other.src_embedding.weight, other.output.weight = model.embedding.weight, model.output.weight
+    other.positions = model.positions
+    other.encoder.load_state_dict(
+        {name: weight for name, weight in model.state_dict().items() if name.startswith(("layers.", "norm."))}
+    )
+    assert_close(model(IDS), other.logits(other.encode(IDS, causal_mask(5)[None, None])))
+
+
+def test_it_has_the_parameters_of_its_parts() -> None:
+    d, f, layers, vocab = 160, 640, 5, 70
+    layer = 4 * d * d + 2 * d * f + f + d + 4 * d
+    model = LanguageModel(LanguageModelConfig(vocab))
+    assert sum(p.numel() for p in model.parameters()) == vocab * d + 128 * d + layers * layer + 2 * d
+
+
+def test_no_position_sees_a_later_one_and_each_sees_all_before(model: LanguageModel) -> None:
+    before = model(IDS)
+    for i in range(5):
+        changed = IDS.clone()
+        changed[0, i] = 17
+        moved = (model(changed) - before).abs().amax(dim=-1) > 1e-6
+        assert moved.tolist() == [[j >= i for j in range(5)], [False] * 5]
+
+
+def test_padding_on_the_right_changes_nothing(model: LanguageModel) -> None:
+    padded = torch.nn.functional.pad(IDS, (0, 3))
+    assert_close(model(padded)[:, :5], model(IDS))
+
+
+@pytest.mark.parametrize("steps", [[1, 1, 1, 1, 1], [3, 2], [1, 4], [5]])
+def test_with_the_cache_the_states_are_the_same(model: LanguageModel, steps: list[int]) -> None:
+    cache = model.new_cache()
+    states = [model.states(part, cache) for part in IDS.split(steps, dim=1)]
+    assert cache.length == 5
+    assert_close(torch.cat(states, dim=1), model.states(IDS))
+
+
+def test_the_cache_follows_its_rows(model: LanguageModel) -> None:
+    cache = model.new_cache()
+    model.states(IDS, cache)
+    cache.select(torch.tensor([1, 1, 0]))
+    following = torch.tensor([[15], [16], [15]])
+    together = torch.cat((IDS[[1, 1, 0]], following), dim=1)
+    assert_close(model.states(following, cache), model.states(together)[:, -1:])
+
+
+def test_it_takes_as_many_tokens_as_it_has_positions() -> None:
+    model = make_model()
+    assert model(torch.full((1, 17), 4)).shape == (1, 17, 19)
+    with pytest.raises(ValueError, match="position 17 is asked for"):
+        model(torch.full((1, 18), 4))
+
+
+def test_it_learns_what_follows() -> None:
+    model = LanguageModel(LanguageModelConfig(**(SIZES | dict(d_model=16, d_ff=32, d_k=None, d_v=None, layers=1))))
+    optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
+    ids = torch.tensor([[4, 5, 6, 7] * 3])
+    for _ in range(150):
+        loss = torch.nn.functional.cross_entropy(model(ids[:, :-1]).flatten(0, 1), ids[:, 1:].flatten())
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+    assert generate(model, ids[:, :2], 30, temperature=0.0).tolist() == [[4, 5, 6, 7] * 8]  # past its 17 positions
+
+
+# Drawing
+
+LOGITS = torch.tensor([0.5, 0.3, 0.15, 0.05]).log()[[2, 0, 3, 1]]  # 0.15, 0.5, 0.05, 0.3
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        ({}, [0.15, 0.5, 0.05, 0.3]),
+        (dict(temperature=0.0), [0, 1, 0, 0]),
+        (dict(temperature=0.5), [0.0225 / 0.365, 0.25 / 0.365, 0.0025 / 0.365, 0.09 / 0.365]),
+        (dict(top_k=2), [0, 0.625, 0, 0.375]),
+        (dict(top_k=9), [0.15, 0.5, 0.05, 0.3]),
+        (dict(top_p=0.5 - 1e-6), [0, 1, 0, 0]),
+        (dict(top_p=0.6), [0, 0.625, 0, 0.375]),
+        (dict(top_p=0.9), [0.15 / 0.95, 0.5 / 0.95, 0, 0.3 / 0.95]),
+        (dict(top_p=1.0), [0.15, 0.5, 0.05, 0.3]),
+        (dict(top_k=3, top_p=0.8), [0, 0.625, 0, 0.375]),  # of three, 0.5 and 0.3 are 0.84
+    ],
+)
+def test_probabilities_by_hand(options: dict, expected: list[float]) -> None:
+    assert_close(sampling_probabilities(LOGITS, **options), torch.tensor(expected, dtype=torch.float32))
+    assert_close(
+        sampling_probabilities(LOGITS.expand(2, 3, 4), **options)[1, 2], torch.tensor(expected, dtype=torch.float32)
+    )
+
+
+@given(st.lists(st.floats(-8, 8), min_size=2, max_size=9), st.floats(0.01, 1))
+def test_the_nucleus_is_the_smallest_set_that_holds_p(logits: list[float], p: float) -> None:
+    before = torch.tensor(logits, dtype=torch.float64).softmax(dim=-1)
+    after = sampling_probabilities(torch.tensor(logits, dtype=torch.float64), top_p=p)
+    kept = after > 0
+    assert after.sum().item() == pytest.approx(1)
+    assert before[kept].sum() >= p - 1e-9
+    assert before[kept].sum() - before[kept].min() < p + 1e-9
+    assert kept.all() or before[kept].min() >= before[~kept].max()
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (dict(temperature=-1.0), "temperature=-1.0 must be at least 0"),
+        (dict(temperature=math.nan), "temperature=nan"),
+        (dict(top_k=0), "top_k=0 must be at least 1"),
+        (dict(top_p=0.0), "top_p=0.0 must be above 0"),
+        (dict(top_p=1.5), "top_p=1.5"),
+    ],
+)
+def test_a_number_out_of_range_is_refused(options: dict, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        sampling_probabilities(LOGITS, **options)
+
+
+def test_tokens_are_drawn_by_their_probabilities() -> None:
+    model = make_model()
+    beginnings = IDS[:1].expand(4000, -1)
+    drawn = generate(model, beginnings, 1, generator=torch.Generator().manual_seed(0))[:, -1]
+    logits = model(IDS[:1])[0, -1]
+    logits[: UNK + 1] = -torch.inf
+    expected = logits.softmax(dim=-1)
+    shares = drawn.bincount(minlength=19) / 4000
+    assert (shares - expected).abs().max() < 0.04  # five standard deviations at most
+    assert drawn.min() > UNK > EOS
+
+
+def test_a_generator_decides_the_text_and_the_mode_stays() -> None:
+    model = make_model(dropout=0.5).train()
+    texts = [generate(model, IDS, 30, generator=torch.Generator().manual_seed(seed)) for seed in (3, 3, 4)]
+    assert model.training
+    assert torch.equal(texts[0], texts[1]) and not torch.equal(texts[0], texts[2])
+    assert texts[0].shape == (2, 35) and torch.equal(texts[0][:, :5], IDS)
+
+
+def test_behind_its_last_position_it_goes_on_from_the_last_half() -> None:
+    model = make_model(max_length=6)
+    text = generate(model, IDS, 20, temperature=0.0)
+
+    @torch.inference_mode()
+    def answer(read: torch.Tensor) -> torch.Tensor:
+        logits = model(read)[:, -1]
+        logits[:, : UNK + 1] = -torch.inf
+        return logits.argmax(dim=-1)
+
+    start = 0
+    for end in range(5, 25):
+        if end - start > 6:
+            start = end - 3
+        assert torch.equal(text[:, end], answer(text[:, start:end]))
+
+
+@pytest.mark.parametrize("length", [5, 6, 40])
+def test_a_beginning_of_any_length_will_do(length: int) -> None:
+    model = make_model(max_length=6)
+    beginning = torch.randint(4, 19, (2, length))
+    text = generate(model, beginning, 1, temperature=0.0)
+    logits = model(beginning[:, -6:])[:, -1]
+    logits[:, : UNK + 1] = -torch.inf
+    assert torch.equal(text[:, -1], logits.argmax(dim=-1))
+    assert torch.equal(generate(model, beginning, 0), beginning)
+
+
+def test_bad_beginnings_and_counts_are_refused() -> None:
+    model = make_model()
+    with pytest.raises(ValueError, match="no tokens"):
+        generate(model, IDS[:, :0], 3)
+    with pytest.raises(ValueError, match="count=-1"):
+        generate(model, IDS, -1)
+    with pytest.raises(ValueError, match="top_k=0"):
+        generate(copy.deepcopy(model), IDS, 1, top_k=0)

@@ -16,8 +16,8 @@ from annotated import decoding as plain
 from annotated.config import BOS, EOS, PAD
 from annotated.decoding import Hypothesis
 from annotated.fast import decoding
+from annotated.fast.accelerate import accelerate
 from annotated.fast.decoding import beam_search, greedy_decode, in_bfloat16
-from annotated.fast.transformer import accelerate
 from annotated.models.recurrence import RecurrentConfig, RecurrentTranslator
 from annotated.transformer import Transformer
 from annotated.workbench.data import pad

@@ -13,8 +13,8 @@ from annotated import training as plain
 from annotated.config import PAD
 from annotated.encoder import Dropout
 from annotated.fast import residual, training, transformer
+from annotated.fast.accelerate import accelerate
 from annotated.fast.training import bf16_is_fast, logits_to_gradient, train_step, update
-from annotated.fast.transformer import accelerate
 from annotated.models.recurrence import RecurrentConfig, RecurrentTranslator
 from annotated.training import label_smoothed_loss, make_optimizer, noam_rate, set_rate
 from annotated.workbench.data import Batch

@@ -22,10 +22,11 @@ from annotated.encoder import Dropout, LayerNorm
 from annotated.fast import attention as fast_attention
 from annotated.fast import residual as fast_residual
 from annotated.fast import transformer as fast_transformer
+from annotated.fast.accelerate import accelerate
 from annotated.fast.attention import attend, attend_heads, fused_attention
 from annotated.fast.cache import Cache, LayerCache
 from annotated.fast.residual import add_norm, dropout_mask
-from annotated.fast.transformer import FastTransformer, accelerate
+from annotated.fast.transformer import FastTransformer
 from annotated.fast.translator import FastTranslator, Rows, autocast
 from annotated.masking import padding_mask
 from annotated.models.recurrence import RecurrentConfig, RecurrentTranslator

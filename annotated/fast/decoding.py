@@ -2,7 +2,7 @@
 
 import copy
 import math
-from typing import Any
+from typing import Any, cast
 
 import torch
 from jaxtyping import Float, Int
@@ -20,7 +20,7 @@ from annotated.decoding import (
     length_penalty,
     longest_translations,
 )
-from annotated.fast.transformer import accelerate
+from annotated.fast.accelerate import accelerate
 from annotated.fast.translator import FastCache, FastTranslator
 from annotated.masking import padding_mask
 
@@ -130,7 +130,7 @@ def _start(
     model: Any, src: Tensor, beam: int, max_extra: int
 ) -> tuple[FastTranslator, Tensor, Tensor, Tensor, FastCache]:
     """Encode the sources; return the wrapped model, their mask, the memory, the longest translations, and a cache."""
-    fast, src_mask = accelerate(model), padding_mask(src)
+    fast, src_mask = cast(FastTranslator, accelerate(model)), padding_mask(src)
     limits = longest_translations(model, src_mask, max_extra)
     cache = fast.new_cache(beam * int(limits.max()))
     return fast, src_mask, fast.encode(src, src_mask), limits, cache

@@ -9,12 +9,12 @@ from torch import Tensor, nn
 
 from annotated import training
 from annotated.config import PAD
-from annotated.fast.transformer import accelerate
-from annotated.fast.translator import FastTranslator
+from annotated.fast.accelerate import accelerate
+from annotated.fast.translator import FastModel
 from annotated.training import check_loss, check_smoothing
 
 LOSS_CHUNK = 2048  # positions projected onto the vocabulary at a time
-Batch = tuple[Int[Tensor, "_ _"], Int[Tensor, "_ _"]]  # sources and targets, each batch with lengths of its own
+Batch = Sequence[Int[Tensor, "_ _"]]  # what is given, such as sources, and last the targets; lengths of its own
 
 
 def make_optimizer(model: nn.Module, rate: float = 1e-3) -> torch.optim.Adam:
@@ -64,12 +64,13 @@ def update(
     """Update the model once on several batches as if they were one: their gradients add up to the joint mean's.
 
     Args:
-        batches: what does not fit into memory at once; other arguments and errors as in `train_step`.
+        batches: what does not fit into memory at once, each (sources, targets), or (texts,) for a model that continues
+            text; other arguments and errors as in `train_step`.
 
     Raises:
         ValueError: there is no batch.
     """
-    if isinstance(model, FastTranslator):
+    if isinstance(model, FastModel):
         raise TypeError(
             f"a {type(model).__name__} only translates: train the model, or the models, that it is made of."
         )
@@ -78,8 +79,8 @@ def update(
     check_smoothing(smoothing)
     fast = accelerate(model, bf16=bf16)
     optimizer.zero_grad()
-    loss = float(sum(_add_gradients(fast, src, tgt, smoothing) for src, tgt in batches))
-    tokens = max(1, sum(int((tgt[:, 1:] != PAD).sum()) for _, tgt in batches))
+    loss = float(sum(_add_gradients(fast, batch, smoothing) for batch in batches))
+    tokens = max(1, sum(int((batch[-1][:, 1:] != PAD).sum()) for batch in batches))
     check_loss(loss / tokens)
     for parameter in model.parameters():
         if parameter.grad is not None:
@@ -88,17 +89,18 @@ def update(
     return loss / tokens
 
 
-def _add_gradients(model: FastTranslator, src: Tensor, tgt: Tensor, smoothing: float) -> Tensor:
+def _add_gradients(model: FastModel, batch: Batch, smoothing: float) -> Tensor:
     """Add the gradients of the summed loss of this batch; return that loss.
 
     The projection onto the vocabulary is the largest product of all. Only positions that count go through it, a chunk
     at a time, forward and at once backward; the chunks' gradients together then go through the rest of the model.
     """
+    *given, tgt = batch
     target = tgt[:, 1:]
     counts = target != PAD
-    states = model.states(src, tgt[:, :-1])[counts]
+    states = model.states(*given, tgt[:, :-1])[counts]
     chunks = [chunk.requires_grad_() for chunk in states.detach().split(LOSS_CHUNK)]
-    loss = torch.zeros((), device=src.device)
+    loss = torch.zeros((), device=tgt.device)
     for chunk, answers in zip(chunks, target[counts].split(LOSS_CHUNK), strict=True):
         logits = model.logits(chunk)
         gradient = logits.detach()

@@ -14,16 +14,16 @@ from annotated.encoder import EncoderLayer, FeedForward, LayerNorm
 from annotated.fast.attention import attend, attend_heads
 from annotated.fast.cache import Cache, LayerCache
 from annotated.fast.residual import add_norm, dropout_mask
-from annotated.fast.translator import FastTranslator, Rows
+from annotated.fast.translator import FastTranslator
 from annotated.masking import Mask, SourceMask, causal_mask, combine, padding_mask
 from annotated.multi_head import MultiHeadAttention
-from annotated.transformer import Transformer, check_source_mask
+from annotated.transformer import check_source_mask
 
 Sublayer = Callable[[Tensor, float], Tensor]
 
 
-class FastTransformer(FastTranslator):
-    """The same function of the same weights as a `Transformer`, sooner.
+class FastBlocks(nn.Module):
+    """What the fast models share: the same function of the same weights as a plain one, sooner.
 
     Queries, keys and values are one product. In bfloat16 each weight is cast once, and activations stay in 16 bits from
     one product to the next; sums that are normalised, softmax and LayerNorm have 32. Dropout's factor 1 / (1 − p) goes
@@ -34,7 +34,7 @@ class FastTransformer(FastTranslator):
         bf16: compute products in bfloat16.
     """
 
-    def __init__(self, model: Transformer, *, bf16: bool = False):
+    def __init__(self, model: Any, *, bf16: bool = False):
         super().__init__()
         self.model, self.config, self.bf16, self.training = model, model.config, bf16, model.training
 
@@ -42,6 +42,61 @@ class FastTransformer(FastTranslator):
     def dtype(self) -> torch.dtype:
         """The numbers that are multiplied."""
         return torch.bfloat16 if self.bf16 else self.model.output.weight.dtype
+
+    def logits(self, states: Float[Tensor, "*batch d_model"]) -> Float[Tensor, "*batch vocab"]:
+        """Project states onto the vocabulary."""
+        return _linear(states, self.model.output)
+
+    def _embed(
+        self, embedding: nn.Embedding, ids: Int[Tensor, "row length"], start: int = 0
+    ) -> Float[Tensor, "row length d_model"]:
+        x = self.model.positions(embedding(ids) * math.sqrt(self.config.d_model), start)
+        p = self._p(self.model.dropout.p)
+        x = x * dropout_mask(x, p) / (1 - p) if p else x
+        return x if self.config.norm_first else x.to(self.dtype)
+
+    def _encoder_layer(
+        self, layer: EncoderLayer, x: Tensor, mask: Mask | None, cache: LayerCache | None = None
+    ) -> Tensor:
+        first, second = layer.residuals
+        x = self._residual(first, x, self._look_around(layer.self_attention, mask, cache))
+        return self._residual(second, x, lambda x, scale: _transform(x, layer.feed_forward, scale))
+
+    def _look_around(self, attention: MultiHeadAttention, mask: Mask | None, cache: LayerCache | None) -> Sublayer:
+        """Make the sub-layer that looks at all positions, or at those whose keys and values the cache keeps."""
+
+        def look_around(x: Tensor, scale: float) -> Tensor:
+            together = F.linear(x, *_merged(attention.W_q, attention.W_k, attention.W_v, dtype=x.dtype))
+            mixed = attend(together, heads=attention.heads, widths=[_widths(attention)], mask=mask)
+            return _linear(mixed, attention.W_o, scale)
+
+        def look_back(x: Tensor, scale: float) -> Tensor:
+            assert cache is not None
+            if cache.projection is None:
+                cache.projection = _merged(attention.W_q, attention.W_k, attention.W_v, dtype=x.dtype)
+            together = F.linear(x, *cache.projection)
+            query, key, value = (attention.split(part) for part in together.split(_widths(attention), dim=-1))
+            keys, values = cache.append(key, value)
+            return _linear(attend_heads(query, keys, values, mask), attention.W_o, scale)
+
+        return look_around if cache is None else look_back
+
+    def _residual(self, residual: Any, x: Tensor, sublayer: Sublayer) -> Tensor:
+        p = self._p(residual.dropout.p)
+        if not residual.norm_first:
+            return add_norm(x, sublayer(x, 1 / (1 - p)), residual.norm, p)
+        change = sublayer(_normalise(x, residual.norm).to(self.dtype), 1 / (1 - p))
+        return x + (change * dropout_mask(change, p) if p else change)
+
+    def _last_norm(self, norm: nn.Module, x: Tensor) -> Tensor:
+        return _normalise(x, norm).to(self.dtype) if isinstance(norm, LayerNorm) else x
+
+    def _p(self, p: float) -> float:
+        return p if self.model.training else 0.0
+
+
+class FastTransformer(FastBlocks, FastTranslator):
+    """The same function of the same weights as a `Transformer`, sooner; arguments as for `FastBlocks`."""
 
     def states(
         self, src: Int[Tensor, "batch source"], tgt: Int[Tensor, "batch target"]
@@ -80,102 +135,51 @@ class FastTransformer(FastTranslator):
         else:
             x, tgt_mask = cache.line_up(x, len(memory))
             for layer, layer_cache in zip(layers, cache, strict=True):
-                x = self._cached_layer(layer, x, memory, tgt_mask, src_mask, layer_cache)
+                x = self._decoder_layer(layer, x, memory, tgt_mask, src_mask, layer_cache)
         return self._last_norm(self.model.decoder.norm, x).view(*tgt.shape, -1)
-
-    def logits(self, states: Float[Tensor, "*batch d_model"]) -> Float[Tensor, "*batch vocab"]:
-        """Project states onto the vocabulary."""
-        return _linear(states, self.model.output)
 
     def new_cache(self, capacity: int) -> Cache:
         """Make an empty cache with room for `capacity` target tokens of each sentence, of all its hypotheses."""
         return Cache(self.config.layers, capacity)
 
-    def _embed(
-        self, embedding: nn.Embedding, ids: Int[Tensor, "row length"], start: int = 0
-    ) -> Float[Tensor, "row length d_model"]:
-        x = self.model.positions(embedding(ids) * math.sqrt(self.config.d_model), start)
-        p = self._p(self.model.dropout.p)
-        x = x * dropout_mask(x, p) / (1 - p) if p else x
-        return x if self.config.norm_first else x.to(self.dtype)
-
-    def _encoder_layer(self, layer: EncoderLayer, x: Tensor, mask: Mask | None) -> Tensor:
-        first, second = layer.residuals
-        x = self._residual(first, x, lambda x, scale: _look_around(x, layer.self_attention, mask, scale))
-        return self._residual(second, x, lambda x, scale: _transform(x, layer.feed_forward, scale))
-
     def _decoder_layer(
-        self, layer: DecoderLayer, x: Tensor, memory: Tensor, tgt_mask: Mask | None, src_mask: SourceMask
-    ) -> Tensor:
-        cross = layer.cross_attention
-        query_width, *memory_widths = _widths(cross)
-
-        def look_at_source(x: Tensor, scale: float) -> Tensor:
-            query, both = _linear(x, cross.W_q), F.linear(memory, *_merged(cross.W_k, cross.W_v, dtype=memory.dtype))
-            mixed = attend(query, both, heads=cross.heads, widths=[[query_width], memory_widths], mask=src_mask)
-            return _linear(mixed, cross.W_o, scale)
-
-        first, second, third = layer.residuals
-        x = self._residual(first, x, lambda x, scale: _look_around(x, layer.self_attention, tgt_mask, scale))
-        x = self._residual(second, x, look_at_source)
-        return self._residual(third, x, lambda x, scale: _transform(x, layer.feed_forward, scale))
-
-    def _cached_layer(
         self,
         layer: DecoderLayer,
         x: Tensor,
         memory: Tensor,
         tgt_mask: Mask | None,
         src_mask: SourceMask,
-        cache: LayerCache,
+        cache: LayerCache | None = None,
     ) -> Tensor:
-        own, cross = layer.self_attention, layer.cross_attention
-        if cache.projection is None:
-            cache.projection = _merged(own.W_q, own.W_k, own.W_v, dtype=self.dtype)
-            both = F.linear(memory, *_merged(cross.W_k, cross.W_v, dtype=memory.dtype))
-            key, value = both.split(_widths(cross)[1:], dim=-1)
-            cache.memory = cross.split(key).contiguous(), cross.split(value).contiguous()
-        projection = cache.projection
-
-        def look_back(x: Tensor, scale: float) -> Tensor:
-            query, key, value = (own.split(part) for part in F.linear(x, *projection).split(_widths(own), dim=-1))
-            keys, values = cache.append(key, value)
-            return _linear(attend_heads(query, keys, values, tgt_mask), own.W_o, scale)
-
-        def look_at_source(x: Tensor, scale: float) -> Tensor:
-            query = cross.split(_linear(x, cross.W_q))
-            keys, values = cache.memory
-            return _linear(attend_heads(query, keys, values, src_mask), cross.W_o, scale)
-
         first, second, third = layer.residuals
-        x = self._residual(first, x, look_back)
-        x = self._residual(second, x, look_at_source)
+        x = self._residual(first, x, self._look_around(layer.self_attention, tgt_mask, cache))
+        x = self._residual(second, x, self._look_at_source(layer.cross_attention, memory, src_mask, cache))
         return self._residual(third, x, lambda x, scale: _transform(x, layer.feed_forward, scale))
 
-    def _residual(self, residual: Any, x: Tensor, sublayer: Sublayer) -> Tensor:
-        p = self._p(residual.dropout.p)
-        if not residual.norm_first:
-            return add_norm(x, sublayer(x, 1 / (1 - p)), residual.norm, p)
-        change = sublayer(_normalise(x, residual.norm).to(self.dtype), 1 / (1 - p))
-        return x + (change * dropout_mask(change, p) if p else change)
+    def _look_at_source(
+        self, attention: MultiHeadAttention, memory: Tensor, mask: SourceMask, cache: LayerCache | None
+    ) -> Sublayer:
+        """Make the sub-layer that looks at the memory, whose keys and values a cache keeps."""
+        query_width, *memory_widths = _widths(attention)
 
-    def _last_norm(self, norm: nn.Module, x: Tensor) -> Tensor:
-        return _normalise(x, norm).to(self.dtype) if isinstance(norm, LayerNorm) else x
+        def project_memory() -> Tensor:
+            return F.linear(memory, *_merged(attention.W_k, attention.W_v, dtype=memory.dtype))
 
-    def _p(self, p: float) -> float:
-        return p if self.model.training else 0.0
+        def look_at_source(x: Tensor, scale: float) -> Tensor:
+            widths = [[query_width], memory_widths]
+            mixed = attend(_linear(x, attention.W_q), project_memory(), heads=attention.heads, widths=widths, mask=mask)
+            return _linear(mixed, attention.W_o, scale)
 
+        def look_at_kept_source(x: Tensor, scale: float) -> Tensor:
+            assert cache is not None
+            if not cache.memory:
+                key, value = project_memory().split(memory_widths, dim=-1)
+                cache.memory = attention.split(key).contiguous(), attention.split(value).contiguous()
+            query = attention.split(_linear(x, attention.W_q))
+            keys, values = cache.memory
+            return _linear(attend_heads(query, keys, values, mask), attention.W_o, scale)
 
-def accelerate(model: nn.Module, *, bf16: bool = False) -> FastTranslator:
-    """Wrap a model: a `Transformer` gets a faster forward pass, any other keeps its own. The weights are shared.
-
-    Args:
-        model: what translates; one that is wrapped already is returned as it is.
-        bf16: compute products in bfloat16 in training.
-    """
-    if isinstance(model, FastTranslator):
-        return model
-    return FastTransformer(model, bf16=bf16) if type(model) is Transformer else Rows(model, bf16=bf16)
+        return look_at_source if cache is None else look_at_kept_source
 
 
 def _linear(x: Tensor, layer: nn.Linear, scale: float = 1.0) -> Tensor:
@@ -197,12 +201,6 @@ def _merged(*layers: nn.Linear, dtype: torch.dtype, scale: float = 1.0) -> tuple
 def _widths(attention: MultiHeadAttention) -> list[int]:
     """Tell how wide the queries, keys and values of all heads are."""
     return [attention.heads * width for width in (attention.d_k, attention.d_k, attention.d_v)]
-
-
-def _look_around(x: Tensor, attention: MultiHeadAttention, mask: Mask | None, scale: float) -> Tensor:
-    together = F.linear(x, *_merged(attention.W_q, attention.W_k, attention.W_v, dtype=x.dtype))
-    mixed = attend(together, heads=attention.heads, widths=[_widths(attention)], mask=mask)
-    return _linear(mixed, attention.W_o, scale)
 
 
 def _transform(x: Tensor, layer: FeedForward, scale: float) -> Tensor:

@@ -1,6 +1,7 @@
 """What the fast searches and updates ask of a model, and how any model comes to offer it."""
 
 from abc import abstractmethod
+from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any, Protocol, runtime_checkable
 
@@ -25,16 +26,20 @@ class FastCache(Protocol):
         """
 
 
-class FastTranslator(nn.Module):
-    """A model whose memory has a row for each sentence, however many hypotheses (consecutive rows) there are of it."""
+class FastModel(nn.Module):
+    """What a fast update asks of a model.
+
+    `states(*given, target)` computes what `logits` projects onto the vocabulary, all positions of the target at once;
+    given is a source, or nothing where a text is continued.
+    """
 
     config: Any
+    states: Callable[..., Float[Tensor, "batch target width"]]
+    logits: Callable[[Tensor], Float[Tensor, "*batch vocab"]]
 
-    @abstractmethod
-    def states(
-        self, src: Int[Tensor, "batch source"], tgt: Int[Tensor, "batch target"]
-    ) -> Float[Tensor, "batch target width"]:
-        """Compute what `logits` projects onto the vocabulary, all positions at once (teacher forcing)."""
+
+class FastTranslator(FastModel):
+    """A model whose memory has a row for each sentence, however many hypotheses (consecutive rows) there are of it."""
 
     @abstractmethod
     def encode(self, src: Int[Tensor, "sentence source"], src_mask: SourceMask) -> Tensor:
@@ -43,10 +48,6 @@ class FastTranslator(nn.Module):
     @abstractmethod
     def decode(self, tgt: Int[Tensor, "row target"], memory: Tensor, src_mask: SourceMask, cache: Any = None) -> Tensor:
         """Turn target ids and the memory into states; with a cache, of tokens that it has not seen."""
-
-    @abstractmethod
-    def logits(self, states: Tensor) -> Float[Tensor, "*batch vocab"]:
-        """Project states onto the vocabulary."""
 
     @abstractmethod
     def new_cache(self, capacity: int) -> FastCache:

@@ -8,7 +8,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from annotated.fast.transformer import accelerate
+from annotated.fast.accelerate import accelerate
 from annotated.fast.translator import FastCache, FastTranslator
 from annotated.masking import SourceMask, padding_mask
 

@@ -7,8 +7,7 @@ import torch
 from torch.nn import functional as F
 
 from annotated.config import PAD
-from annotated.fast.transformer import accelerate
-from annotated.masking import padding_mask
+from annotated.fast.accelerate import accelerate
 from annotated.workbench.data import Pairs, encode_pairs, pad
 from annotated.workbench.vocabulary import Tokenizer
 
@@ -84,8 +83,7 @@ def log_probs(model: Any, tokenizer: Tokenizer, pairs: Pairs, src: str, tgt: str
     for start in range(0, len(order), ROWS):
         batch = order[start : start + ROWS]
         source, target = (pad([side[i] for i in batch]).to(device) for side in (sources, targets))
-        mask = padding_mask(source)
-        logits = fast.logits(fast.decode(target[:, :-1], fast.encode(source, mask), mask)).float()
+        logits = fast.logits(fast.states(source, target[:, :-1])).float()
         labels = target[:, 1:].flatten()
         nats = F.cross_entropy(logits.flatten(0, 1), labels, ignore_index=PAD, reduction="none")
         for i, value in zip(batch, nats.view(len(batch), -1).sum(dim=1).tolist(), strict=True):

@@ -10,10 +10,11 @@ from torch import nn
 from annotated.config import TransformerConfig
 from annotated.decoding import Translator, beam_search
 from annotated.fast import decoding as fast
+from annotated.models.language_model import LanguageModel, LanguageModelConfig
 from annotated.models.recurrence import RecurrentConfig, RecurrentTranslator
 from annotated.transformer import Transformer
 from annotated.workbench import command_line
-from annotated.workbench.architectures import ARCHITECTURES, PRESETS, Architecture, architecture_of, make_model
+from annotated.workbench.architectures import ARCHITECTURES, PRESETS, TASKS, Architecture, architecture_of, make_model
 from annotated.workbench.checkpoint import load_checkpoint, load_translator, save_checkpoint
 from annotated.workbench.data import Pairs
 from annotated.workbench.ensemble import Ensemble
@@ -38,8 +39,11 @@ def test_the_table_is_the_documented_one():
     assert {name: row[:2] for name, row in ARCHITECTURES.items()} == {
         "transformer": (Transformer, TransformerConfig),
         "recurrent": (RecurrentTranslator, RecurrentConfig),
+        "language_model": (LanguageModel, LanguageModelConfig),
     }
-    assert list(PRESETS) == ["tiny", "small", "base", "big", "recurrent"]
+    assert list(PRESETS) == ["tiny", "small", "base", "big", "recurrent", "characters"]
+    assert TASKS == ["generation", "translation"]
+    assert [name for name, row in ARCHITECTURES.items() if row.task == "generation"] == ["language_model"]
     for name in ("tiny", "small", "base", "big"):
         assert PRESETS[name](31, dropout=0.25) == getattr(TransformerConfig, name)(31, dropout=0.25)
     assert PRESETS["recurrent"](31, dropout=0.25) == RecurrentConfig(31, dropout=0.25)

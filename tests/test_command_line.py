@@ -451,10 +451,11 @@ def test_plain_means_float32_even_where_bfloat16_is_fast(run, monkeypatch, words
 def test_the_defaults_of_training_are_those_of_its_options(monkeypatch):
     given = vars(command_line._parser().parse_args(["train", "--out", "x"]))
     options = vars(TrainingOptions())
-    for name in ("epochs", "max_minutes", "accumulate", "schedule", "warmup", "rate", "smoothing", "average", "seed"):
+    for name in ("epochs", "max_minutes", "accumulate", "warmup", "rate", "seed"):
         assert given[name] == options[name], name
+    assert given["schedule"] is given["smoothing"] is given["average"] is None  # TrainingOptions says which
     assert given["plain"] is options["plain"] is False
-    others = dict(accumulate=3, schedule="linear", smoothing=0.25, average=7, seed=11)
+    others = dict(accumulate=3, seed=11)
     monkeypatch.setattr(command_line, "DEFAULTS", TrainingOptions(**others))
     given = vars(command_line._parser().parse_args(["train", "--out", "x"]))
     assert {name: given[name] for name in others} == others
@@ -478,15 +479,16 @@ def test_the_defaults_of_the_search_are_those_of_decoding(command, monkeypatch):
     [
         (
             "train",
-            "--corpus --source --target --val-source --val-target --src --tgt --out --resume --preset --dropout "
-            "--norm-first --tokenizer --vocab-size --epochs --max-minutes --batch-tokens --accumulate --schedule "
-            "--warmup --rate --smoothing --average --seed --device --precision --plain",
+            "--task --corpus --text --source --target --val-source --val-target --src --tgt --out --resume --preset "
+            "--dropout --norm-first --tokenizer --vocab-size --epochs --max-minutes --batch-tokens --accumulate "
+            "--schedule --warmup --rate --smoothing --average --seed --device --precision --plain",
         ),
+        ("generate", "--count --temperature --top-k --top-p --seed --device --precision --plain"),
         ("translate", "--ensemble --beam --alpha --max-extra --device --precision --plain"),
         (
             "evaluate",
-            "--corpus --split --source --reference --show --output --ensemble --beam --alpha --max-extra --device "
-            "--precision --plain",
+            "--corpus --text --split --source --reference --show --output --ensemble --beam --alpha --max-extra "
+            "--device --precision --plain",
         ),
     ],
 )

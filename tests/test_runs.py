@@ -14,7 +14,7 @@ from annotated.config import EOS, PAD, TransformerConfig
 from annotated.fast.training import update
 from annotated.training import noam_rate
 from annotated.transformer import Transformer
-from annotated.workbench import runs
+from annotated.workbench import runs, tasks
 from annotated.workbench.checkpoint import load_checkpoint, save_tensors
 from annotated.workbench.data import Pairs
 from annotated.workbench.files import locked
@@ -182,7 +182,7 @@ def test_every_epoch_sees_every_pair_in_an_order_of_its_own(tokenizer, pairs, tm
     seen = []
 
     def record(model, batches, *args, **kwargs):
-        seen.append([row for batch in batches for row in batch.src.tolist()])
+        seen.append([row for batch in batches for row in batch[0].tolist()])
         return 0.0
 
     monkeypatch.setattr(runs, "update", record)
@@ -408,10 +408,10 @@ def test_a_run_that_ends_within_its_warm_up_says_so_before_and_after(tokenizer, 
 
 
 def test_a_model_that_says_the_same_to_everything_says_so(tokenizer, pairs, tmp_path, capsys, monkeypatch):
-    monkeypatch.setattr(runs, "translate", lambda model, tokenizer, texts, *args, **options: [""] * len(texts))
+    monkeypatch.setattr(tasks, "translate", lambda model, tokenizer, texts, *args, **options: [""] * len(texts))
     run(tokenizer, pairs, tmp_path / "same", replace(OPTIONS, epochs=1))
     assert "it translates every validation sentence alike, as ''" in capsys.readouterr().out
-    monkeypatch.setattr(runs, "translate", lambda model, tokenizer, texts, *args, **options: list(texts))
+    monkeypatch.setattr(tasks, "translate", lambda model, tokenizer, texts, *args, **options: list(texts))
     run(tokenizer, pairs, tmp_path / "other", replace(OPTIONS, epochs=1))
     assert "alike" not in capsys.readouterr().out
 
@@ -503,7 +503,7 @@ def test_too_long_pairs_are_left_out_and_counted(tokenizer, pairs, tmp_path, cap
 def test_too_long_pairs_for_validation_are_left_out_and_counted(tokenizer, pairs, tmp_path, capsys, monkeypatch):
     asked = []
     monkeypatch.setattr(
-        runs, "translate", lambda model, tokenizer, texts, *args, **options: asked.append(texts) or texts
+        tasks, "translate", lambda model, tokenizer, texts, *args, **options: asked.append(texts) or texts
     )
     val = Pairs(["eins", "eins " * 20, "zwei", "drei"], ["one", "one", "two", "three " * 17])
     train(new_model(), tokenizer, pairs, val, tmp_path, options=replace(OPTIONS, epochs=1))

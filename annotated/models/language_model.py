@@ -2,6 +2,7 @@
 
 import math
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from jaxtyping import Float, Int
@@ -151,7 +152,7 @@ def sampling_probabilities(
 
 @torch.inference_mode()
 def generate(
-    model: LanguageModel,
+    model: Any,
     ids: Int[Tensor, "batch length"],
     count: int,
     *,
@@ -165,7 +166,7 @@ def generate(
     The model sees as much of the text as it has positions for. When these are used up, it goes on from the last half.
 
     Args:
-        model: the language model; it is run in eval mode and left in the mode it was in.
+        model: a `LanguageModel`, or its fast form; it is run in eval mode and left in the mode it was in.
         ids: the beginnings, equally long and not empty.
         count: how many tokens to add.
         temperature, top_k, top_p: as in `sampling_probabilities`.

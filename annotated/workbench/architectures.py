@@ -1,8 +1,8 @@
 """The models that can be trained, saved and loaded: one row each.
 
-What is asked of a model is `annotated.decoding.Translator`, and that it is an `nn.Module` that gives logits for source
-and target ids. It is made from its configuration, a dataclass with `vocab_size`, `d_model`, `layers`, `dropout` and
-`max_length`.
+What is asked of a model that translates is `annotated.decoding.Translator`, and that it is an `nn.Module` that gives
+logits for source and target ids; of one that continues text, what `annotated.models.language_model.generate` calls. It
+is made from its configuration, a dataclass with `vocab_size`, `d_model`, `layers`, `dropout` and `max_length`.
 """
 
 from collections.abc import Callable
@@ -11,16 +11,21 @@ from typing import Any, NamedTuple
 from torch import nn
 
 from annotated.config import TransformerConfig
+from annotated.models.language_model import LanguageModel, LanguageModelConfig
 from annotated.models.recurrence import RecurrentConfig, RecurrentTranslator
 from annotated.transformer import Transformer
 
 
 class Architecture(NamedTuple):
-    """A kind of model: its class, that of its configuration, and configurations by the name of a `--preset`."""
+    """A kind of model: its class, that of its configuration, and configurations by the name of a `--preset`.
+
+    The task is what it is trained for: "translation" or "generation".
+    """
 
     model: Callable[[Any], nn.Module]
     config: type
     presets: dict[str, Callable[..., Any]]
+    task: str = "translation"
 
 
 ARCHITECTURES = {
@@ -30,8 +35,12 @@ ARCHITECTURES = {
         {name: getattr(TransformerConfig, name) for name in ("tiny", "small", "base", "big")},
     ),
     "recurrent": Architecture(RecurrentTranslator, RecurrentConfig, {"recurrent": RecurrentConfig}),
+    "language_model": Architecture(
+        LanguageModel, LanguageModelConfig, {"characters": LanguageModelConfig}, "generation"
+    ),
 }
 PRESETS = {name: make for architecture in ARCHITECTURES.values() for name, make in architecture.presets.items()}
+TASKS = sorted({architecture.task for architecture in ARCHITECTURES.values()})
 
 
 def architecture_of(config: Any) -> str:

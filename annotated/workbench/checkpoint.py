@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from annotated.config import PAD
+from annotated.models.language_model import LanguageModel
 from annotated.workbench.architectures import ARCHITECTURES, architecture_of, make_model
 from annotated.workbench.ensemble import Ensemble
 from annotated.workbench.files import write_whole
@@ -79,10 +80,10 @@ def load_translator(folders: Sequence[str | Path]) -> tuple[nn.Module, Tokenizer
         ValueError: its files do not fit together, or the runs do not.
     """
     first, *others = folders
-    model, tokenizer, info = _load_run(first)
+    model, tokenizer, info = _load_translator(first)
     models = [model]
     for folder in others:
-        model, _, other = _load_run(folder)
+        model, _, other = _load_translator(folder)
         same_tokens = (Path(folder) / TOKENIZER).read_bytes() == (Path(first) / TOKENIZER).read_bytes()
         if not same_tokens or any(info[side] != other[side] for side in ("src", "tgt")):
             raise ValueError(f"{folder} has other tokens or languages than {first}: train both on the same corpus.")
@@ -90,7 +91,25 @@ def load_translator(folders: Sequence[str | Path]) -> tuple[nn.Module, Tokenizer
     return (Ensemble(models) if others else model), tokenizer, info
 
 
-def _load_run(folder: str | Path) -> tuple[nn.Module, Tokenizer, dict[str, Any]]:
+def _load_translator(folder: str | Path) -> tuple[nn.Module, Tokenizer, dict[str, Any]]:
+    model, tokenizer, info = load_run(folder)
+    if isinstance(model, LanguageModel):
+        raise ValueError(f"the model in {folder} continues text and does not translate: use generate.")
+    if not all(isinstance(info.get(side), str) for side in ("src", "tgt")):
+        raise ValueError(f"{Path(folder) / CONFIG} does not say which languages: it needs src and tgt.")
+    return model, tokenizer, info
+
+
+def load_run(folder: str | Path) -> tuple[nn.Module, Tokenizer, dict[str, Any]]:
+    """Read a trained run of any task.
+
+    Returns:
+        The model, in eval mode, the tokenizer, and the info.
+
+    Raises:
+        FileNotFoundError: the folder holds no model or no tokenizer.
+        ValueError: its files do not fit together.
+    """
     model, info = load_checkpoint(folder)
     tokenizer, config = load_tokenizer(folder), cast(Any, model.config)
     if len(tokenizer) != config.vocab_size:
@@ -98,8 +117,6 @@ def _load_run(folder: str | Path) -> tuple[nn.Module, Tokenizer, dict[str, Any]]
             f"the tokenizer in {folder} has {len(tokenizer)} tokens and the model {config.vocab_size}: they are "
             "not of one run. Copy both again."
         )
-    if not all(isinstance(info.get(side), str) for side in ("src", "tgt")):
-        raise ValueError(f"{Path(folder) / CONFIG} does not say which languages: it needs src and tgt.")
     return model, tokenizer, info
 
 

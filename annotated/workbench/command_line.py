@@ -1,4 +1,4 @@
-"""The command line: train, translate, evaluate."""
+"""The command line: train, translate, generate, evaluate."""
 
 import argparse
 import ctypes
@@ -8,25 +8,47 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import fields
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any, NoReturn, cast
 
 import torch
 from torch import nn
 
+from annotated.config import UNK
 from annotated.decoding import ALPHA, BEAM, MAX_EXTRA
+from annotated.fast.accelerate import accelerate
 from annotated.fast.decoding import in_bfloat16
 from annotated.fast.memory import keep_memory
 from annotated.fast.training import bf16_is_fast
-from annotated.workbench.architectures import PRESETS, make_model
-from annotated.workbench.checkpoint import load_translator
-from annotated.workbench.data import CORPORA, Pairs, hold_out, load_corpus, read_pairs
+from annotated.models.language_model import LanguageModel, generate
+from annotated.workbench.architectures import ARCHITECTURES, PRESETS, TASKS, architecture_of, make_model
+from annotated.workbench.checkpoint import load_run, load_translator
+from annotated.workbench.data import CORPORA, TEXTS, Pairs, hold_out, load_corpus, load_text, read_pairs, read_text
 from annotated.workbench.files import write_whole
-from annotated.workbench.metrics import bleu, chrf, loss_per_token
-from annotated.workbench.runs import SCHEDULES, TrainingOptions, defaults_for, load_settings, require_new, train
+from annotated.workbench.metrics import bleu, chrf, loss_per_token, text_loss
+from annotated.workbench.runs import SCHEDULES, TrainingOptions, defaults_for, fit, load_settings, require_new, train
+from annotated.workbench.tasks import TextTask
 from annotated.workbench.translation import translate
-from annotated.workbench.vocabulary import TOKENIZER, SubwordTokenizer, Tokenizer, WordTokenizer, load_tokenizer
+from annotated.workbench.vocabulary import (
+    TOKENIZER,
+    CharacterTokenizer,
+    SubwordTokenizer,
+    Tokenizer,
+    WordTokenizer,
+    load_tokenizer,
+)
 
 DEFAULTS = TrainingOptions()
+# What continues text gets: tried on tinyshakespeare for 15 minutes of two cores.
+GENERATION = {
+    "preset": "characters",
+    "dropout": 0.1,
+    "batch_tokens": 1024,
+    "schedule": "linear",
+    "warmup": 100,
+    "rate": 0.25,
+    "smoothing": 0.0,
+    "average": 1,
+}
 LARGEST_BEAM = 100  # wider ones find worse translations, and their memory grows with it
 LONGEST_LINE = 2**20  # bytes
 READ_AT_ONCE = 2**15  # bytes of standard input, some hundred sentences: they are translated together
@@ -92,67 +114,96 @@ def run_train(args: argparse.Namespace) -> None:
         _require_same(args, load_settings(args.out))
     else:
         require_new(args.out)
-    if args.tokenizer == "words" and args.vocab_size is not None:
-        raise ValueError("--vocab-size is for --tokenizer bpe: whole words are as many as there are.")
+    generation = _is_generation(args)
+    if args.tokenizer is None:
+        args.tokenizer = "characters" if generation else "bpe"
+    if (args.tokenizer == "characters") != generation:
+        raise ValueError("--tokenizer characters is for generation, bpe and words are for translation.")
+    if args.tokenizer != "bpe" and args.vocab_size is not None:
+        raise ValueError("--vocab-size is for --tokenizer bpe: whole words and characters are as many as there are.")
     device, bf16 = _device(args.device), _bf16(args)
     keep_memory()
-    pairs, val = _training_pairs(args)
-    count = len(pairs.source)
-    chosen = {name: value for name, value in defaults_for(count).items() if getattr(args, name) is None}
-    if args.tokenizer == "words":
-        del chosen["vocab_size"]
+    old = args.resume and (Path(args.out) / TOKENIZER).exists()
+    tokenizer: Tokenizer
+    if generation:
+        text, val_text = _training_text(args)
+        if chosen := _choose(args, GENERATION):
+            print(f"chosen for text: {chosen}")
+        size = f"{len(text):,} training and {len(val_text):,} validation characters"
+        tokenizer = load_tokenizer(args.out) if old else CharacterTokenizer.train(text)
+    else:
+        pairs, val = _training_pairs(args)
+        if chosen := _choose(args, defaults_for(len(pairs.source))):
+            print(f"chosen for {len(pairs.source):,} pairs (the fewer, the smaller model and batches): {chosen}")
+        size = f"{len(pairs.source):,} training and {len(val.source):,} validation pairs"
+        if old:
+            tokenizer = load_tokenizer(args.out)
+        elif args.tokenizer == "bpe":
+            tokenizer = SubwordTokenizer.train(pairs, (args.src, args.tgt), args.vocab_size)
+        else:
+            tokenizer = WordTokenizer.train(pairs, (args.src, args.tgt))
+    given = {field.name: getattr(args, field.name) for field in fields(TrainingOptions) if field.name != "bf16"}
+    options = TrainingOptions(**{name: value for name, value in given.items() if value is not None}, bf16=bf16)
+    model = _new_model(args, len(tokenizer)).to(device)
+    print(
+        f"{size}, {len(tokenizer):,} tokens in the vocabulary, {sum(p.numel() for p in model.parameters()):,} "
+        f"parameters, {device.type}, {'bfloat16' if bf16 else 'float32'}, {torch.get_num_threads()} threads",
+        flush=True,
+    )
+    settings = {name: value for name, value in vars(args).items() if name not in ("command", "run", "resume", "out")}
+    how: dict[str, Any] = {"options": options, "settings": settings, "resume": args.resume}
+    if generation:
+        config: Any = model.config
+        fit(model, TextTask(tokenizer, text, val_text, config.max_length), args.out, **how)
+    else:
+        train(model, tokenizer, pairs, val, args.out, src=args.src, tgt=args.tgt, **how)
+
+
+def _is_generation(args: argparse.Namespace) -> bool:
+    """Tell the task: the one that is given, or what the corpus or files are for."""
+    follows = "generation" if args.text or args.corpus in TEXTS else "translation"
+    if args.task not in (None, follows):
+        raise ValueError(
+            f"--task {args.task} does not fit: translation learns from --source and --target or from a corpus of pairs "
+            f"({', '.join(CORPORA)}), generation from --text or {', '.join(TEXTS)}."
+        )
+    args.task = follows
+    return follows == "generation"
+
+
+def _choose(args: argparse.Namespace, defaults: dict[str, Any]) -> str:
+    """Set the options that are not given; return them as one would write them."""
+    chosen = {name: value for name, value in defaults.items() if getattr(args, name) is None}
+    if args.tokenizer != "bpe":
+        chosen.pop("vocab_size", None)
     if args.preset in ("base", "big"):
         chosen.pop("dropout", None)  # the paper says which
     for name, value in chosen.items():
         setattr(args, name, value)
-    if chosen:
-        listed = " ".join(f"--{name.replace('_', '-')} {value}" for name, value in chosen.items())
-        print(f"chosen for {count:,} pairs (the fewer, the smaller model and batches): {listed}")
-    options = TrainingOptions(
-        **{field.name: getattr(args, field.name) for field in fields(TrainingOptions) if field.name != "bf16"},
-        bf16=bf16,
-    )
-    if args.resume and (Path(args.out) / TOKENIZER).exists():
-        tokenizer = load_tokenizer(args.out)
-    elif args.tokenizer == "bpe":
-        tokenizer = SubwordTokenizer.train(pairs, (args.src, args.tgt), args.vocab_size)
-    else:
-        tokenizer = WordTokenizer.train(pairs, (args.src, args.tgt))
+    return " ".join(f"--{name.replace('_', '-')} {value}" for name, value in chosen.items())
+
+
+def _new_model(args: argparse.Namespace, vocab_size: int) -> nn.Module:
+    """Make a new model of the size and with the switches that are given."""
     changes = {} if args.dropout is None else {"dropout": args.dropout}
     if args.norm_first:
         if args.preset == "recurrent":
             raise ValueError("--norm-first is for Transformers: the LSTM of --preset recurrent has no LayerNorm.")
         changes["norm_first"] = True
-    config = PRESETS[args.preset](len(tokenizer), **changes)
+    config = PRESETS[args.preset](vocab_size, **changes)
+    if (task := ARCHITECTURES[architecture_of(config)].task) != args.task:
+        fitting = [name for row in ARCHITECTURES.values() if row.task == args.task for name in row.presets]
+        raise ValueError(f"--preset {args.preset} is for {task}: for {args.task} there is {', '.join(fitting)}.")
     torch.manual_seed(args.seed)
-    model = make_model(config).to(device)
-    print(
-        f"{len(pairs.source):,} training and {len(val.source):,} validation pairs, {len(tokenizer):,} tokens in the "
-        f"vocabulary, {sum(p.numel() for p in model.parameters()):,} parameters, {device.type}, "
-        f"{'bfloat16' if bf16 else 'float32'}, {torch.get_num_threads()} threads",
-        flush=True,
-    )
-    settings = {name: value for name, value in vars(args).items() if name not in ("command", "run", "resume", "out")}
-    train(
-        model,
-        tokenizer,
-        pairs,
-        val,
-        args.out,
-        src=args.src,
-        tgt=args.tgt,
-        options=options,
-        settings=settings,
-        resume=args.resume,
-    )
+    return make_model(config)
 
 
 def _require_same(args: argparse.Namespace, settings: dict[str, Any]) -> None:
     """Refuse to resume with another corpus or tokenizer than the run's: it has its own, and would go on with those."""
-    for name in ("corpus", "tokenizer", "vocab_size"):
-        if getattr(args, name) != settings[name]:
+    for name in ("corpus", "text", "tokenizer", "vocab_size"):
+        if getattr(args, name) != settings.get(name):
             raise ValueError(
-                f"the run in {args.out} was started with {name}={settings[name]}, not {getattr(args, name)}: leave "
+                f"the run in {args.out} was started with {name}={settings.get(name)}, not {getattr(args, name)}: leave "
                 f"--{name.replace('_', '-')} away, or start another run in another --out."
             )
 
@@ -211,8 +262,50 @@ def _decoded(lines: list[bytes], before: int) -> list[str]:
     return texts
 
 
+def run_generate(args: argparse.Namespace) -> None:
+    """Print a text and what a model adds to it."""
+    model, tokenizer = _load_language_model(args)
+    unknown = sorted(set(args.text) - set(tokenizer.vocabulary.words))
+    if unknown:
+        raise ValueError(f"the model has never seen {unknown[0]!r}: begin with characters of the text it learned from.")
+    writer: Any = model if args.plain else accelerate(model)
+    ids = torch.tensor([tokenizer.encode(args.text, "")], dtype=torch.int64)
+    how = {"temperature": args.temperature, "top_k": args.top_k, "top_p": args.top_p}
+    device = next(model.parameters()).device
+    generator = torch.Generator(device).manual_seed(args.seed)
+    print(tokenizer.decode(generate(writer, ids.to(device), args.count, **how, generator=generator)[0]))
+
+
+def _load_language_model(args: argparse.Namespace) -> tuple[LanguageModel, CharacterTokenizer]:
+    model, tokenizer, _ = load_run(args.model)
+    if not isinstance(model, LanguageModel) or not isinstance(tokenizer, CharacterTokenizer):
+        raise ValueError(f"the model in {args.model} translates and does not continue text: use translate.")
+    if _bf16(args):
+        model = cast(LanguageModel, in_bfloat16(model))
+    return model.to(_device(args.device)), tokenizer
+
+
+def _evaluate_text(args: argparse.Namespace) -> None:
+    """Print a language model's loss: on a text, or on the part of a corpus that was held out in training."""
+    if args.source or args.reference or (args.text and args.corpus):
+        raise ValueError("evaluate needs either --corpus, or --text, or --source and --reference.")
+    text = read_text(args.text) if args.text else _split_text(load_text(args.corpus))[1]
+    model, tokenizer = _load_language_model(args)
+    ids = torch.tensor(tokenizer.encode(text, ""))
+    if len(ids) < 2:
+        raise ValueError(f"a text of {len(ids)} tokens has nothing to predict.")
+    loss = text_loss(model, ids)
+    print(
+        f"{len(ids):,} tokens, {int((ids == UNK).sum()):,} of them unknown: loss {loss:.3f} nats a token, "
+        f"{loss / math.log(2):.3f} bits, perplexity {math.exp(loss):.2f}"
+    )
+
+
 def run_evaluate(args: argparse.Namespace) -> None:
-    """Translate a test set and score it."""
+    """Translate a test set and score it, or measure the loss on a text."""
+    if args.text or args.corpus in TEXTS:
+        _evaluate_text(args)
+        return
     output = None if args.output is None else Path(args.output)
     if output is not None:
         _require_new(output)
@@ -292,12 +385,14 @@ def _path(text: str) -> str:
 
 
 def _parser(train_defaults: dict | None = None) -> argparse.ArgumentParser:
-    parser = _Parser(prog="python -m annotated", description="Train a Transformer, translate, evaluate.")
+    parser = _Parser(prog="python -m annotated", description="Train a Transformer, translate, continue text, evaluate.")
     commands = parser.add_subparsers(dest="command", required=True)
     formatter = argparse.ArgumentDefaultsHelpFormatter
 
     command = commands.add_parser("train", help="train a model from scratch", formatter_class=formatter)
-    command.add_argument("--corpus", choices=CORPORA, help="a corpus of the course")
+    command.add_argument("--task", choices=TASKS, help="what to learn; follows from the corpus")
+    command.add_argument("--corpus", choices=[*CORPORA, *TEXTS], help="a corpus of the course")
+    command.add_argument("--text", type=_path, help="your own text to learn to continue; its last tenth is held out")
     command.add_argument("--source", type=_path, help="your own sentences, UTF-8, one a line")
     command.add_argument("--target", type=_path, help="their translations, line by line")
     command.add_argument(
@@ -313,7 +408,11 @@ def _parser(train_defaults: dict | None = None) -> argparse.ArgumentParser:
     )
     command.add_argument("--dropout", type=float, help="probability of dropping; follows from the corpus")
     command.add_argument("--norm-first", action="store_true", help="LayerNorm before each sub-layer, not after it")
-    command.add_argument("--tokenizer", choices=("bpe", "words"), default="bpe", help="subwords or whole words")
+    command.add_argument(
+        "--tokenizer",
+        choices=("bpe", "words", "characters"),
+        help="subwords or whole words to translate, bpe unless given; characters to continue text",
+    )
     command.add_argument("--vocab-size", type=int, help="number of subwords; follows from the corpus")
     command.add_argument("--epochs", type=int, help="passes over the training pairs at most; follows from the corpus")
     command.add_argument("--max-minutes", type=float, help="minutes of training at most, validation included")
@@ -324,14 +423,13 @@ def _parser(train_defaults: dict | None = None) -> argparse.ArgumentParser:
     command.add_argument(
         "--schedule",
         choices=SCHEDULES,
-        default=DEFAULTS.schedule,
-        help="of the learning rate: the paper's, or linear to 0 where epochs or minutes end",
+        help="of the learning rate: the paper's, or linear to 0 where epochs or minutes end; follows from the task",
     )
     command.add_argument("--warmup", type=int, help="updates until the highest rate; follows from the corpus")
     command.add_argument("--rate", type=float, help="factor on the paper's learning rate; 1, or less in a short run")
-    command.add_argument("--smoothing", type=float, default=DEFAULTS.smoothing, help="label smoothing")
+    command.add_argument("--smoothing", type=float, help="label smoothing; follows from the task")
     command.add_argument(
-        "--average", type=int, default=DEFAULTS.average, help="last checkpoints, one an epoch, to average"
+        "--average", type=int, help="last checkpoints, one an epoch, to average; follows from the task"
     )
     command.add_argument("--seed", type=int, default=DEFAULTS.seed, help="of weights, batches and dropout")
     _add_device(command)
@@ -343,10 +441,24 @@ def _parser(train_defaults: dict | None = None) -> argparse.ArgumentParser:
     command.add_argument("texts", nargs="*", help="sentences; lines of standard input unless given")
     _add_search(command)
 
-    command = commands.add_parser("evaluate", help="translate a test set and score it", formatter_class=formatter)
+    command = commands.add_parser("generate", help="continue a text", formatter_class=formatter)
+    command.set_defaults(run=run_generate)
+    command.add_argument("model", type=_path, help="folder of a run that learned from a text")
+    command.add_argument("text", nargs="?", default="\n", help="the beginning; the end of a line unless given")
+    command.add_argument("--count", type=_whole(0), default=500, help="tokens to add")
+    command.add_argument(
+        "--temperature", type=float, default=1.0, help="below 1 the likely gets likelier; 0 takes the likeliest"
+    )
+    command.add_argument("--top-k", type=_whole(1), help="draw from the k likeliest tokens only")
+    command.add_argument("--top-p", type=float, help="draw from the likeliest tokens that hold this probability only")
+    command.add_argument("--seed", type=int, default=DEFAULTS.seed, help="of what is drawn")
+    _add_device(command)
+
+    command = commands.add_parser("evaluate", help="score a model on a test set", formatter_class=formatter)
     command.set_defaults(run=run_evaluate)
     command.add_argument("model", type=_path, help="folder of a run")
-    command.add_argument("--corpus", choices=CORPORA, help="a corpus of the course")
+    command.add_argument("--corpus", choices=[*CORPORA, *TEXTS], help="a corpus of the course")
+    command.add_argument("--text", type=_path, help="your own text, for a model that continues text")
     command.add_argument("--split", help="its split; the last one, its test set, unless given")
     command.add_argument("--source", type=_path, help="your own sentences, UTF-8, one a line")
     command.add_argument("--reference", type=_path, help="their translations, line by line")
@@ -419,6 +531,18 @@ def _training_pairs(args: argparse.Namespace) -> tuple[Pairs, Pairs]:
     if all(val_files):
         return pairs, read_pairs(*val_files)
     return hold_out(pairs, min(1000, max(1, len(pairs.source) // 20)))  # the same for every --seed
+
+
+def _training_text(args: argparse.Namespace) -> tuple[str, str]:
+    if args.source or args.target or args.val_source or args.val_target or (args.text and args.corpus):
+        raise ValueError("to learn to continue text, train needs either --corpus or --text, and no pairs.")
+    return _split_text(read_text(args.text) if args.text else load_text(args.corpus))
+
+
+def _split_text(text: str) -> tuple[str, str]:
+    """Hold out the last tenth."""
+    end = int(0.9 * len(text))
+    return text[:end], text[end:]
 
 
 def _load(args: argparse.Namespace) -> tuple[nn.Module, Tokenizer, dict[str, Any]]:

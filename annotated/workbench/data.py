@@ -30,6 +30,13 @@ MULTI30K_SHA256 = {
     "test_2016_flickr.en": "611d361c6334bc7246101d48097c13cf5c4413c5befc793cc629934359d532d9",
 }
 
+TEXTS = {  # where a text lies, and its checksum
+    "tinyshakespeare": (
+        "https://raw.githubusercontent.com/karpathy/char-rnn/master/data/tinyshakespeare/input.txt",
+        "86c4e6aa9db7c042ec79f339dcb96d42b0075e16b8fc2e86bf0ca57e2dc565ed",
+    )
+}
+
 
 class Pairs(NamedTuple):
     """Aligned sentences: `target[i]` is the translation of `source[i]`."""
@@ -136,7 +143,9 @@ def load_corpus(name: str, split: str, src: str = "de", tgt: str = "en") -> Pair
         raise ValueError(f"{name} translates between {' and '.join(LANGUAGES)}; got from {src!r} to {tgt!r}.")
     files = f"{split}.{src}", f"{split}.{tgt}"
     if name == "multi30k" and not os.environ.get("ANNOTATED_DATA"):
-        source, target = (_sentences(_download_multi30k(file), file) for file in files)
+        names = ", ".join(MULTI30K_SHA256)
+        packed = (_download(name, f"{MULTI30K_URL}{file}.gz", names, MULTI30K_SHA256[file]) for file in files)
+        source, target = (_sentences(gzip.decompress(p.read_bytes()), f) for p, f in zip(packed, files, strict=True))
         return _aligned(source, target, *files)
     folder = DATA_FOLDER / name
     if name == "multi30k":
@@ -152,19 +161,59 @@ def load_corpus(name: str, split: str, src: str = "de", tgt: str = "en") -> Pair
     return read_pairs(folder / files[0], folder / files[1])
 
 
-def _download_multi30k(file: str) -> bytes:
-    """Return a file of Multi30k from the user's cache, whose checksum is asked for each time, or from the network."""
+def load_text(name: str) -> str:
+    """Read a text this course knows, from $ANNOTATED_DATA where that is set, else as `load_corpus` does.
+
+    Args:
+        name: a key of `TEXTS`: "tinyshakespeare" (Karpathy, 2015), a million characters of plays.
+
+    Raises:
+        ValueError: the text is unknown, or a download has the wrong checksum.
+        FileNotFoundError: the file is not here and cannot be downloaded; says where to put it.
+    """
+    if name not in TEXTS:
+        raise ValueError(f"unknown text {name!r}; there are {', '.join(TEXTS)}.")
+    url, checksum = TEXTS[name]
+    if folder := os.environ.get("ANNOTATED_DATA"):
+        return read_text(Path(folder) / name / "input.txt")
+    return _text(_download(name, url, "input.txt", checksum).read_bytes(), url)
+
+
+def read_text(path: str | Path) -> str:
+    """Read a UTF-8 file as one text.
+
+    Raises:
+        FileNotFoundError: there is no such file.
+        ValueError: it is empty or not UTF-8.
+    """
+    try:
+        return _text(Path(path).read_bytes(), path)
+    except (FileNotFoundError, IsADirectoryError, NotADirectoryError):
+        raise FileNotFoundError(f"there is no file {path}. Give a text file.") from None
+
+
+def _text(content: bytes, path: str | Path) -> str:
+    try:
+        text = content.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{path} is not UTF-8 ({error.reason}, byte {error.start}). Convert the file.") from None
+    if not text:
+        raise ValueError(f"{path} is empty. Give a text to learn from.")
+    return text
+
+
+def _download(name: str, url: str, file: str, checksum: str) -> Path:
+    """Find a file in the user's cache, where its checksum is asked for each time, or get it from the network."""
     import pooch
 
-    url, cache = f"{MULTI30K_URL}{file}.gz", Path(pooch.os_cache("annotated")) / "multi30k"
-    by_hand = f"put {', '.join(MULTI30K_SHA256)} into a folder multi30k and set ANNOTATED_DATA to the folder around it."
+    by_hand = f"put {file} into a folder {name} and set ANNOTATED_DATA to the folder around it."
     try:
-        packed = pooch.retrieve(url, f"sha256:{MULTI30K_SHA256[file]}", fname=f"{file}.gz", path=cache)
+        cache = Path(pooch.os_cache("annotated")) / name
+        return Path(pooch.retrieve(url, f"sha256:{checksum}", fname=Path(url).name, path=cache))
     except ValueError as error:
         raise ValueError(f"{url} is not the file it was: {error} Try again, or {by_hand}") from None
     except OSError as error:
         raise FileNotFoundError(f"cannot download {url} ({error}). Without a network, {by_hand}") from None
-    return gzip.decompress(Path(packed).read_bytes())
 
 
 def hold_out(pairs: Pairs, count: int, seed: int = 0) -> tuple[Pairs, Pairs]:
@@ -292,8 +341,40 @@ def make_batches(
     return [Batch(pad([sources[i] for i in group]), pad([targets[i] for i in group])) for group in groups]
 
 
-def padding_share(batches: Sequence[Batch]) -> float:
-    """Measure the share of `PAD` among all source and target ids: 0 is none.
+def make_text_batches(
+    ids: Int[Tensor, "length"], window: int, max_tokens: int, *, seed: int | None = None
+) -> list[tuple[Int[Tensor, "rows window_1"]]]:
+    """Cut a text into pieces of `window` + 1 tokens, each beginning with the last of the one before, and batch them.
+
+    So each token but the first is predicted once, from at most `window` before it. The ends are padded.
+
+    Args:
+        ids: the text, at least two tokens.
+        window: how many tokens a model sees at once.
+        max_tokens: the budget of a batch: rows · window.
+        seed: shifts the cuts and shuffles the pieces, the same everywhere; one seed per epoch. None: from the start on.
+
+    Raises:
+        ValueError: a window is above the budget.
+    """
+    if window > max_tokens:
+        raise ValueError(f"a window has {window} tokens; max_tokens = {max_tokens} must hold at least one.")
+    generator = torch.Generator()
+    first = 0 if seed is None else int(torch.randint(window, (), generator=generator.manual_seed(seed)))
+    starts = [*([0] if first else []), *range(first, len(ids) - 1, window)]
+    rows = [ids[start : start + window + 1] for start in starts]
+    if first:
+        rows[0] = ids[: first + 1]
+    if seed is not None:
+        rows = [rows[i] for i in torch.randperm(len(rows), generator=generator)]
+    table = torch.full((len(rows), window + 1), PAD)
+    for place, row in zip(table, rows, strict=True):
+        place[: len(row)] = row
+    return [(part,) for part in table.split(max_tokens // window)]
+
+
+def padding_share(batches: Sequence[tuple[Tensor, ...]]) -> float:
+    """Measure the share of `PAD` among all ids: 0 is none.
 
     Args:
         batches: at least one batch.

@@ -1,14 +1,16 @@
-"""How good a model is: BLEU and chrF of its translations, loss and perplexity of the references."""
+"""How good a model is: BLEU and chrF of its translations, loss and perplexity of references or of a text."""
 
 from collections.abc import Sequence
 from typing import Any
 
 import torch
+from jaxtyping import Int
+from torch import Tensor
 from torch.nn import functional as F
 
 from annotated.config import PAD
 from annotated.fast.accelerate import accelerate
-from annotated.workbench.data import Pairs, encode_pairs, pad
+from annotated.workbench.data import Pairs, encode_pairs, make_text_batches, pad
 from annotated.workbench.vocabulary import Tokenizer
 
 ROWS = 16  # pairs scored at a time
@@ -89,6 +91,29 @@ def log_probs(model: Any, tokenizer: Tokenizer, pairs: Pairs, src: str, tgt: str
         for i, value in zip(batch, nats.view(len(batch), -1).sum(dim=1).tolist(), strict=True):
             found[i] = -value
     return found
+
+
+@torch.inference_mode()
+def text_loss(model: Any, ids: Int[Tensor, "length"]) -> float:
+    """Compute a language model's cross-entropy in nats per token; its exponential is the perplexity.
+
+    The text is cut into pieces of as many tokens as the model sees at once; each token but the first is predicted once,
+    from what its own piece holds before it.
+
+    Args:
+        model: a language model; it is run in eval mode and left in the mode it was in.
+        ids: the text, at least two tokens.
+    """
+    was_training, device, total = model.training, next(model.parameters()).device, 0.0
+    model.train(False)
+    window = model.config.max_length
+    fast = accelerate(model)
+    for (rows,) in make_text_batches(ids.cpu(), window, ROWS * window):
+        rows = rows.to(device)
+        logits = fast.logits(fast.states(rows[:, :-1])).float().flatten(0, 1)
+        total += F.cross_entropy(logits, rows[:, 1:].flatten(), ignore_index=PAD, reduction="sum").item()
+    model.train(was_training)
+    return total / (len(ids) - 1)
 
 
 def check_texts(**lists: Sequence[str]) -> None:

@@ -1,12 +1,10 @@
 """The training loop: epochs, validation, progress, and all that a run keeps on disk (§5, §6.1)."""
 
 import copy
-import hashlib
 import json
 import math
 import time
-from array import array
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, cast
@@ -28,10 +26,9 @@ from annotated.workbench.checkpoint import (
     save_checkpoint,
     save_tensors,
 )
-from annotated.workbench.data import Batch, Pairs, encode_pairs, make_batches, padding_share
+from annotated.workbench.data import Pairs, padding_share
 from annotated.workbench.files import locked, remove_leftovers, write_whole
-from annotated.workbench.metrics import bleu
-from annotated.workbench.translation import translate
+from annotated.workbench.tasks import Task, TranslationTask
 from annotated.workbench.vocabulary import TOKENIZER, Tokenizer
 
 SCHEDULES = ("noam", "linear")
@@ -187,21 +184,32 @@ def train(
         ValueError: the run in `out` is another one, or has nothing left to do; or a loss is not finite. Then the last
             good state is there to go on from.
     """
-    out, options = Path(out), options or TrainingOptions()
+    options = options or TrainingOptions()
     if resume:
         newest_state(out)
     else:
         require_new(out)
     config: Any = model.config
-    limit: int = config.max_length
-    sources, targets, kept = encode_pairs(pairs, tokenizer, src, tgt, limit, drop_long=True)
-    short = encode_pairs(val, tokenizer, src, tgt, limit, drop_long=True).kept
-    for kind, count, total in (("training", len(kept), len(pairs.source)), ("validation", len(short), len(val.source))):
-        if count < total:
-            print(f"{total - count} of {total} {kind} pairs are longer than {limit} tokens and left out.")
-    val = Pairs(*([side[i] for i in short] for side in val))
+    task = TranslationTask(tokenizer, pairs, val, src, tgt, config.max_length)
+    return fit(model, task, out, options=options, settings=settings, resume=resume)
+
+
+def fit(
+    model: nn.Module,
+    task: Task,
+    out: str | Path,
+    *,
+    options: TrainingOptions,
+    settings: dict[str, Any] | None = None,
+    resume: bool = False,
+) -> list[dict[str, Any]]:
+    """Do what `train` does, for any task; arguments and errors as there."""
+    if options.plain and not isinstance(task, TranslationTask):
+        raise ValueError("plain training is the paper's, which translates: leave --plain.")
+    out = Path(out)
+    config: Any = model.config
     settings = settings or asdict(options)
-    batches = make_batches(sources, targets, options.batch_tokens)
+    batches = task.batches(options.batch_tokens)
     updates = math.ceil(len(batches) / options.accumulate)
     options = with_length(options, updates)
     assert options.epochs is not None and options.warmup is not None
@@ -218,13 +226,10 @@ def train(
             flush=True,
         )
     identity = {
-        "src": src,
-        "tgt": tgt,
+        **task.identity,
         "batch_tokens": options.batch_tokens,
         "accumulate": options.accumulate,
         "seed": options.seed,
-        "training_pairs": _checksum(text.encode() for text in (*pairs.source, *pairs.target)),
-        "tokens": _checksum(array("q", row).tobytes() for row in (*sources, *targets)),
         **{name: value for name, value in asdict(config).items() if name != "dropout"},
     }
 
@@ -250,15 +255,15 @@ def train(
 
         if not resume:
             save_state()
-        tokenizer.save(out)
+        task.tokenizer.save(out)
         began = time.perf_counter() - progress.seconds
         while progress.epoch < options.epochs and not _out_of_time(progress, options):
-            batches = make_batches(sources, targets, options.batch_tokens, seed=1000 * options.seed + progress.epoch)
+            batches = task.batches(options.batch_tokens, 1000 * options.seed + progress.epoch)
             groups = [batches[i : i + options.accumulate] for i in range(0, len(batches), options.accumulate)]
             loss, speed = _train_epoch(model, optimizer, groups, progress, options, began)
             _require_finite(model, optimizer, progress)
             save_tensors(_checkpoint(out, progress.step), dict(model.named_parameters()))
-            translations = translate(model, tokenizer, val.source, src, beam=0, bf16=options.bf16, plain=options.plain)
+            scores = task.validate(model, bf16=options.bf16, plain=options.plain)
             progress.seconds = time.perf_counter() - began
             line = {
                 "step": progress.step,
@@ -266,18 +271,16 @@ def train(
                 "minutes": progress.seconds / 60,
                 "rate": optimizer.param_groups[0]["lr"],
                 "loss": loss,
-                "val_bleu": bleu(translations, val.target)[0],
+                **scores,
                 "tokens_per_second": speed,
             }
             metrics.append(line)
             write_whole(out / METRICS, "".join(json.dumps(line) + "\n" for line in metrics).encode())
-            _save_average(out, model, metrics, options.average, src=src, tgt=tgt, settings=settings)
+            _save_average(out, model, metrics, options.average, **task.info, settings=settings)
             # One checkpoint more stays than is averaged: should this state be damaged, the one before it needs that.
             _remove_checkpoints(out, _steps(metrics)[-options.average - 1 :])
             save_state()
-            print(_report(line, options), flush=True)
-            if len(set(translations)) == 1 < len(translations):
-                print(f"Careful: it translates every validation sentence alike, as {translations[0]!r}.", flush=True)
+            print(_report(line, task, options), flush=True)
         if progress.step <= options.warmup:
             print(
                 f"Careful: the run ended at update {progress.step}, inside its warm-up of {options.warmup}. Go on with "
@@ -291,7 +294,7 @@ def train(
 def _train_epoch(
     model: nn.Module,
     optimizer: torch.optim.Adam,
-    groups: Sequence[Sequence[Batch]],
+    groups: Sequence[Sequence[tuple[Tensor, ...]]],
     progress: Progress,
     options: TrainingOptions,
     began: float,
@@ -307,10 +310,11 @@ def _train_epoch(
             progress.step += 1
             progress.position += 1
             set_rate(optimizer, _rate(progress, len(groups), options, config.d_model))
-            group = [Batch(src.to(device), tgt.to(device)) for src, tgt in group]
+            group = [tuple(side.to(device) for side in batch) for batch in group]
             try:
                 if options.plain:
-                    losses.append(plain.train_step(model, *group[0], optimizer, options.smoothing))
+                    src, tgt = group[0]
+                    losses.append(plain.train_step(model, src, tgt, optimizer, options.smoothing))
                 else:
                     losses.append(update(model, group, optimizer, options.smoothing, bf16=options.bf16))
             except ValueError as error:
@@ -499,21 +503,13 @@ def _save_average(out: Path, model: nn.Module, metrics: Sequence[dict[str, Any]]
     save_checkpoint(out, averaged, **info)
 
 
-def _checksum(parts: Iterable[bytes]) -> str:
-    """Sum up what the parts are and where one ends."""
-    total = hashlib.sha256()
-    for part in parts:
-        total.update(len(part).to_bytes(8) + part)
-    return total.hexdigest()[:16]
-
-
-def _report(line: dict[str, Any], options: TrainingOptions) -> str:
+def _report(line: dict[str, Any], task: Task, options: TrainingOptions) -> str:
     assert options.epochs is not None
     left = line["minutes"] * (options.epochs / line["epoch"] - 1)
     if options.max_minutes is not None:
         left = min(left, options.max_minutes - line["minutes"])
     return (
         f"epoch {line['epoch']:5.2f}  step {line['step']:6}  loss {line['loss']:.3f}  "
-        f"validation BLEU {line['val_bleu']:5.2f}  {line['tokens_per_second']:,.0f} tokens/s  "
+        f"{task.report(line)}  {line['tokens_per_second']:,.0f} tokens/s  "
         f"{line['minutes']:.1f} min done, {max(left, 0):.1f} min left"
     )

@@ -1,4 +1,4 @@
-"""Text to token ids and back: whole words, or byte-pair subwords shared by both languages (§5.1)."""
+"""Text to token ids and back: whole words, byte-pair subwords shared by both languages (§5.1), or characters."""
 
 import json
 import os
@@ -287,7 +287,68 @@ class SubwordTokenizer:
         return cls(bpe)
 
 
-def load_tokenizer(folder: str | Path) -> WordTokenizer | SubwordTokenizer:
+class CharacterTokenizer:
+    """Each character is a token, spaces and ends of lines too; a character that was not there in training is `UNK`.
+
+    Args:
+        vocabulary: the numbered characters.
+
+    Raises:
+        ValueError: one of them is longer than a character.
+    """
+
+    def __init__(self, vocabulary: Vocabulary) -> None:
+        self.vocabulary = vocabulary
+        longer = [entry for entry in vocabulary.words[len(SPECIALS) :] if len(entry) != 1]
+        if longer:
+            raise ValueError(f"{longer[0]!r} is not one character.")
+
+    @classmethod
+    def train(cls, text: str) -> "CharacterTokenizer":
+        """Number the characters of a text in their order in Unicode."""
+        return cls(Vocabulary([*SPECIALS, *sorted(set(text))]))
+
+    def encode(self, text: str, language: str) -> list[int]:
+        """Turn a text into ids; the language does not matter."""
+        return self.vocabulary.encode(text)
+
+    def encode_batch(self, texts: Sequence[str], language: str) -> list[list[int]]:
+        """Turn many texts into ids."""
+        return [self.encode(text, language) for text in texts]
+
+    def decode(self, ids: Iterable[int] | Tensor) -> str:
+        """Join characters into text, without <pad>, <bos> and <eos>; <unk> stays."""
+        return "".join(entry for entry in self.vocabulary.decode(ids) if entry not in SPECIALS[:UNK])
+
+    def __len__(self) -> int:
+        return len(self.vocabulary)
+
+    def save(self, folder: str | Path) -> None:
+        """Write the characters into `folder`, whole or not at all."""
+        content = {"characters": self.vocabulary.words[len(SPECIALS) :]}
+        write_whole(Path(folder) / TOKENIZER, json.dumps(content, ensure_ascii=False).encode())
+
+    @classmethod
+    def load(cls, folder: str | Path) -> "CharacterTokenizer":
+        """Read what `save` wrote.
+
+        Raises:
+            FileNotFoundError: the folder holds no tokenizer.
+            ValueError: its file is damaged, or another kind of tokenizer.
+        """
+        content = _read(folder)
+        if "characters" not in content:
+            raise ValueError(f"{Path(folder) / TOKENIZER} is no character tokenizer. Read it with load_tokenizer.")
+        entries = content["characters"]
+        if not isinstance(entries, list) or not all(isinstance(entry, str) for entry in entries):
+            raise _damaged(folder, "characters must be a list of texts")
+        try:
+            return cls(Vocabulary([*SPECIALS, *entries]))
+        except ValueError as error:
+            raise _damaged(folder, error) from None
+
+
+def load_tokenizer(folder: str | Path) -> WordTokenizer | SubwordTokenizer | CharacterTokenizer:
     """Read whichever tokenizer was saved in a folder.
 
     Args:
@@ -297,8 +358,10 @@ def load_tokenizer(folder: str | Path) -> WordTokenizer | SubwordTokenizer:
         FileNotFoundError: the folder holds no tokenizer.
         ValueError: its file is damaged.
     """
-    kind = WordTokenizer if "words" in _read(folder) else SubwordTokenizer
-    return kind.load(folder)
+    content = _read(folder)
+    if "characters" in content:
+        return CharacterTokenizer.load(folder)
+    return WordTokenizer.load(folder) if "words" in content else SubwordTokenizer.load(folder)
 
 
 def _read(folder: str | Path) -> dict[str, Any]:

@@ -1,0 +1,231 @@
+"""Learning to continue a text: its pieces, its tokens, the fast model and its loss, runs and their commands."""
+
+import math
+import re
+from pathlib import Path
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from parity import randomise
+from torch.nn import functional as F
+from torch.testing import assert_close
+
+from annotated.__main__ import main
+from annotated.config import PAD, UNK
+from annotated.fast.accelerate import accelerate
+from annotated.fast.language_model import FastLanguageModel
+from annotated.fast.training import update
+from annotated.models.language_model import LanguageModel, LanguageModelConfig, generate
+from annotated.training import label_smoothed_loss
+from annotated.workbench.data import TEXTS, load_text, make_text_batches, read_text
+from annotated.workbench.metrics import text_loss
+from annotated.workbench.vocabulary import SPECIALS, CharacterTokenizer, load_tokenizer
+
+SIZES = dict(vocab_size=19, d_model=14, d_ff=11, heads=2, d_k=3, d_v=5, layers=3, dropout=0.0, max_length=7)
+KINDS = [{}, dict(norm_first=False, positions="sinusoidal", activation="relu"), dict(attention_bias=True)]
+TEXT = "the cat sat on the mat, and the rat sat on the cat.\n" * 40
+
+
+def make_model(**changes) -> LanguageModel:
+    """Make a model in which every weight counts."""
+    return randomise(LanguageModel(LanguageModelConfig(**(SIZES | changes))))
+
+
+# Pieces
+
+
+@given(st.integers(2, 60), st.integers(1, 9), st.integers(0, 30), st.one_of(st.none(), st.integers(0, 99)))
+def test_each_token_but_the_first_is_predicted_once_from_what_stands_before_it(length, window, more, seed) -> None:
+    ids = torch.arange(1, length + 1)
+    batches = make_text_batches(ids, window, window + more, seed=seed)
+    rows = [row[row != PAD].tolist() for (batch,) in batches for row in batch]
+    assert sorted(i for row in rows for i in row[1:]) == list(range(2, length + 1))
+    assert all(row == list(range(row[0], row[-1] + 1)) for row in rows)
+    assert all(batch.size(1) == window + 1 and batch.size(0) * window <= window + more for (batch,) in batches)
+
+
+def test_every_epoch_cuts_elsewhere_and_without_a_seed_all_is_in_order() -> None:
+    ids = torch.arange(1, 50)
+    first, again, second = (make_text_batches(ids, 5, 20, seed=seed) for seed in (0, 0, 1))
+    assert all(torch.equal(a, b) for (a,), (b,) in zip(first, again, strict=True))
+    assert {int(row[0]) % 5 for (b,) in first for row in b} != {int(row[0]) % 5 for (b,) in second for row in b}
+    assert make_text_batches(ids, 5, 20)[0][0].tolist()[:2] == [[1, 2, 3, 4, 5, 6], [6, 7, 8, 9, 10, 11]]
+
+
+# Tokens
+
+
+@given(st.text(min_size=1))
+def test_characters_come_back(text: str) -> None:
+    text = text.encode("utf-8", "ignore").decode()
+    tokenizer = CharacterTokenizer.train(text)
+    assert tokenizer.decode(tokenizer.encode(text, "")) == text
+    assert len(tokenizer) == len(set(text)) + len(SPECIALS)
+    assert tokenizer.encode_batch([text, ""], "") == [tokenizer.encode(text, ""), []]
+
+
+def test_unknown_characters_and_files(tmp_path: Path) -> None:
+    tokenizer = CharacterTokenizer.train("b\na ")
+    assert tokenizer.encode("ab\nß", "") == [6, 7, 4, UNK]
+    assert tokenizer.decode([1, 6, UNK, 2]) == "a<unk>"
+    tokenizer.save(tmp_path)
+    loaded = load_tokenizer(tmp_path)
+    assert isinstance(loaded, CharacterTokenizer) and loaded.vocabulary.words == tokenizer.vocabulary.words
+    for content, message in (
+        ('{"characters": ["ab"]}', "'ab' is not one character"),
+        ('{"characters": 3}', "characters must be a list"),
+        ('{"words": []}', "is no character tokenizer"),
+    ):
+        (tmp_path / "tokenizer.json").write_text(content)
+        with pytest.raises(ValueError, match=message):
+            CharacterTokenizer.load(tmp_path)
+
+
+# Fast equals plain
+
+
+@pytest.mark.parametrize("changes", KINDS)
+def test_the_fast_form_is_the_plain_one(changes: dict) -> None:
+    model = make_model(**changes).eval()
+    fast = accelerate(model)
+    assert type(fast) is FastLanguageModel and accelerate(fast) is fast
+    ids = torch.randint(4, 19, (3, 7))
+    assert_close(fast.logits(fast.states(ids)), model(ids))
+    cache = fast.new_cache()
+    states = [fast.states(part, cache) for part in ids.split([3, 1, 1, 2], dim=1)]
+    assert_close(fast.logits(torch.cat(states, dim=1)), model(ids))
+    assert torch.equal(generate(fast, ids, 20, temperature=0.0), generate(model, ids, 20, temperature=0.0))
+
+
+@pytest.mark.parametrize("changes", KINDS)
+def test_a_fast_update_is_the_plain_one(changes: dict) -> None:
+    plain, fast = make_model(**changes).train(), make_model(**changes).train()
+    fast.load_state_dict(plain.state_dict())
+    ids = F.pad(torch.randint(4, 19, (3, 6)), (0, 2))
+    loss = label_smoothed_loss(plain(ids[:, :-1]), ids[:, 1:], 0.0)
+    loss.backward()
+    found = update(fast, [(ids[:1],), (ids[1:],)], torch.optim.SGD(fast.parameters(), lr=0.0), 0.0)
+    assert found == pytest.approx(loss.item(), rel=1e-5)
+    for (name, mine), other in zip(fast.named_parameters(), plain.parameters(), strict=True):
+        assert_close(mine.grad, other.grad, msg=name)
+
+
+def test_the_loss_of_a_text_by_a_loop() -> None:
+    model = make_model().train()
+    ids = torch.randint(4, 19, (30,))
+    total = 0.0
+    with torch.no_grad():
+        for i in range(1, 30):
+            start = (i - 1) // 7 * 7  # its piece begins here
+            total -= float(model(ids[None, start:i])[0, -1].log_softmax(dim=-1)[ids[i]])
+    assert text_loss(model, ids) == pytest.approx(total / 29, rel=1e-5)
+    assert model.training
+
+
+# Runs
+
+
+@pytest.fixture(scope="module")
+def learned(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run of two epochs."""
+    folder = tmp_path_factory.mktemp("text")
+    (folder / "my.txt").write_text(TEXT, encoding="utf-8")
+    assert main(words(folder, "run", "--epochs", "2")) == 0
+    return folder
+
+
+def words(folder: Path, out: str, *more: str) -> list[str]:
+    """Give the arguments that train on the text in a folder."""
+    small = ["--batch-tokens", "256", "--warmup", "5", "--precision", "fp32"]
+    return ["train", "--text", str(folder / "my.txt"), "--out", str(folder / out), *small, *more]
+
+
+def test_a_run_says_what_it_does(learned: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(words(learned, "again", "--epochs", "1")) == 0
+    out = capsys.readouterr().out
+    assert out.startswith("chosen for text: --preset characters --dropout 0.1 --schedule linear --rate 0.25 ")
+    assert "1,872 training and 208 validation characters, 19 tokens in the vocabulary" in out
+    assert re.search(r"epoch  1\.00 .* validation loss \d\.\d{3} nats, \d\.\d{3} bits a token ", out)
+
+
+def test_a_run_that_goes_on_is_the_one_that_never_stopped(learned: Path) -> None:
+    assert main(words(learned, "stopped", "--epochs", "1", "--schedule", "noam")) == 0
+    assert main(["train", "--resume", "--out", str(learned / "stopped"), "--epochs", "2"]) == 0
+    assert main(words(learned, "whole", "--epochs", "2", "--schedule", "noam")) == 0
+    assert (learned / "stopped" / "model.safetensors").read_bytes() == (
+        learned / "whole" / "model.safetensors"
+    ).read_bytes()
+
+
+def test_another_text_is_another_run(learned: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (learned / "other.txt").write_text(TEXT[::-1], encoding="utf-8")
+    arguments = ["train", "--resume", "--out", str(learned / "run"), "--epochs", "3"]
+    assert main([*arguments, "--text", str(learned / "other.txt")]) == 2
+    assert "was started with text=" in capsys.readouterr().err
+    (learned / "my.txt").write_text(TEXT + "!", encoding="utf-8")
+    assert main(arguments) == 2
+    assert "was started with text=" in capsys.readouterr().err
+    (learned / "my.txt").write_text(TEXT, encoding="utf-8")
+
+
+def test_it_continues_a_text(learned: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    arguments = ["generate", str(learned / "run"), "the c", "--count", "30", "--precision", "fp32"]
+    texts = []
+    for more in ([], [], ["--seed", "1"], ["--plain"], ["--temperature", "0"], ["--top-k", "1"]):
+        assert main([*arguments, *more]) == 0
+        texts.append(capsys.readouterr().out)
+    assert all(text.startswith("the c") and len(text) == 36 for text in texts)
+    assert texts[0] == texts[1] == texts[3] != texts[2]
+    assert texts[4] == texts[5]
+
+
+def test_it_is_scored_on_a_text(learned: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["evaluate", str(learned / "run"), "--text", str(learned / "my.txt"), "--precision", "fp32"]) == 0
+    pattern = r"2,080 tokens, 0 of them unknown: loss (.*) nats a token, (.*) bits, perplexity (.*)\n"
+    found = re.fullmatch(pattern, capsys.readouterr().out)
+    loss, bits, perplexity = map(float, found.groups())
+    assert bits == pytest.approx(loss / math.log(2), abs=1e-3)
+    assert perplexity == pytest.approx(math.exp(loss), rel=0.01)
+    assert loss < math.log(15)  # it has learned something: the text has 15 characters
+
+
+def test_unknown_beginnings_and_too_short_texts_are_one_line(learned: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run = str(learned / "run")
+    (learned / "short.txt").write_text("t", encoding="utf-8")
+    for arguments, message in (
+        (["generate", run, "the ß"], "the model has never seen 'ß'"),
+        (["generate", run, ""], "has no tokens"),
+        (["generate", run, "t", "--top-p", "2"], "top_p=2.0 must be above 0"),
+        (["evaluate", run, "--text", str(learned / "short.txt")], "a text of 1 tokens has nothing to predict"),
+        (["train", "--text", str(learned / "short.txt"), "--out", str(learned / "new")], "text has 0 tokens"),
+        (["translate", run, "the"], "continues text and does not translate: use generate"),
+    ):
+        assert main(arguments) == 2
+        assert message in capsys.readouterr().err
+    assert not (learned / "new").exists()
+
+
+# Texts
+
+
+def test_a_text_is_read_whole_and_bad_ones_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "tinyshakespeare" / "input.txt"
+    path.parent.mkdir()
+    path.write_bytes("\ufeffline one\r\n\n  line two".encode())
+    assert read_text(path) == "line one\r\n\n  line two"
+    monkeypatch.setenv("ANNOTATED_DATA", str(tmp_path))
+    assert load_text("tinyshakespeare") == read_text(path)
+    path.write_bytes(b"caf\xe9")
+    with pytest.raises(ValueError, match="is not UTF-8"):
+        read_text(path)
+    path.write_bytes(b"")
+    with pytest.raises(ValueError, match="is empty"):
+        read_text(path)
+    path.unlink()
+    with pytest.raises(FileNotFoundError, match="there is no file"):
+        load_text("tinyshakespeare")
+    with pytest.raises(ValueError, match="unknown text 'hamlet'; there are tinyshakespeare"):
+        load_text("hamlet")
+    assert list(TEXTS) == ["tinyshakespeare"]

@@ -12,7 +12,7 @@ from torch.testing import assert_close
 
 from annotated.config import EOS, UNK, TransformerConfig
 from annotated.masking import causal_mask
-from annotated.models.language_model import LanguageModel, LanguageModelConfig, generate, sampling_probabilities
+from annotated.models.language_model import LanguageModel, LanguageModelConfig, draw, generate, sampling_probabilities
 from annotated.transformer import Transformer
 
 SIZES = dict(vocab_size=19, d_model=14, d_ff=11, heads=2, d_k=3, d_v=5, layers=3, dropout=0.0, max_length=17)
@@ -165,6 +165,14 @@ def test_tokens_are_drawn_by_their_probabilities() -> None:
     shares = drawn.bincount(minlength=19) / 4000
     assert (shares - expected).abs().max() < 0.04  # five standard deviations at most
     assert drawn.min() > UNK > EOS
+
+
+def test_a_token_is_drawn_by_where_a_number_falls(monkeypatch: pytest.MonkeyPatch) -> None:
+    probabilities = torch.tensor([0.0, 0.25, 0.0, 0.5, 0.25, 0.0])
+    for number, token in ((0.0, 1), (0.2, 1), (0.25, 3), (0.7, 3), (0.75, 4), (1 - 2**-24, 4)):
+        monkeypatch.setattr(torch, "rand", lambda shape, number=number, **options: torch.full(shape, number))
+        assert draw(probabilities).tolist() == [token]
+        assert draw(probabilities.expand(2, 3, 6)).shape == (2, 3, 1)
 
 
 def test_a_generator_decides_the_text_and_the_mode_stays() -> None:

@@ -150,6 +150,20 @@ def sampling_probabilities(
     return torch.zeros_like(ordered).scatter(-1, tokens, ordered)
 
 
+def draw(
+    probabilities: Float[Tensor, "*batch vocab"], generator: torch.Generator | None = None
+) -> Int[Tensor, "*batch 1"]:
+    """Draw a token of each row: lay the probabilities end to end, and see where a random number in 0 … 1 falls.
+
+    Args:
+        probabilities: of each token, adding up to 1; one with 0 is never drawn.
+        generator: of the random numbers.
+    """
+    ends = probabilities.cumsum(dim=-1)
+    place = torch.rand(ends[..., :1].shape, dtype=ends.dtype, device=ends.device, generator=generator) * ends[..., -1:]
+    return torch.searchsorted(ends, place, right=True)
+
+
 @torch.inference_mode()
 def generate(
     model: Any,
@@ -186,9 +200,10 @@ def generate(
         for _ in range(count):
             if cache.length + new.size(1) > limit:
                 cache, new = model.new_cache(), ids[:, -max(1, limit // 2) :]
-            logits = model.logits(model.states(new, cache)[:, -1]).float()
+            logits = model.logits(model.states(new, cache)[:, -1])
+            logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
             logits[:, [PAD, BOS, EOS, UNK]] = -torch.inf
-            new = torch.multinomial(sampling_probabilities(logits, temperature, top_k, top_p), 1, generator=generator)
+            new = draw(sampling_probabilities(logits, temperature, top_k, top_p), generator)
             ids = torch.cat((ids, new), dim=1)
     finally:
         model.train(was_training)

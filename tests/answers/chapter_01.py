@@ -93,6 +93,15 @@ def online(rescale: bool, start: float = -torch.inf, follow: bool = True, root_d
     return answer
 
 
+def scores_kept(query, key, value, chunk):
+    """Two passes over the chunks; all scores are kept between them."""
+    scores = [query @ keys.T / 2 for keys in key.split(chunk)]
+    highest = torch.stack([s.amax(-1) for s in scores]).amax(0)[:, None]
+    shares = [(s - highest).exp() for s in scores]
+    mixed = sum(s @ values for s, values in zip(shares, value.split(chunk), strict=True))
+    return mixed / sum(s.sum(-1, keepdim=True) for s in shares)
+
+
 WRONG = [
     ("01.1", [40, 90], "sum to 1"),
     ("01.1", [4.13, 7.83], "√d_k = 2"),
@@ -122,6 +131,8 @@ WRONG = [
     ("01.3", mask_from(lambda real, near: real[:, None] | near), "&"),
     ("01.3", lambda ids, pad_id, window: mask_from(local)(ids, 0, window), "is pad_id"),
     ("01.3", lambda ids, pad_id, window: mask_from(local)(ids, pad_id, 5), "no effect"),
+    ("01.3", lambda ids, pad_id, window: mask_from(local)(ids, pad_id, 3), "one too wide"),
+    ("01.3", lambda ids, pad_id, window: mask_from(local)(ids, 9, window), "padding is still visible"),
     ("01.3", lambda ids, pad_id, window: mask_from(local)(ids, pad_id, window + 1), "one too wide"),
     ("01.3", lambda ids, pad_id, window: mask_from(local)(ids, pad_id, window - 1), "one too narrow"),
     ("01.3", mask_from(lambda real, near: (real[:, None] & near).float()), r"expected torch\.bool"),
@@ -138,6 +149,8 @@ WRONG = [
     ),
     ("01.4", lambda length: (99 * torch.eye(length), torch.eye(length)), "attends to itself"),
     ("01.4", lambda length: (torch.eye(length), torch.eye(length).flip(0)), r"only 0\.\d\d"),
+    ("01.4", lambda length: (20 * torch.eye(length), torch.eye(length).flip(0)), r"length 9.*only 0\.98\d\d"),
+    ("01.4", lambda length: (30 * torch.eye(length), torch.eye(length).flip(0)), r"length 500.*only 0\."),
     ("01.4", lambda length: (torch.ones(length, 2), torch.ones(length, 2)), "all weights are equal"),
     ("01.4", lambda length: (99 * torch.eye(5), torch.eye(5).flip(0)), r"length 2.*shape \(2, d_k\)"),
     ("01.4", lambda length: 99 * torch.eye(length), "two tensors"),
@@ -158,7 +171,9 @@ WRONG = [
     ("01.6", in_chunks(lambda outputs: outputs[-1]), "last chunk alone"),
     ("01.6", online(rescale=False), "not rescaled"),
     ("01.6", online(rescale=True, root_d=1.0), "did you scale"),
-    ("01.6", online(rescale=True, start=0.0, follow=False), "Subtract each row's maximum"),
+    ("01.6", online(rescale=True, start=0.0, follow=False), "starts at −∞"),
+    ("01.6", online(rescale=True, start=0.0), "around −1,000 the result is not finite"),
+    ("01.6", scores_kept, "alive at once"),
     ("01.6", lambda query, key, value, chunk: attention(query, key[:28], value[:28]), "last keys are missing"),
     ("01.6", lambda query, key, value, chunk: attention(query, key, value), "a tensor of 720 numbers"),
 ]

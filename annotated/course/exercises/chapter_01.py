@@ -58,7 +58,12 @@ def decoder_mask(answer: Callable[..., Tensor]) -> str | None:
 
     Padding behind a sentence lies in every real word's future; only padding in front tells whether it is hidden.
     """
-    ids, pad_id, window = torch.tensor([[1, 5, 6, 7, 2], [1, 8, 2, 9, 9], [9, 9, 1, 5, 2]]), 9, 3
+    ids = torch.tensor([[1, 5, 6, 7, 2], [1, 8, 2, 9, 9], [9, 9, 1, 5, 2]])
+    return masked_window(answer, ids, 9, 3) or masked_window(answer, ids.where(ids != 9, 4), 4, 2)
+
+
+def masked_window(answer: Callable[..., Tensor], ids: Tensor, pad_id: int, window: int) -> str | None:
+    """Compare a mask with the right one, for one padding id and one window."""
     length = ids.size(1)
     real, past = padding_mask(ids, pad_id)[:, 0], causal_mask(length)
     near = past.triu(1 - window)
@@ -92,7 +97,7 @@ def decoder_mask(answer: Callable[..., Tensor]) -> str | None:
 
 def mirror(answer: Callable[..., tuple[Tensor, Tensor]]) -> str | None:
     """Queries and keys with which attention reverses a sequence of any length."""
-    for length in (2, 5, 9):
+    for length in (2, 5, 9, 500):
         pair = answer(length)
         if not isinstance(pair, tuple) or len(pair) != 2 or not all(isinstance(one, Tensor) for one in pair):
             return "return two tensors: query, key."
@@ -119,7 +124,7 @@ def mirror(answer: Callable[..., tuple[Tensor, Tensor]]) -> str | None:
             return f"length {length}: position {row} attends to {int(found[row])}, not to {length - 1 - row}."
         if largest.min() < 0.99:
             return (
-                f"length {length}: every position finds its mirror, but a weight there is only {largest.min():.2f}; "
+                f"length {length}: every position finds its mirror, but a weight there is only {largest.min():.4f}; "
                 "it must be at least 0.99. Longer vectors give larger scores; the scores are divided by √d_k."
             )
     return None
@@ -187,8 +192,27 @@ def streaming_attention(answer: Callable[..., Tensor]) -> str | None:
             f"the result is right, but you built a tensor of {seen.largest} numbers; 24 queries × 30 keys = 720 is the "
             "matrix to avoid. Score one chunk of keys at a time."
         )
-    large = 300 * query
-    return compare(answer(large, key, value, chunk), attention(large, key, value), {})
+    for large, keys, hint in (
+        (300 * query, key, "with scores around 1,000"),
+        (-300 * query.abs(), key.abs(), "with scores around −1,000"),  # a maximum that starts at 0 stays there
+    ):
+        result = answer(large, keys, value, chunk)
+        if isinstance(result, Tensor) and not result.isfinite().all():
+            return (
+                f"{hint} the result is not finite: the running maximum starts at −∞, and the old sums are multiplied "
+                "by exp(old maximum − new maximum), which is at most 1."
+            )
+        if diagnosis := compare(result, attention(large, keys, value), {}):
+            return f"{hint}: {diagnosis}"
+    many = random_inputs(24, 600, 4, 5)
+    with LargestTensor() as seen:
+        answer(*many, chunk)
+    if seen.most >= 24 * 600:
+        return (
+            f"the result is right, but {seen.most} numbers were alive at once, and 24 queries × 600 keys have 14400 "
+            "weights: let the scores of a chunk go when the next one comes."
+        )
+    return None
 
 
 def random_inputs(queries: int, keys: int, d_k: int, d_v: int) -> tuple[Tensor, Tensor, Tensor]:

@@ -1,6 +1,7 @@
 """What exercises share: compare an answer with the right one and with known mistakes; see how large its tensors get."""
 
 import copy
+import weakref
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
@@ -87,11 +88,15 @@ def is_close(answer: Tensor, expected: Tensor, tolerance: float) -> bool:
 
 
 class LargestTensor(TorchFunctionMode):
-    """Within this context, note how many numbers the largest tensor holds that any torch function returns."""
+    """Within this context, note how many numbers the largest tensor holds that any torch function returns.
+
+    And `most`: how many numbers all such tensors hold together that are alive at once, views counted like others.
+    """
 
     def __init__(self) -> None:
         super().__init__()
-        self.largest = 0
+        self.largest = self.most = 0
+        self.alive: dict[int, weakref.ref[Tensor]] = {}
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         """Call the function and look at what it returns."""
@@ -99,4 +104,8 @@ class LargestTensor(TorchFunctionMode):
         for one in result if isinstance(result, tuple | list) else (result,):
             if isinstance(one, Tensor):
                 self.largest = max(self.largest, one.numel())
+                self.alive[id(one)] = weakref.ref(one)
+        there = [tensor for reference in self.alive.values() if (tensor := reference()) is not None]
+        self.alive = {id(tensor): self.alive[id(tensor)] for tensor in there}
+        self.most = max(self.most, sum(tensor.numel() for tensor in there))
         return result

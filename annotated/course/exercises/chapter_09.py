@@ -17,7 +17,7 @@ SUSPECTS = {"A": "3.4", "B": "3.1", "C": "3.5", "D": "3.3", "E": "3.2.3"}
 
 def parameters_of_all(answer: Callable[..., int]) -> str | None:
     """A small model whose parts cannot be taken for each other, and the paper's base and big models."""
-    for vocab, d_model, d_ff, layers in ((23, 12, 20, 3), (37_000, 512, 2048, 6), (37_000, 1024, 4096, 6)):
+    for vocab, d_model, d_ff, layers in ((23, 12, 22, 3), (37_000, 512, 2048, 6), (37_000, 1024, 4096, 6)):
         count = answer(vocab, d_model, d_ff, layers)
         if not isinstance(count, int):
             return f"expected a whole number, got {type(count).__name__}."
@@ -30,7 +30,7 @@ def parameters_of_all(answer: Callable[..., int]) -> str | None:
             right - layers * attention: "a decoder layer has two attentions.",
             right - layers * 2 * biases: "W₁ and W₂ have biases.",
             right - layers * 5 * norm: "layer normalisation has a gain and a bias for each number.",
-            right - layers * norm: "a decoder layer has three normalisations, an encoder layer two.",
+            right - layers * norm: "a decoder layer has three normalisations, an encoder layer two; and W₂ has a bias.",
             right - layers * 5 * d_model: "layer normalisation has a gain and a bias.",
             right + layers * 12 * d_model: "the attentions have no biases.",
             right - embedding: "the embedding matrix is missing.",
@@ -100,7 +100,7 @@ def decoder_alone(answer: Callable[..., nn.Module]) -> str | None:
     changed = ids.clone()
     changed[:, 3:] = 15
     if not is_close(model(changed)[:, :3], logits[:, :3], 1e-4):
-        return "a position sees later ones: give the layers a causal mask."
+        return "a position sees later ones: give the layers a causal mask, True = may attend."
     layer = sum(parameter.numel() for parameter in EncoderLayer(config).parameters())
     count = sum(parameter.numel() for parameter in model.parameters())
     expected = config.vocab_size * config.d_model + config.layers * layer

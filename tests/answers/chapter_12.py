@@ -344,7 +344,7 @@ WRONG = [
     ("12.5", seen(siblings=True), "continue the same parent"),
     ("12.5", siblings_at_the_end, "of the last step do not see"),
     ("12.5", lambda parents: torch.ones_like(seen()(parents)), "all is visible"),
-    ("12.5", seen(after=True), "first take the parents' rows"),
+    ("12.5", seen(after=True), "take the parents' rows"),
     ("12.5", seen(late=True), r"parents\[t\] belongs to step t"),
     ("12.5", seen_by_steps, r"not i · steps \+ t"),
     ("12.5", seen_from_the_end, "reversed order"),

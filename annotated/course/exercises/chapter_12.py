@@ -216,7 +216,7 @@ def saved_by_a_cache(answer: Callable[[int, int, int, bool], int]) -> str | None
         "a step computes all t positions, not one.": {"positions": lambda t, cached: 1},
         "a step computes one position, not t.": {"positions": lambda t, cached: t},
     }
-    for sizes in ((6, 17, 29), (1, 17, 29), (11, 5, 13), (1000, 10**6, 10**6 + 1)):
+    for sizes in ((6, 17, 29), (1, 17, 29), (11, 5, 13), (1001, 10**6 + 1, 10**6 + 3)):
         for cached in (False, True):
             found, expected = answer(*sizes, cached), count_multiplications(*sizes, cached)
             if isinstance(found, Tensor) and found.dim() == 0:
@@ -355,7 +355,9 @@ def wrong_tables(parents: Tensor) -> dict[str, Tensor]:
         "rows are hypotheses and columns stored tokens; yours are the other way round.": expected.T,
         "those that continue the same parent do not see one another's tokens.": who_sees(parents, siblings=True),
         "the hypotheses of the last step do not see one another's tokens.": torch.cat([*blocks[:-1], ~never], dim=1),
-        "off by a step: first take the parents' rows, then add the new tokens.": who_sees(parents, after=True),
+        "off by a step: take the parents' rows, then add the new tokens; their columns are the identity.": who_sees(
+            parents, after=True
+        ),
         "off by a step: parents[t] belongs to step t, not to step t + 1.": who_sees(parents, late=True),
         "its own last token is missing.": torch.cat([*blocks[:-1], never], dim=1),
         "the tokens of a step stand side by side: place t · beam + i, not i · steps + t.": expected[:, places],

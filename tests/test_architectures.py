@@ -10,6 +10,7 @@ from torch import nn
 from annotated.config import TransformerConfig
 from annotated.decoding import Translator, beam_search
 from annotated.fast import decoding as fast
+from annotated.models.classifier import Classifier, ClassifierConfig
 from annotated.models.language_model import LanguageModel, LanguageModelConfig
 from annotated.models.recurrence import RecurrentConfig, RecurrentTranslator
 from annotated.transformer import Transformer
@@ -40,10 +41,12 @@ def test_the_table_is_the_documented_one():
         "transformer": (Transformer, TransformerConfig),
         "recurrent": (RecurrentTranslator, RecurrentConfig),
         "language_model": (LanguageModel, LanguageModelConfig),
+        "classifier": (Classifier, ClassifierConfig),
     }
-    assert list(PRESETS) == ["tiny", "small", "base", "big", "recurrent", "characters"]
-    assert TASKS == ["generation", "translation"]
-    assert [name for name, row in ARCHITECTURES.items() if row.task == "generation"] == ["language_model"]
+    assert list(PRESETS) == ["tiny", "small", "base", "big", "recurrent", "characters", "reviews"]
+    assert TASKS == ["classification", "generation", "translation"]
+    others = {name: row.task for name, row in ARCHITECTURES.items() if row.task != "translation"}
+    assert others == {"language_model": "generation", "classifier": "classification"}
     for name in ("tiny", "small", "base", "big"):
         assert PRESETS[name](31, dropout=0.25) == getattr(TransformerConfig, name)(31, dropout=0.25)
     assert PRESETS["recurrent"](31, dropout=0.25) == RecurrentConfig(31, dropout=0.25)

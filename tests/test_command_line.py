@@ -16,7 +16,7 @@ from annotated import decoding
 from annotated.__main__ import main
 from annotated.fast import decoding as fast_decoding
 from annotated.fast.training import bf16_is_fast
-from annotated.workbench import command_line, runs
+from annotated.workbench import command_line, tasks
 from annotated.workbench.checkpoint import load_checkpoint
 from annotated.workbench.data import DATA_FOLDER, Pairs
 from annotated.workbench.ensemble import Ensemble
@@ -67,7 +67,7 @@ def test_training_says_what_it_does_and_how_far_it_is(run):
 
 def test_what_is_not_given_follows_from_the_corpus(corpus, tmp_path, capsys, monkeypatch):
     heard = {}
-    monkeypatch.setattr(command_line, "train", lambda model, *args, **kwargs: heard.update(kwargs, model=model))
+    monkeypatch.setattr(command_line, "fit", lambda model, *args, **kwargs: heard.update(kwargs, model=model))
     files = ["--source", str(corpus / "my.de"), "--target", str(corpus / "my.en")]
     assert main(["train", *files, "--out", str(tmp_path / "own")]) == 0
     chosen = defaults_for(57)
@@ -181,7 +181,7 @@ def test_an_interruption_is_no_crash(corpus, tmp_path, capsys, monkeypatch):
     def interrupt(*args, **kwargs):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(command_line, "train", interrupt)
+    monkeypatch.setattr(command_line, "fit", interrupt)
     assert main(train_arguments(corpus, tmp_path)) == 130
     error = capsys.readouterr().err
     assert error.count("\n") == 1
@@ -364,7 +364,7 @@ def refuse_fast(monkeypatch) -> None:
     def refuse(*args, **kwargs):
         raise AssertionError("--plain asked for something fast")
 
-    monkeypatch.setattr(runs, "update", refuse)
+    monkeypatch.setattr(tasks, "update", refuse)
     for name in ("greedy_decode", "beam_search"):
         monkeypatch.setattr(fast_decoding, name, refuse)
 

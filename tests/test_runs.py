@@ -185,7 +185,7 @@ def test_every_epoch_sees_every_pair_in_an_order_of_its_own(tokenizer, pairs, tm
         seen.append([row for batch in batches for row in batch[0].tolist()])
         return 0.0
 
-    monkeypatch.setattr(runs, "update", record)
+    monkeypatch.setattr(tasks, "update", record)
     _, metrics = run(tokenizer, pairs, tmp_path)
     first, second, third = (seen[line["step"] - metrics[0]["step"] : line["step"]] for line in metrics)
     assert first != second != third != first
@@ -217,7 +217,7 @@ def stop_after(monkeypatch, updates: int) -> None:
             raise KeyboardInterrupt
         return update(*args, **kwargs)
 
-    monkeypatch.setattr(runs, "update", update_then_stop)
+    monkeypatch.setattr(tasks, "update", update_then_stop)
 
 
 @pytest.mark.parametrize("epochs", [1, 2])
@@ -390,7 +390,7 @@ def test_weights_that_are_no_numbers_end_a_run_and_its_last_good_state_stays(
         return 1.0
 
     with monkeypatch.context() as patch, pytest.raises(ValueError, match=r"weights are not finite.*lower --rate"):
-        patch.setattr(runs, "update", update_to_nan)
+        patch.setattr(tasks, "update", update_to_nan)
         run(tokenizer, pairs, tmp_path, resume=True)
     assert {name: (tmp_path / name).read_bytes() for name in files(tmp_path)} == before
     run(tokenizer, pairs, tmp_path, resume=True)
@@ -586,7 +586,7 @@ def test_the_length_follows_from_the_updates_in_an_epoch(given, updates, chosen)
 
 def test_a_run_whose_length_is_not_given_has_one(tokenizer, pairs, tmp_path, capsys, monkeypatch):
     monkeypatch.setattr(runs, "UPDATES", 18)
-    monkeypatch.setattr(runs, "update", lambda *args, **options: 0.0)
+    monkeypatch.setattr(tasks, "update", lambda *args, **options: 0.0)
     _, metrics = run(tokenizer, pairs, tmp_path, replace(OPTIONS, epochs=None, warmup=None))
     assert (metrics[-1]["epoch"], metrics[-1]["step"]) == (6, 18)
     assert "; 6 epochs, 18 updates at most, the learning rate rising for 6" in capsys.readouterr().out
@@ -619,7 +619,7 @@ def test_a_plain_run_is_the_fast_one_to_rounding(tokenizer, pairs, tmp_path, mon
 
     options = replace(OPTIONS, accumulate=1, epochs=4)
     model, metrics = run(tokenizer, pairs, tmp_path / "fast", options, dropout=0.0)
-    monkeypatch.setattr(runs, "update", refuse)
+    monkeypatch.setattr(tasks, "update", refuse)
     monkeypatch.setattr("annotated.fast.decoding.greedy_decode", refuse)
     other, others = run(tokenizer, pairs, tmp_path / "plain", replace(options, plain=True), dropout=0.0)
     assert [line["loss"] for line in others] == pytest.approx([line["loss"] for line in metrics], abs=1e-3)

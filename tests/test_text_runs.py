@@ -1,5 +1,6 @@
 """Learning to continue a text: its pieces, its tokens, the fast model and its loss, runs and their commands."""
 
+import json
 import math
 import re
 from pathlib import Path
@@ -150,6 +151,14 @@ def test_a_run_says_what_it_does(learned: Path, capsys: pytest.CaptureFixture[st
     assert re.search(r"epoch  1\.00 .* validation loss \d\.\d{3} nats, \d\.\d{3} bits a token ", out)
 
 
+def test_a_plain_run_is_the_fast_one_to_rounding(learned: Path) -> None:
+    losses = []
+    for out, more in (("fast", []), ("plain", ["--plain"])):
+        assert main(words(learned, out, "--epochs", "1", "--dropout", "0", *more)) == 0
+        losses.append(json.loads((learned / out / "metrics.jsonl").read_text())["loss"])
+    assert losses[0] == pytest.approx(losses[1], abs=1e-4)
+
+
 def test_a_run_that_goes_on_is_the_one_that_never_stopped(learned: Path) -> None:
     assert main(words(learned, "stopped", "--epochs", "1", "--schedule", "noam")) == 0
     assert main(["train", "--resume", "--out", str(learned / "stopped"), "--epochs", "2"]) == 0
@@ -200,7 +209,7 @@ def test_unknown_beginnings_and_too_short_texts_are_one_line(learned: Path, caps
         (["generate", run, "t", "--top-p", "2"], "top_p=2.0 must be above 0"),
         (["evaluate", run, "--text", str(learned / "short.txt")], "a text of 1 tokens has nothing to predict"),
         (["train", "--text", str(learned / "short.txt"), "--out", str(learned / "new")], "text has 0 tokens"),
-        (["translate", run, "the"], "continues text and does not translate: use generate"),
+        (["translate", run, "the"], "is for generation, not for translation: use generate"),
     ):
         assert main(arguments) == 2
         assert message in capsys.readouterr().err

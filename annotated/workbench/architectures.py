@@ -1,8 +1,9 @@
 """The models that can be trained, saved and loaded: one row each.
 
 What is asked of a model that translates is `annotated.decoding.Translator`, and that it is an `nn.Module` that gives
-logits for source and target ids; of one that continues text, what `annotated.models.language_model.generate` calls. It
-is made from its configuration, a dataclass with `vocab_size`, `d_model`, `layers`, `dropout` and `max_length`.
+logits for source and target ids; of one that continues text, what `annotated.models.language_model.generate` calls; of
+one that sorts texts, `states` and `logits`, as a `Classifier` has them. Each is made from its configuration, a
+dataclass with `vocab_size`, `d_model`, `layers`, `dropout` and `max_length`.
 """
 
 from collections.abc import Callable
@@ -11,6 +12,7 @@ from typing import Any, NamedTuple
 from torch import nn
 
 from annotated.config import TransformerConfig
+from annotated.models.classifier import Classifier, ClassifierConfig
 from annotated.models.language_model import LanguageModel, LanguageModelConfig
 from annotated.models.recurrence import RecurrentConfig, RecurrentTranslator
 from annotated.transformer import Transformer
@@ -19,7 +21,7 @@ from annotated.transformer import Transformer
 class Architecture(NamedTuple):
     """A kind of model: its class, that of its configuration, and configurations by the name of a `--preset`.
 
-    The task is what it is trained for: "translation" or "generation".
+    The task is what it is trained for: "translation", "generation" or "classification".
     """
 
     model: Callable[[Any], nn.Module]
@@ -38,6 +40,7 @@ ARCHITECTURES = {
     "language_model": Architecture(
         LanguageModel, LanguageModelConfig, {"characters": LanguageModelConfig}, "generation"
     ),
+    "classifier": Architecture(Classifier, ClassifierConfig, {"reviews": ClassifierConfig}, "classification"),
 }
 PRESETS = {name: make for architecture in ARCHITECTURES.values() for name, make in architecture.presets.items()}
 TASKS = sorted({architecture.task for architecture in ARCHITECTURES.values()})

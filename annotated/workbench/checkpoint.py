@@ -11,7 +11,6 @@ import torch
 from torch import Tensor, nn
 
 from annotated.config import PAD
-from annotated.models.language_model import LanguageModel
 from annotated.workbench.architectures import ARCHITECTURES, architecture_of, make_model
 from annotated.workbench.ensemble import Ensemble
 from annotated.workbench.files import write_whole
@@ -93,8 +92,7 @@ def load_translator(folders: Sequence[str | Path]) -> tuple[nn.Module, Tokenizer
 
 def _load_translator(folder: str | Path) -> tuple[nn.Module, Tokenizer, dict[str, Any]]:
     model, tokenizer, info = load_run(folder)
-    if isinstance(model, LanguageModel):
-        raise ValueError(f"the model in {folder} continues text and does not translate: use generate.")
+    require_task(model, "translation", folder)
     if not all(isinstance(info.get(side), str) for side in ("src", "tgt")):
         raise ValueError(f"{Path(folder) / CONFIG} does not say which languages: it needs src and tgt.")
     return model, tokenizer, info
@@ -118,6 +116,23 @@ def load_run(folder: str | Path) -> tuple[nn.Module, Tokenizer, dict[str, Any]]:
             "not of one run. Copy both again."
         )
     return model, tokenizer, info
+
+
+def require_task(model: nn.Module, task: str, folder: str | Path) -> None:
+    """Refuse a model that was trained for another task.
+
+    Args:
+        model: what is in the folder.
+        task: what is asked of it, as in an `Architecture`.
+        folder: where it is.
+
+    Raises:
+        ValueError: it was; says what it can be used for.
+    """
+    found = ARCHITECTURES[architecture_of(model.config)].task
+    if found != task:
+        use = {"translation": "translate", "generation": "generate", "classification": "classify"}[found]
+        raise ValueError(f"the model in {folder} is for {found}, not for {task}: use {use}.")
 
 
 def load_config(folder: str | Path) -> tuple[Any, dict[str, Any]]:

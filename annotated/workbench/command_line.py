@@ -1,4 +1,4 @@
-"""The command line: train, translate, generate, evaluate."""
+"""The command line: train, translate, generate, classify, evaluate."""
 
 import argparse
 import ctypes
@@ -8,7 +8,7 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import fields
 from pathlib import Path
-from typing import Any, NoReturn, cast
+from typing import Any, NamedTuple, NoReturn
 
 import torch
 from torch import nn
@@ -19,14 +19,26 @@ from annotated.fast.accelerate import accelerate
 from annotated.fast.decoding import in_bfloat16
 from annotated.fast.memory import keep_memory
 from annotated.fast.training import bf16_is_fast
-from annotated.models.language_model import LanguageModel, generate
-from annotated.workbench.architectures import ARCHITECTURES, PRESETS, TASKS, architecture_of, make_model
-from annotated.workbench.checkpoint import load_run, load_translator
-from annotated.workbench.data import CORPORA, TEXTS, Pairs, hold_out, load_corpus, load_text, read_pairs, read_text
+from annotated.models.language_model import generate
+from annotated.workbench.architectures import ARCHITECTURES, PRESETS, TASKS, make_model
+from annotated.workbench.checkpoint import load_run, load_translator, require_task
+from annotated.workbench.classification import classify
+from annotated.workbench.data import (
+    CORPORA,
+    TEXTS,
+    Labelled,
+    Pairs,
+    hold_out,
+    load_corpus,
+    load_text,
+    read_pairs,
+    read_text,
+)
 from annotated.workbench.files import write_whole
-from annotated.workbench.metrics import bleu, chrf, loss_per_token, text_loss
-from annotated.workbench.runs import SCHEDULES, TrainingOptions, defaults_for, fit, load_settings, require_new, train
-from annotated.workbench.tasks import TextTask
+from annotated.workbench.metrics import accuracy, bleu, chrf, loss_per_token, text_loss
+from annotated.workbench.reviews import REVIEWS, load_reviews, read_reviews, split_reviews
+from annotated.workbench.runs import SCHEDULES, TrainingOptions, defaults_for, fit, load_settings, require_new
+from annotated.workbench.tasks import ClassificationTask, Task, TextTask, TranslationTask
 from annotated.workbench.translation import translate
 from annotated.workbench.vocabulary import (
     TOKENIZER,
@@ -38,8 +50,8 @@ from annotated.workbench.vocabulary import (
 )
 
 DEFAULTS = TrainingOptions()
-# What continues text gets: tried on tinyshakespeare for 15 minutes of two cores.
-GENERATION = {
+# What is chosen where it is not given, by task.
+GENERATION = {  # tried on tinyshakespeare for 15 minutes of two cores
     "preset": "characters",
     "dropout": 0.1,
     "batch_tokens": 1024,
@@ -49,7 +61,25 @@ GENERATION = {
     "smoothing": 0.0,
     "average": 1,
 }
+CLASSIFICATION = {  # tried on the validation part of rt_polarity
+    "preset": "reviews",
+    "dropout": 0.5,
+    "epochs": 8,
+    "batch_tokens": 1500,
+    "schedule": "linear",
+    "warmup": 100,
+    "rate": 0.11,
+    "average": 1,
+    "vocab_size": 4000,
+}
+TOKENIZERS = {  # what fits a task, its default first
+    "translation": ("bpe", "words"),
+    "generation": ("characters",),
+    "classification": ("words", "bpe"),
+}
+REVIEWS_HELP = "your own texts to sort: a folder, or archive of it, with train/<label>/*.txt, and test/ if you like"
 LARGEST_BEAM = 100  # wider ones find worse translations, and their memory grows with it
+ONE_OF = "evaluate needs one of --corpus, --text, --reviews, or --source and --reference."
 LONGEST_LINE = 2**20  # bytes
 READ_AT_ONCE = 2**15  # bytes of standard input, some hundred sentences: they are translated together
 
@@ -114,61 +144,124 @@ def run_train(args: argparse.Namespace) -> None:
         _require_same(args, load_settings(args.out))
     else:
         require_new(args.out)
-    generation = _is_generation(args)
-    if args.tokenizer is None:
-        args.tokenizer = "characters" if generation else "bpe"
-    if (args.tokenizer == "characters") != generation:
-        raise ValueError("--tokenizer characters is for generation, bpe and words are for translation.")
+    args.task = _task(args)
+    fitting = TOKENIZERS[args.task]
+    args.tokenizer = args.tokenizer or fitting[0]
+    if args.tokenizer not in fitting:
+        raise ValueError(f"--tokenizer {args.tokenizer} is not for {args.task}: there is {', '.join(fitting)}.")
     if args.tokenizer != "bpe" and args.vocab_size is not None:
         raise ValueError("--vocab-size is for --tokenizer bpe: whole words and characters are as many as there are.")
+    args.src = args.src or ("en" if args.task == "classification" else "de")
     device, bf16 = _device(args.device), _bf16(args)
     keep_memory()
+    material = MATERIALS[args.task](args)
+    if chosen := _choose(args, material.defaults):
+        print(f"chosen for {material.kind}: {chosen}")
     old = args.resume and (Path(args.out) / TOKENIZER).exists()
-    tokenizer: Tokenizer
-    if generation:
-        text, val_text = _training_text(args)
-        if chosen := _choose(args, GENERATION):
-            print(f"chosen for text: {chosen}")
-        size = f"{len(text):,} training and {len(val_text):,} validation characters"
-        tokenizer = load_tokenizer(args.out) if old else CharacterTokenizer.train(text)
-    else:
-        pairs, val = _training_pairs(args)
-        if chosen := _choose(args, defaults_for(len(pairs.source))):
-            print(f"chosen for {len(pairs.source):,} pairs (the fewer, the smaller model and batches): {chosen}")
-        size = f"{len(pairs.source):,} training and {len(val.source):,} validation pairs"
-        if old:
-            tokenizer = load_tokenizer(args.out)
-        elif args.tokenizer == "bpe":
-            tokenizer = SubwordTokenizer.train(pairs, (args.src, args.tgt), args.vocab_size)
-        else:
-            tokenizer = WordTokenizer.train(pairs, (args.src, args.tgt))
+    tokenizer: Tokenizer = load_tokenizer(args.out) if old else material.make_tokenizer()
     given = {field.name: getattr(args, field.name) for field in fields(TrainingOptions) if field.name != "bf16"}
     options = TrainingOptions(**{name: value for name, value in given.items() if value is not None}, bf16=bf16)
-    model = _new_model(args, len(tokenizer)).to(device)
+    model = _new_model(args, len(tokenizer), material.changes).to(device)
     print(
-        f"{size}, {len(tokenizer):,} tokens in the vocabulary, {sum(p.numel() for p in model.parameters()):,} "
+        f"{material.size}, {len(tokenizer):,} tokens in the vocabulary, {sum(p.numel() for p in model.parameters()):,} "
         f"parameters, {device.type}, {'bfloat16' if bf16 else 'float32'}, {torch.get_num_threads()} threads",
         flush=True,
     )
     settings = {name: value for name, value in vars(args).items() if name not in ("command", "run", "resume", "out")}
-    how: dict[str, Any] = {"options": options, "settings": settings, "resume": args.resume}
-    if generation:
-        config: Any = model.config
-        fit(model, TextTask(tokenizer, text, val_text, config.max_length), args.out, **how)
+    config: Any = model.config
+    task = material.make_task(tokenizer, config.max_length)
+    fit(model, task, args.out, options=options, settings=settings, resume=args.resume)
+
+
+def _task(args: argparse.Namespace) -> str:
+    """Tell the task: what the corpus or files are for, which must be the one that is given, if one is."""
+    if args.text or args.corpus in TEXTS:
+        follows = "generation"
+    elif args.reviews or args.corpus in REVIEWS:
+        follows = "classification"
     else:
-        train(model, tokenizer, pairs, val, args.out, src=args.src, tgt=args.tgt, **how)
-
-
-def _is_generation(args: argparse.Namespace) -> bool:
-    """Tell the task: the one that is given, or what the corpus or files are for."""
-    follows = "generation" if args.text or args.corpus in TEXTS else "translation"
+        follows = "translation"
     if args.task not in (None, follows):
         raise ValueError(
             f"--task {args.task} does not fit: translation learns from --source and --target or from a corpus of pairs "
-            f"({', '.join(CORPORA)}), generation from --text or {', '.join(TEXTS)}."
+            f"({', '.join(CORPORA)}), generation from --text or {', '.join(TEXTS)}, classification from --reviews or "
+            f"{', '.join(REVIEWS)}."
         )
-    args.task = follows
-    return follows == "generation"
+    return follows
+
+
+class Material(NamedTuple):
+    """What a corpus, or the user's files, hold for a task.
+
+    Args:
+        kind: what it is, to say for what options were chosen.
+        size: how much it is.
+        defaults: options to take where none are given.
+        make_tokenizer: learns the tokens from it.
+        make_task: makes the task, given a tokenizer and the most tokens that the model sees.
+        changes: what it demands of the model's configuration.
+    """
+
+    kind: str
+    size: str
+    defaults: dict[str, Any]
+    make_tokenizer: Callable[[], Tokenizer]
+    make_task: Callable[[Tokenizer, int], Task]
+    changes: dict[str, Any]
+
+
+def _pairs(args: argparse.Namespace) -> Material:
+    pairs, val = _training_pairs(args)
+    count = len(pairs.source)
+    return Material(
+        f"{count:,} pairs (the fewer, the smaller model and batches)",
+        f"{count:,} training and {len(val.source):,} validation pairs",
+        defaults_for(count),
+        lambda: _new_tokenizer(args, pairs, (args.src, args.tgt)),
+        lambda tokenizer, length: TranslationTask(tokenizer, pairs, val, args.src, args.tgt, length),
+        {},
+    )
+
+
+def _text(args: argparse.Namespace) -> Material:
+    if (args.text and args.corpus) or args.reviews or _pair_files(args):
+        raise ValueError("to learn to continue text, train needs either --corpus or --text, and nothing else.")
+    text, val = _split_text(read_text(args.text) if args.text else load_text(args.corpus))
+    return Material(
+        "text",
+        f"{len(text):,} training and {len(val):,} validation characters",
+        GENERATION,
+        lambda: CharacterTokenizer.train(text),
+        lambda tokenizer, length: TextTask(tokenizer, text, val, length),
+        {},
+    )
+
+
+def _reviews(args: argparse.Namespace) -> Material:
+    if (args.reviews and args.corpus) or _pair_files(args):
+        raise ValueError("to learn to sort texts, train needs either --corpus or --reviews, and nothing else.")
+    reviews, val = (_review_split(args, split) for split in ("train", "val"))
+    return Material(
+        "reviews",
+        f"{len(reviews.texts):,} training and {len(val.texts):,} validation texts of {len(set(reviews.labels))} labels",
+        CLASSIFICATION,
+        lambda: _new_tokenizer(args, [reviews.texts], [args.src]),
+        lambda tokenizer, length: ClassificationTask(tokenizer, reviews, val, args.src, length),
+        {"classes": len(set(reviews.labels))},
+    )
+
+
+MATERIALS = {"translation": _pairs, "generation": _text, "classification": _reviews}
+
+
+def _review_split(args: argparse.Namespace, split: str) -> Labelled:
+    return split_reviews(read_reviews(args.reviews), split) if args.reviews else load_reviews(args.corpus, split)
+
+
+def _new_tokenizer(args: argparse.Namespace, sides: Sequence[Sequence[str]], languages: Sequence[str]) -> Tokenizer:
+    if args.tokenizer == "bpe":
+        return SubwordTokenizer.train(sides, languages, args.vocab_size)
+    return WordTokenizer.train(sides, languages)
 
 
 def _choose(args: argparse.Namespace, defaults: dict[str, Any]) -> str:
@@ -183,24 +276,26 @@ def _choose(args: argparse.Namespace, defaults: dict[str, Any]) -> str:
     return " ".join(f"--{name.replace('_', '-')} {value}" for name, value in chosen.items())
 
 
-def _new_model(args: argparse.Namespace, vocab_size: int) -> nn.Module:
+def _new_model(args: argparse.Namespace, vocab_size: int, changes: dict[str, Any]) -> nn.Module:
     """Make a new model of the size and with the switches that are given."""
-    changes = {} if args.dropout is None else {"dropout": args.dropout}
+    by_task = {row.task: row.presets for row in ARCHITECTURES.values() if args.preset in row.presets}
+    if args.task not in by_task:
+        fitting = [name for row in ARCHITECTURES.values() if row.task == args.task for name in row.presets]
+        raise ValueError(
+            f"--preset {args.preset} is for {', '.join(by_task)}: for {args.task} there is {', '.join(fitting)}."
+        )
+    changes = changes if args.dropout is None else changes | {"dropout": args.dropout}
     if args.norm_first:
         if args.preset == "recurrent":
             raise ValueError("--norm-first is for Transformers: the LSTM of --preset recurrent has no LayerNorm.")
-        changes["norm_first"] = True
-    config = PRESETS[args.preset](vocab_size, **changes)
-    if (task := ARCHITECTURES[architecture_of(config)].task) != args.task:
-        fitting = [name for row in ARCHITECTURES.values() if row.task == args.task for name in row.presets]
-        raise ValueError(f"--preset {args.preset} is for {task}: for {args.task} there is {', '.join(fitting)}.")
+        changes = changes | {"norm_first": True}
     torch.manual_seed(args.seed)
-    return make_model(config)
+    return make_model(PRESETS[args.preset](vocab_size, **changes))
 
 
 def _require_same(args: argparse.Namespace, settings: dict[str, Any]) -> None:
     """Refuse to resume with another corpus or tokenizer than the run's: it has its own, and would go on with those."""
-    for name in ("corpus", "text", "tokenizer", "vocab_size"):
+    for name in ("corpus", "text", "reviews", "tokenizer", "vocab_size"):
         if getattr(args, name) != settings.get(name):
             raise ValueError(
                 f"the run in {args.out} was started with {name}={settings.get(name)}, not {getattr(args, name)}: leave "
@@ -276,19 +371,46 @@ def run_generate(args: argparse.Namespace) -> None:
     print(tokenizer.decode(generate(writer, ids.to(device), args.count, **how, generator=generator)[0]))
 
 
-def _load_language_model(args: argparse.Namespace) -> tuple[LanguageModel, CharacterTokenizer]:
-    model, tokenizer, _ = load_run(args.model)
-    if not isinstance(model, LanguageModel) or not isinstance(tokenizer, CharacterTokenizer):
-        raise ValueError(f"the model in {args.model} translates and does not continue text: use translate.")
-    if _bf16(args):
-        model = cast(LanguageModel, in_bfloat16(model))
-    return model.to(_device(args.device)), tokenizer
+def _load_language_model(args: argparse.Namespace) -> tuple[nn.Module, CharacterTokenizer]:
+    model, tokenizer, _ = _load_for(args, "generation")
+    if not isinstance(tokenizer, CharacterTokenizer):
+        raise ValueError(f"{args.model} was not trained on characters: train it anew.")
+    return model, tokenizer
+
+
+def _load_for(args: argparse.Namespace, task: str) -> tuple[nn.Module, Tokenizer, dict[str, Any]]:
+    model, tokenizer, info = load_run(args.model)
+    require_task(model, task, args.model)
+    model = in_bfloat16(model) if _bf16(args) else model
+    return model.to(_device(args.device)), tokenizer, info
+
+
+def run_classify(args: argparse.Namespace) -> None:
+    """Print the likeliest label and its probability for each argument, or for lines of standard input as they come."""
+    model, tokenizer, info = _load_for(args, "classification")
+    for texts in [args.texts] if args.texts else _standard_input():
+        found = classify(model, tokenizer, texts, info["language"], plain=args.plain)
+        for probability, place in zip(*found.max(dim=-1), strict=True):
+            print(f"{info['labels'][place]}\t{probability:.2f}")
+        sys.stdout.flush()
+
+
+def _evaluate_reviews(args: argparse.Namespace) -> None:
+    """Print the share of texts that a classifier sorts rightly."""
+    if args.source or args.reference or args.text or (args.reviews and args.corpus):
+        raise ValueError(ONE_OF)
+    labelled = _review_split(args, args.split or "test")
+    model, tokenizer, info = _load_for(args, "classification")
+    found = classify(model, tokenizer, labelled.texts, info["language"], plain=args.plain)
+    share = accuracy(found, labelled.labels, info["labels"])
+    error = math.sqrt(share * (1 - share) / len(labelled.texts))
+    print(f"{len(labelled.texts):,} texts: accuracy {share:.1%} ± {error:.1%}")
 
 
 def _evaluate_text(args: argparse.Namespace) -> None:
     """Print a language model's loss: on a text, or on the part of a corpus that was held out in training."""
-    if args.source or args.reference or (args.text and args.corpus):
-        raise ValueError("evaluate needs either --corpus, or --text, or --source and --reference.")
+    if args.source or args.reference or args.reviews or (args.text and args.corpus):
+        raise ValueError(ONE_OF)
     text = read_text(args.text) if args.text else _split_text(load_text(args.corpus))[1]
     model, tokenizer = _load_language_model(args)
     ids = torch.tensor(tokenizer.encode(text, ""))
@@ -302,17 +424,18 @@ def _evaluate_text(args: argparse.Namespace) -> None:
 
 
 def run_evaluate(args: argparse.Namespace) -> None:
-    """Translate a test set and score it, or measure the loss on a text."""
+    """Translate a test set and score it, or measure the loss on a text, or sort texts and count."""
     if args.text or args.corpus in TEXTS:
-        _evaluate_text(args)
-        return
+        return _evaluate_text(args)
+    if args.reviews or args.corpus in REVIEWS:
+        return _evaluate_reviews(args)
     output = None if args.output is None else Path(args.output)
     if output is not None:
         _require_new(output)
     if args.corpus and not (args.source or args.reference):
         split = args.split or CORPORA[args.corpus][-1]
     elif not (args.source and args.reference and not args.corpus):
-        raise ValueError("evaluate needs either --corpus, or --source and --reference.")
+        raise ValueError(ONE_OF)
     elif args.split:
         raise ValueError("--split is for a --corpus; --source and --reference have none.")
     model, tokenizer, info = _load(args)
@@ -353,10 +476,13 @@ class _Parser(argparse.ArgumentParser):
 
 
 def _parse(parser: argparse.ArgumentParser, arguments: Sequence[str]) -> argparse.Namespace:
-    """Parse, and take sentences for `translate` after options, too, where argparse sees no place for them."""
+    """Parse, and take texts after options, too, where argparse sees no place for them."""
     args, rest = parser.parse_known_args(arguments)
     end = rest.index("--") if "--" in rest else len(rest)  # behind it, all are sentences
-    if rest and (args.command != "translate" or any(word.startswith("-") and word != "-" for word in rest[:end])):
+    if rest and (
+        args.command not in ("translate", "classify")
+        or any(word.startswith("-") and word != "-" for word in rest[:end])
+    ):
         parser.error(f"unrecognized arguments: {' '.join(rest)}")
     if rest:
         args.texts += rest[:end] + rest[end + 1 :]
@@ -385,21 +511,24 @@ def _path(text: str) -> str:
 
 
 def _parser(train_defaults: dict | None = None) -> argparse.ArgumentParser:
-    parser = _Parser(prog="python -m annotated", description="Train a Transformer, translate, continue text, evaluate.")
+    parser = _Parser(
+        prog="python -m annotated", description="Train a Transformer, translate, continue text, sort it, evaluate."
+    )
     commands = parser.add_subparsers(dest="command", required=True)
     formatter = argparse.ArgumentDefaultsHelpFormatter
 
     command = commands.add_parser("train", help="train a model from scratch", formatter_class=formatter)
     command.add_argument("--task", choices=TASKS, help="what to learn; follows from the corpus")
-    command.add_argument("--corpus", choices=[*CORPORA, *TEXTS], help="a corpus of the course")
+    command.add_argument("--corpus", choices=[*CORPORA, *TEXTS, *REVIEWS], help="a corpus of the course")
     command.add_argument("--text", type=_path, help="your own text to learn to continue; its last tenth is held out")
+    command.add_argument("--reviews", type=_path, help=REVIEWS_HELP)
     command.add_argument("--source", type=_path, help="your own sentences, UTF-8, one a line")
     command.add_argument("--target", type=_path, help="their translations, line by line")
     command.add_argument(
         "--val-source", type=_path, help="sentences for validation; held out from --source unless given"
     )
     command.add_argument("--val-target", type=_path, help="their translations")
-    command.add_argument("--src", default="de", help="language to translate from")
+    command.add_argument("--src", help="language to translate from, de unless given, or of reviews, en unless given")
     command.add_argument("--tgt", default="en", help="language to translate into")
     command.add_argument("--out", type=_path, required=True, help="folder of the run")
     command.add_argument("--resume", action="store_true", help="go on with the run in --out, with its settings")
@@ -411,7 +540,7 @@ def _parser(train_defaults: dict | None = None) -> argparse.ArgumentParser:
     command.add_argument(
         "--tokenizer",
         choices=("bpe", "words", "characters"),
-        help="subwords or whole words to translate, bpe unless given; characters to continue text",
+        help="bpe unless given, characters to continue text, words to sort texts",
     )
     command.add_argument("--vocab-size", type=int, help="number of subwords; follows from the corpus")
     command.add_argument("--epochs", type=int, help="passes over the training pairs at most; follows from the corpus")
@@ -454,11 +583,18 @@ def _parser(train_defaults: dict | None = None) -> argparse.ArgumentParser:
     command.add_argument("--seed", type=int, default=DEFAULTS.seed, help="of what is drawn")
     _add_device(command)
 
+    command = commands.add_parser("classify", help="sort texts", formatter_class=formatter)
+    command.set_defaults(run=run_classify)
+    command.add_argument("model", type=_path, help="folder of a run that learned from reviews")
+    command.add_argument("texts", nargs="*", help="texts; lines of standard input unless given")
+    _add_device(command)
+
     command = commands.add_parser("evaluate", help="score a model on a test set", formatter_class=formatter)
     command.set_defaults(run=run_evaluate)
     command.add_argument("model", type=_path, help="folder of a run")
-    command.add_argument("--corpus", choices=[*CORPORA, *TEXTS], help="a corpus of the course")
+    command.add_argument("--corpus", choices=[*CORPORA, *TEXTS, *REVIEWS], help="a corpus of the course")
     command.add_argument("--text", type=_path, help="your own text, for a model that continues text")
+    command.add_argument("--reviews", type=_path, help=REVIEWS_HELP)
     command.add_argument("--split", help="its split; the last one, its test set, unless given")
     command.add_argument("--source", type=_path, help="your own sentences, UTF-8, one a line")
     command.add_argument("--reference", type=_path, help="their translations, line by line")
@@ -533,10 +669,8 @@ def _training_pairs(args: argparse.Namespace) -> tuple[Pairs, Pairs]:
     return hold_out(pairs, min(1000, max(1, len(pairs.source) // 20)))  # the same for every --seed
 
 
-def _training_text(args: argparse.Namespace) -> tuple[str, str]:
-    if args.source or args.target or args.val_source or args.val_target or (args.text and args.corpus):
-        raise ValueError("to learn to continue text, train needs either --corpus or --text, and no pairs.")
-    return _split_text(read_text(args.text) if args.text else load_text(args.corpus))
+def _pair_files(args: argparse.Namespace) -> bool:
+    return any((args.source, args.target, args.val_source, args.val_target))
 
 
 def _split_text(text: str) -> tuple[str, str]:

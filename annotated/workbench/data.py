@@ -1,11 +1,11 @@
-"""Parallel text and batches of it (§5.1): corpora, one's own files, and token-budget batches with little padding."""
+"""Text and batches of it (§5.1): corpora, one's own files, and token-budget batches with little padding."""
 
 import codecs
 import gzip
 import os
 from collections.abc import Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 import torch
 from jaxtyping import Int
@@ -43,6 +43,16 @@ class Pairs(NamedTuple):
 
     source: list[str]
     target: list[str]
+
+
+class Labelled(NamedTuple):
+    """Texts, and the label of each."""
+
+    texts: list[str]
+    labels: list[str]
+
+
+Aligned = TypeVar("Aligned", Pairs, Labelled)
 
 
 class Encoded(NamedTuple):
@@ -142,21 +152,22 @@ def load_corpus(name: str, split: str, src: str = "de", tgt: str = "en") -> Pair
     if {src, tgt} != set(LANGUAGES):
         raise ValueError(f"{name} translates between {' and '.join(LANGUAGES)}; got from {src!r} to {tgt!r}.")
     files = f"{split}.{src}", f"{split}.{tgt}"
-    if name == "multi30k" and not os.environ.get("ANNOTATED_DATA"):
+    folder = data_folder(name)
+    if name == "multi30k" and folder is None:
         names = ", ".join(MULTI30K_SHA256)
-        packed = (_download(name, f"{MULTI30K_URL}{file}.gz", names, MULTI30K_SHA256[file]) for file in files)
+        packed = (download(name, f"{MULTI30K_URL}{file}.gz", names, MULTI30K_SHA256[file]) for file in files)
         source, target = (_sentences(gzip.decompress(p.read_bytes()), f) for p, f in zip(packed, files, strict=True))
         return _aligned(source, target, *files)
-    folder = DATA_FOLDER / name
-    if name == "multi30k":
-        folder = Path(os.environ["ANNOTATED_DATA"]) / name
+    if name == "multi30k" and folder is not None:
         for file in files:
             if not (folder / file).is_file():
                 raise FileNotFoundError(
                     f"there is no {folder / file}, where ANNOTATED_DATA={os.environ['ANNOTATED_DATA']} says it is. "
                     "Correct that setting, or unset it to download the corpus."
                 )
-    elif not folder.is_dir():
+        return read_pairs(folder / files[0], folder / files[1])
+    folder = DATA_FOLDER / name
+    if not folder.is_dir():
         raise FileNotFoundError(f"{name} is not in {folder}. It comes with the repository: install from a clone of it.")
     return read_pairs(folder / files[0], folder / files[1])
 
@@ -174,9 +185,9 @@ def load_text(name: str) -> str:
     if name not in TEXTS:
         raise ValueError(f"unknown text {name!r}; there are {', '.join(TEXTS)}.")
     url, checksum = TEXTS[name]
-    if folder := os.environ.get("ANNOTATED_DATA"):
-        return read_text(Path(folder) / name / "input.txt")
-    return _text(_download(name, url, "input.txt", checksum).read_bytes(), url)
+    if folder := data_folder(name):
+        return read_text(folder / "input.txt")
+    return _text(download(name, url, "input.txt", checksum).read_bytes(), url)
 
 
 def read_text(path: str | Path) -> str:
@@ -202,25 +213,42 @@ def _text(content: bytes, path: str | Path) -> str:
     return text
 
 
-def _download(name: str, url: str, file: str, checksum: str) -> Path:
-    """Find a file in the user's cache, where its checksum is asked for each time, or get it from the network."""
+def data_folder(name: str) -> Path | None:
+    """Tell where a corpus must lie, if $ANNOTATED_DATA is set."""
+    folder = os.environ.get("ANNOTATED_DATA")
+    return Path(folder) / name if folder else None
+
+
+def download(name: str, url: str, file: str, checksum: str) -> Path:
+    """Find a file in the user's cache, where its checksum is asked for each time, or get it from the network.
+
+    Args:
+        name: of the corpus.
+        url: the file's address.
+        file: what to put where, said to users without a network.
+        checksum: its SHA-256, or another with its name before it, "md5:…".
+
+    Raises:
+        ValueError: what is there has another checksum.
+        FileNotFoundError: it cannot be downloaded; says where to put it.
+    """
     import pooch
 
     by_hand = f"put {file} into a folder {name} and set ANNOTATED_DATA to the folder around it."
     try:
         cache = Path(pooch.os_cache("annotated")) / name
-        return Path(pooch.retrieve(url, f"sha256:{checksum}", fname=Path(url).name, path=cache))
+        return Path(pooch.retrieve(url, checksum, fname=Path(url).name, path=cache))
     except ValueError as error:
         raise ValueError(f"{url} is not the file it was: {error} Try again, or {by_hand}") from None
     except OSError as error:
         raise FileNotFoundError(f"cannot download {url} ({error}). Without a network, {by_hand}") from None
 
 
-def hold_out(pairs: Pairs, count: int, seed: int = 0) -> tuple[Pairs, Pairs]:
+def hold_out(pairs: Aligned, count: int, seed: int = 0) -> tuple[Aligned, Aligned]:
     """Split off random pairs for validation.
 
     Args:
-        pairs: all pairs.
+        pairs: all pairs, or all texts and their labels.
         count: how many to hold out.
         seed: which ones; the same seed gives the same split everywhere.
 
@@ -230,14 +258,14 @@ def hold_out(pairs: Pairs, count: int, seed: int = 0) -> tuple[Pairs, Pairs]:
     Raises:
         ValueError: `count` is below 1 or leaves nothing to train on.
     """
-    total = len(pairs.source)
+    total = len(pairs[0])
     if not 1 <= count < total:
         raise ValueError(f"cannot hold out {count} of {total} pairs. Hold out at least 1 and fewer than there are.")
     chosen = set(torch.randperm(total, generator=torch.Generator().manual_seed(seed))[:count].tolist())
 
-    def select(held_out: bool) -> Pairs:
+    def select(held_out: bool) -> Aligned:
         kept = [i for i in range(total) if (i in chosen) == held_out]
-        return Pairs([pairs.source[i] for i in kept], [pairs.target[i] for i in kept])
+        return type(pairs)(*([side[i] for i in kept] for side in pairs))
 
     return select(False), select(True)
 
@@ -379,5 +407,10 @@ def padding_share(batches: Sequence[tuple[Tensor, ...]]) -> float:
     Args:
         batches: at least one batch.
     """
-    ids = [side for batch in batches for side in batch]
-    return sum(int((side == PAD).sum()) for side in ids) / sum(side.numel() for side in ids)
+    total = sum(side.numel() for batch in batches for side in batch if side.ndim > 1)
+    return (total - sum(map(count_tokens, batches))) / total
+
+
+def count_tokens(batch: Sequence[Tensor]) -> int:
+    """Count the tokens of a batch without its padding; a row of labels has none."""
+    return sum(int((side != PAD).sum()) for side in batch if side.ndim > 1)

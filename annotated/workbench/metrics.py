@@ -1,10 +1,10 @@
-"""How good a model is: BLEU and chrF of its translations, loss and perplexity of references or of a text."""
+"""How good a model is: BLEU and chrF of translations, loss and perplexity of references or a text, accuracy."""
 
 from collections.abc import Sequence
 from typing import Any
 
 import torch
-from jaxtyping import Int
+from jaxtyping import Float, Int
 from torch import Tensor
 from torch.nn import functional as F
 
@@ -114,6 +114,25 @@ def text_loss(model: Any, ids: Int[Tensor, "length"]) -> float:
         total += F.cross_entropy(logits, rows[:, 1:].flatten(), ignore_index=PAD, reduction="sum").item()
     model.train(was_training)
     return total / (len(ids) - 1)
+
+
+def accuracy(probabilities: Float[Tensor, "texts classes"], labels: Sequence[str], classes: Sequence[str]) -> float:
+    """Compute the share of texts whose most probable class is the right one.
+
+    Args:
+        probabilities: of each class for each text.
+        labels: the right class of each text.
+        classes: the classes' names, in the order of their probabilities.
+
+    Raises:
+        ValueError: there are no texts, not as many labels, or a label is none of the classes.
+    """
+    if not len(labels) == len(probabilities) > 0:
+        raise ValueError(f"{len(labels)} labels of {len(probabilities)} texts: give one each, and at least one.")
+    if unknown := sorted(set(labels) - set(classes)):
+        raise ValueError(f"{unknown[0]!r} is none of the model's classes: {', '.join(classes)}.")
+    found = [classes[i] for i in probabilities.argmax(dim=-1).tolist()]
+    return sum(a == b for a, b in zip(found, labels, strict=True)) / len(labels)
 
 
 def check_texts(**lists: Sequence[str]) -> None:

@@ -13,8 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from annotated import training as plain
-from annotated.config import PAD
-from annotated.fast.training import make_optimizer, update
+from annotated.fast.training import make_optimizer
 from annotated.training import noam_rate, set_rate
 from annotated.workbench.checkpoint import (
     CONFIG,
@@ -26,7 +25,7 @@ from annotated.workbench.checkpoint import (
     save_checkpoint,
     save_tensors,
 )
-from annotated.workbench.data import Pairs, padding_share
+from annotated.workbench.data import Pairs, count_tokens, padding_share
 from annotated.workbench.files import locked, remove_leftovers, write_whole
 from annotated.workbench.tasks import Task, TranslationTask
 from annotated.workbench.vocabulary import TOKENIZER, Tokenizer
@@ -204,8 +203,6 @@ def fit(
     resume: bool = False,
 ) -> list[dict[str, Any]]:
     """Do what `train` does, for any task; arguments and errors as there."""
-    if options.plain and not isinstance(task, TranslationTask):
-        raise ValueError("plain training is the paper's, which translates: leave --plain.")
     out = Path(out)
     config: Any = model.config
     settings = settings or asdict(options)
@@ -260,7 +257,7 @@ def fit(
         while progress.epoch < options.epochs and not _out_of_time(progress, options):
             batches = task.batches(options.batch_tokens, 1000 * options.seed + progress.epoch)
             groups = [batches[i : i + options.accumulate] for i in range(0, len(batches), options.accumulate)]
-            loss, speed = _train_epoch(model, optimizer, groups, progress, options, began)
+            loss, speed = _train_epoch(model, task, optimizer, groups, progress, options, began)
             _require_finite(model, optimizer, progress)
             save_tensors(_checkpoint(out, progress.step), dict(model.named_parameters()))
             scores = task.validate(model, bf16=options.bf16, plain=options.plain)
@@ -293,6 +290,7 @@ def fit(
 
 def _train_epoch(
     model: nn.Module,
+    task: Task,
     optimizer: torch.optim.Adam,
     groups: Sequence[Sequence[tuple[Tensor, ...]]],
     progress: Progress,
@@ -312,14 +310,11 @@ def _train_epoch(
             set_rate(optimizer, _rate(progress, len(groups), options, config.d_model))
             group = [tuple(side.to(device) for side in batch) for batch in group]
             try:
-                if options.plain:
-                    src, tgt = group[0]
-                    losses.append(plain.train_step(model, src, tgt, optimizer, options.smoothing))
-                else:
-                    losses.append(update(model, group, optimizer, options.smoothing, bf16=options.bf16))
+                how = {"bf16": options.bf16, "plain": options.plain}
+                losses.append(task.update(model, group, optimizer, options.smoothing, **how))
             except ValueError as error:
                 raise ValueError(f"update {progress.step}: {error} --resume goes on from the last state.") from error
-            tokens += sum(int((side != PAD).sum()) for batch in group for side in batch)
+            tokens += sum(map(count_tokens, group))
             speed = tokens / (time.perf_counter() - epoch_began)
             bar.update()
             bar.set_postfix_str(f"loss {losses[-1]:.2f}, {speed:,.0f} tokens/s")

@@ -8,11 +8,20 @@ from typing import Any, Protocol, runtime_checkable
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional as F
+from torch.optim import Optimizer
 
-from annotated.workbench.data import Pairs, encode_pairs, make_batches, make_text_batches
-from annotated.workbench.metrics import bleu, text_loss
+from annotated import training as plain_training
+from annotated.fast.accelerate import accelerate
+from annotated.fast.training import update
+from annotated.training import check_loss, label_smoothed_loss
+from annotated.workbench.classification import classify, encode_texts
+from annotated.workbench.data import Labelled, Pairs, encode_pairs, make_batches, make_text_batches
+from annotated.workbench.metrics import accuracy, bleu, text_loss
 from annotated.workbench.translation import translate
 from annotated.workbench.vocabulary import Tokenizer
+
+Batches = Sequence[tuple[Tensor, ...]]  # what is given and, last, what is to be predicted
 
 
 @runtime_checkable
@@ -26,8 +35,17 @@ class Task(Protocol):
     info: dict[str, Any]
     tokenizer: Tokenizer
 
-    def batches(self, batch_tokens: int, seed: int | None = None) -> Sequence[tuple[Tensor, ...]]:
-        """Make the batches of an epoch, each of what `annotated.fast.training.update` takes; None: in a fixed order."""
+    def batches(self, batch_tokens: int, seed: int | None = None) -> Batches:
+        """Make the batches of an epoch, the same for the same seed; None: in a fixed order."""
+
+    def update(
+        self, model: nn.Module, batches: Batches, optimizer: Optimizer, smoothing: float, *, bf16: bool, plain: bool
+    ) -> float:
+        """Update the model once on several batches as if they were one (plain: on one); return the loss.
+
+        Raises:
+            ValueError: the loss is not finite; then no weight has changed.
+        """
 
     def validate(self, model: nn.Module, *, bf16: bool, plain: bool) -> dict[str, float]:
         """Measure the model after an epoch."""
@@ -64,9 +82,18 @@ class TranslationTask:
             "tokens": checksum(array("q", row).tobytes() for row in (*self.sources, *self.targets)),
         }
 
-    def batches(self, batch_tokens: int, seed: int | None = None) -> Sequence[tuple[Tensor, ...]]:
+    def batches(self, batch_tokens: int, seed: int | None = None) -> Batches:
         """As `Task.batches`: pairs of similar length, at most `batch_tokens` ids a side."""
         return make_batches(self.sources, self.targets, batch_tokens, seed=seed)
+
+    def update(
+        self, model: nn.Module, batches: Batches, optimizer: Optimizer, smoothing: float, *, bf16: bool, plain: bool
+    ) -> float:
+        """As `Task.update`."""
+        if not plain:
+            return update(model, batches, optimizer, smoothing, bf16=bf16)
+        [(src, tgt)] = batches
+        return plain_training.train_step(model, src, tgt, optimizer, smoothing)
 
     def validate(self, model: nn.Module, *, bf16: bool, plain: bool) -> dict[str, float]:
         """As `Task.validate`: BLEU of greedy translations."""
@@ -103,9 +130,19 @@ class TextTask:
                 raise ValueError(f"the {kind} text has {len(ids)} tokens, and nothing can be predicted in it.")
         self.identity = self.info | {"text": checksum([text.encode(), val.encode()])}
 
-    def batches(self, batch_tokens: int, seed: int | None = None) -> Sequence[tuple[Tensor, ...]]:
+    def batches(self, batch_tokens: int, seed: int | None = None) -> Batches:
         """As `Task.batches`: pieces of the text in which each token but the first is predicted once."""
         return make_text_batches(self.ids, self.max_length, batch_tokens, seed=seed)
+
+    def update(
+        self, model: nn.Module, batches: Batches, optimizer: Optimizer, smoothing: float, *, bf16: bool, plain: bool
+    ) -> float:
+        """As `Task.update`."""
+        if not plain:
+            return update(model, batches, optimizer, smoothing, bf16=bf16)
+        [(ids,)] = batches
+        optimizer.zero_grad()
+        return _step([label_smoothed_loss(model(ids[:, :-1]), ids[:, 1:], smoothing)], optimizer)
 
     def validate(self, model: nn.Module, *, bf16: bool, plain: bool) -> dict[str, float]:
         """As `Task.validate`: the loss in nats a token."""
@@ -114,6 +151,70 @@ class TextTask:
     def report(self, line: dict[str, Any]) -> str:
         """As `Task.report`."""
         return f"validation loss {line['val_loss']:.3f} nats, {line['val_loss'] / math.log(2):.3f} bits a token"
+
+
+class ClassificationTask:
+    """Learn to sort texts into classes.
+
+    Args:
+        tokenizer: turns the texts into ids.
+        labelled: training texts; of one that is too long the beginning.
+        val: texts to measure the accuracy on.
+        language: of the texts.
+        max_length: how many tokens the model sees.
+
+    Raises:
+        ValueError: a validation text has a label that no training text has.
+    """
+
+    def __init__(self, tokenizer: Tokenizer, labelled: Labelled, val: Labelled, language: str, max_length: int):
+        self.tokenizer, self.val = tokenizer, val
+        self.labels = sorted(set(labelled.labels))
+        if unknown := sorted(set(val.labels) - set(self.labels)):
+            raise ValueError(f"no training text has the label {unknown[0]!r} of the validation texts.")
+        self.info: dict[str, Any] = {"task": "classification", "labels": self.labels, "language": language}
+        self.sources = encode_texts(labelled.texts, tokenizer, language, max_length)
+        self.classes = [[self.labels.index(label)] for label in labelled.labels]
+        self.identity = self.info | {
+            "texts": checksum(text.encode() for side in labelled for text in side),
+            "tokens": checksum(array("q", row).tobytes() for row in self.sources),
+        }
+
+    def batches(self, batch_tokens: int, seed: int | None = None) -> Batches:
+        """As `Task.batches`: texts of similar length, at most `batch_tokens` ids, and their classes' numbers."""
+        found = make_batches(self.sources, self.classes, batch_tokens, seed=seed)
+        return [(ids, classes[:, 0]) for ids, classes in found]
+
+    def update(
+        self, model: nn.Module, batches: Batches, optimizer: Optimizer, smoothing: float, *, bf16: bool, plain: bool
+    ) -> float:
+        """As `Task.update`: the cross-entropy of the classes, in nats a text."""
+        texts = sum(len(classes) for _, classes in batches)
+        optimizer.zero_grad()
+        reader: Any = model if plain else accelerate(model, bf16=bf16)
+        logits = ((reader.logits(reader.states(ids)).float(), classes) for ids, classes in batches)
+        how: dict[str, Any] = {"label_smoothing": smoothing, "reduction": "sum"}
+        return _step((F.cross_entropy(z, classes, **how) / texts for z, classes in logits), optimizer)
+
+    def validate(self, model: nn.Module, *, bf16: bool, plain: bool) -> dict[str, float]:
+        """As `Task.validate`: the share of texts that are sorted rightly."""
+        found = classify(model, self.tokenizer, self.val.texts, self.info["language"], plain=plain)
+        return {"val_accuracy": accuracy(found, self.val.labels, self.labels)}
+
+    def report(self, line: dict[str, Any]) -> str:
+        """As `Task.report`."""
+        return f"validation accuracy {line['val_accuracy']:.1%}"
+
+
+def _step(losses: Iterable[Tensor], optimizer: Optimizer) -> float:
+    """Add up losses and, one after the other, their gradients; then update, unless the sum is no number."""
+    total = 0.0
+    for loss in losses:
+        loss.backward()
+        total += loss.item()
+    check_loss(total)
+    optimizer.step()
+    return total
 
 
 def checksum(parts: Iterable[bytes]) -> str:

@@ -120,20 +120,20 @@ class WordTokenizer:
     @classmethod
     def train(
         cls,
-        pairs: tuple[Sequence[str], Sequence[str]],
-        languages: tuple[str, str] = ("de", "en"),
+        sides: Sequence[Sequence[str]],
+        languages: Sequence[str] = ("de", "en"),
         min_freq: int = 2,
     ) -> "WordTokenizer":
-        """Build the vocabulary from both sides of a corpus.
+        """Build the vocabulary from both sides of a corpus, or from texts of one language.
 
         Args:
-            pairs: the sentences of the first and of the second language; the training split only.
-            languages: the two languages' codes, in that order.
+            sides: the texts of each language; the training split only.
+            languages: the languages' codes, in that order.
             min_freq: how often a word must occur to be listed.
         """
         split = cls(Vocabulary(SPECIALS), languages)
-        sides = zip(languages, pairs, strict=True)
-        words = (split.words(text, language) for language, texts in sides for text in texts)
+        aligned = zip(languages, sides, strict=True)
+        words = (split.words(text, language) for language, texts in aligned for text in texts)
         return cls(Vocabulary.build(words, min_freq), languages)
 
     def words(self, text: str, language: str) -> list[str]:
@@ -214,15 +214,15 @@ class SubwordTokenizer:
     @classmethod
     def train(
         cls,
-        pairs: tuple[Sequence[str], Sequence[str]],
-        languages: tuple[str, str] = ("de", "en"),
+        sides: Sequence[Sequence[str]],
+        languages: Sequence[str] = ("de", "en"),
         vocab_size: int = 6000,
     ) -> "SubwordTokenizer":
-        """Learn the merges from both sides of a corpus together; the same texts always give the same merges.
+        """Learn the merges from all sides of a corpus together; the same texts always give the same merges.
 
         Args:
-            pairs: the sentences of the first and of the second language; the training split only. What is longer than
-                `LONGEST_TEXT` teaches nothing: the time goes with the square of the length of a word.
+            sides: the texts of each language; the training split only. What is longer than `LONGEST_TEXT` teaches
+                nothing: the time goes with the square of the length of a word.
             languages: not needed here; it keeps the call the same as for words.
             vocab_size: number of tokens, with the 4 specials and the 256 bytes. A small corpus may yield fewer.
 
@@ -244,7 +244,7 @@ class SubwordTokenizer:
         trainer = library.trainers.BpeTrainer(
             vocab_size=vocab_size, special_tokens=list(SPECIALS), initial_alphabet=alphabet, show_progress=False
         )
-        texts = (text for text in chain.from_iterable(pairs) if len(text) <= LONGEST_TEXT)
+        texts = (text for text in chain.from_iterable(sides) if len(text) <= LONGEST_TEXT)
         bpe.train_from_iterator(texts, trainer)
         return cls(bpe)
 

@@ -1,0 +1,23 @@
+"""A classifier's forward pass with fewer and larger operations, on the weights of the plain one."""
+
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from annotated.config import PAD
+from annotated.fast.transformer import FastBlocks
+from annotated.fast.translator import FastModel
+from annotated.masking import padding_mask
+from annotated.models.classifier import hide_tokens, mean_of_tokens
+
+
+class FastClassifier(FastBlocks, FastModel):
+    """The same function of the same weights as a `Classifier`, sooner; arguments as for `FastBlocks`."""
+
+    def states(self, ids: Int[Tensor, "batch length"]) -> Float[Tensor, "batch d_model"]:
+        """Turn each text into one vector."""
+        ids = hide_tokens(ids, self.config.word_dropout if self.model.training else 0.0)
+        x, mask = self._embed(self.model.embedding, ids), padding_mask(ids)
+        for layer in self.model.encoder.layers:
+            x = self._encoder_layer(layer, x, mask)
+        x = self._last_norm(self.model.encoder.norm, x)
+        return mean_of_tokens(x.to(self.model.output.weight.dtype), ids != PAD)

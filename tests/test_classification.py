@@ -1,0 +1,428 @@
+"""The classifier: its parts, its fast form, reviews and their archives, runs and their commands."""
+
+import io
+import json
+import re
+import sys
+import tarfile
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from parity import randomise
+from torch.nn import functional as F
+from torch.testing import assert_close
+
+from annotated.__main__ import main
+from annotated.config import PAD, UNK
+from annotated.fast.accelerate import accelerate
+from annotated.fast.classifier import FastClassifier
+from annotated.fast.training import make_optimizer
+from annotated.masking import padding_mask
+from annotated.models.classifier import Classifier, ClassifierConfig, hide_tokens, mean_of_tokens
+from annotated.workbench import data, reviews
+from annotated.workbench.classification import classify, encode_texts
+from annotated.workbench.data import Labelled, count_tokens, padding_share
+from annotated.workbench.metrics import accuracy
+from annotated.workbench.reviews import load_reviews, read_reviews, split_reviews
+from annotated.workbench.tasks import ClassificationTask
+from annotated.workbench.vocabulary import WordTokenizer
+
+SIZES = dict(vocab_size=19, d_model=14, d_ff=11, heads=2, d_k=3, d_v=5, layers=2, dropout=0.0, max_length=7)
+SIZES |= dict(classes=3, word_dropout=0.0)
+KINDS = [{}, dict(norm_first=False, positions="sinusoidal", activation="gelu"), dict(attention_bias=True, classes=2)]
+IDS = torch.tensor([[4, 5, 6, 7, 8], [9, 10, 11, PAD, PAD], [12, PAD, PAD, PAD, PAD]])
+
+
+def make_model(**changes) -> Classifier:
+    """Make a model in which every weight counts."""
+    return randomise(Classifier(ClassifierConfig(**(SIZES | changes))))
+
+
+# The model
+
+
+def test_the_mean_by_hand() -> None:
+    states = torch.tensor([[[1.0, 2.0], [5.0, 4.0], [9.0, torch.nan]], [[1.0, 2.0], [5.0, 4.0], [9.0, 6.0]]])
+    real = torch.tensor([[True, True, False], [False, False, False]])
+    assert mean_of_tokens(states, real).tolist() == [[3.0, 3.0], [0.0, 0.0]]
+
+
+@pytest.mark.parametrize("changes", KINDS)
+def test_it_is_the_encoder_its_mean_and_a_projection(changes: dict) -> None:
+    model = make_model(**changes).eval()
+    for row, length in zip(IDS, (5, 3, 1), strict=True):
+        ids = row[None, :length]
+        states = model.encoder(model.positions(model.embedding(ids) * 14**0.5), padding_mask(ids))
+        assert_close(model(ids)[0], states.mean(dim=1)[0] @ model.output.weight.T + model.output.bias)
+        assert_close(model(IDS[:, :length])[(row == IDS).all(dim=1)], model(ids))
+
+
+def test_padding_and_neighbours_change_nothing_and_order_does() -> None:
+    model = make_model().eval()
+    alone = model(IDS[1:2, :3])
+    assert_close(model(IDS)[1:2], alone)
+    assert_close(model(F.pad(IDS, (0, 2)))[1:2], alone)
+    assert (model(IDS[1:2, :3].flip(1)) - alone).abs().max() > 1e-3
+
+
+def test_tokens_are_hidden_in_training_only() -> None:
+    ids = torch.tensor([[4, 5, PAD]] * 5000)
+    found = hide_tokens(ids, 0.3)
+    assert torch.equal((found == PAD), ids == PAD)
+    assert (found[:, :2] == UNK).float().mean().item() == pytest.approx(0.3, abs=0.03)
+    assert ((found == ids) | (found == UNK)).all()
+    model = make_model(word_dropout=0.999)
+    unknown = torch.where(IDS == PAD, PAD, UNK)
+    for reader in (model, accelerate(model)):
+        assert_close(reader.logits(reader.states(IDS)), model.eval()(unknown))
+        model.train()
+    model.eval()
+    assert (model(IDS) - model(unknown)).abs().max() > 1e-3
+
+
+def test_its_parameters_and_what_it_refuses() -> None:
+    d, f, vocab = 128, 256, 100
+    layer = 4 * d * d + 2 * d * f + f + d + 4 * d
+    found = sum(p.numel() for p in Classifier(ClassifierConfig(vocab)).parameters())
+    assert found == vocab * d + 512 * d + layer + 2 * d + 2 * d + 2
+    with pytest.raises(ValueError, match="classes=1 must be at least 2"):
+        ClassifierConfig(vocab, classes=1)
+    with pytest.raises(ValueError, match="positions"):
+        make_model()(torch.full((1, 8), 4))
+
+
+@pytest.mark.parametrize("changes", KINDS)
+def test_the_fast_form_is_the_plain_one(changes: dict) -> None:
+    model = make_model(**changes)
+    fast = accelerate(model)
+    assert type(fast) is FastClassifier and accelerate(fast) is fast
+    assert_close(fast.logits(fast.states(IDS)), model(IDS))
+    gradients = []
+    for logits in (fast.logits(fast.states(IDS)), model(IDS)):
+        model.zero_grad()
+        logits.square().sum().backward()
+        gradients.append({name: weight.grad.clone() for name, weight in model.named_parameters()})
+    for name, gradient in gradients[0].items():
+        assert_close(gradient, gradients[1][name], msg=name)
+
+
+def test_in_bfloat16_it_is_near() -> None:
+    model = Classifier(ClassifierConfig(**(SIZES | dict(d_model=32, d_k=16, d_v=16)))).eval()
+    fast = accelerate(model, bf16=True)
+    logits = fast.logits(fast.states(IDS))
+    assert logits.dtype == torch.float32  # the mean is taken in 32 bits
+    assert 0 < (logits - model(IDS)).abs().max() < 0.05 * model(IDS).abs().max()
+
+
+# Reviews
+
+TEXTS = {
+    "train/pos/0_9.txt": "a very good film",
+    "train/pos/1_8.txt": "good<br /><br />and  witty",
+    "train/neg/0_2.txt": "a very bad film",
+    "train/neg/1_1.txt": "bad and dull",
+    "train/unsup/0_0.txt": "who knows",
+    "test/neg/0_3.txt": "dull",
+    "test/pos/0_7.txt": "witty",
+    "train/urls_pos.txt": "http://example.org",
+    "README.txt": "read me",
+}
+
+
+def write_folder(folder: Path, texts: dict[str, str]) -> Path:
+    """Write texts into files under a folder."""
+    for name, text in texts.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(text, encoding="utf-8")
+    return folder
+
+
+def write_archive(path: Path, folder: Path, name: str = "aclImdb") -> Path:
+    """Pack a folder."""
+    with tarfile.open(path, "w:gz") as archive:
+        archive.add(folder, name)
+    return path
+
+
+def test_folders_and_archives_are_read_alike(tmp_path: Path) -> None:
+    folder = write_folder(tmp_path / "aclImdb", TEXTS)
+    archive = write_archive(tmp_path / "reviews.tar.gz", folder)
+    before = sorted(tmp_path.rglob("*"))
+    expected = {
+        "train": Labelled(
+            ["a very bad film", "bad and dull", "a very good film", "good and witty"], ["neg", "neg", "pos", "pos"]
+        ),
+        "test": Labelled(["dull", "witty"], ["neg", "pos"]),
+    }
+    for path in (folder, tmp_path, archive):
+        assert read_reviews(path) == expected
+    assert sorted(tmp_path.rglob("*")) == before  # nothing is unpacked
+
+
+def test_an_archive_cannot_reach_out_of_itself(tmp_path: Path) -> None:
+    path = tmp_path / "bad.tar"
+    (tmp_path / "secret.txt").write_text("secret")
+    with tarfile.open(path, "w") as archive:
+        for name, link in (("train/pos/a.txt", "../../secret.txt"), ("train/neg/a.txt", "/etc/passwd")):
+            member = tarfile.TarInfo(name)
+            member.type, member.linkname = tarfile.SYMTYPE, link
+            archive.addfile(member)
+        for name in ("../../train/pos/b.txt", "/train/neg/b.txt", "train/neg/c.txt"):
+            member = tarfile.TarInfo(name)
+            member.size = 3
+            archive.addfile(member, io.BytesIO(b"bad"))
+    found = read_reviews(path)["train"]
+    assert found == Labelled(["bad"] * 3, ["pos", "neg", "neg"])
+    assert sorted(file.name for file in tmp_path.iterdir()) == ["bad.tar", "secret.txt"]
+
+
+@pytest.mark.parametrize(
+    ("texts", "message"),
+    [
+        ({"train/pos/0.txt": "good"}, "has texts of 1 labels to learn from: it needs train/<label>"),
+        ({"neg/0.txt": "bad"}, "has texts of 0 labels"),
+        (TEXTS | {"test/odd/0.txt": "odd"}, "test has the label 'odd', and train has none"),
+    ],
+)
+def test_what_is_no_collection(tmp_path: Path, texts: dict[str, str], message: str) -> None:
+    with pytest.raises(ValueError, match=re.escape(message)):
+        read_reviews(write_folder(tmp_path, texts))
+
+
+def test_damaged_files(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError, match=r"there is no .*Give a folder with train/pos"):
+        read_reviews(tmp_path / "none")
+    folder = write_folder(tmp_path / "aclImdb", TEXTS)
+    archive = write_archive(tmp_path / "reviews.tar.gz", folder)
+    (folder / "train/pos/0_9.txt").write_bytes(b"caf\xe9")
+    with pytest.raises(ValueError, match=r"aclImdb/train/pos/0_9\.txt is not UTF-8 .*byte 3"):
+        read_reviews(folder)
+    whole = archive.read_bytes()
+    for content in (whole[: len(whole) // 2], b"no archive", b"", whole[:20] + b"?" * 9 + whole[29:]):
+        archive.write_bytes(content)
+        with pytest.raises(ValueError, match="is not a whole archive"):
+            read_reviews(archive)
+    with tarfile.open(archive, "w") as large:
+        member = tarfile.TarInfo("train/pos/0.txt")
+        member.size = reviews.LONGEST_REVIEW + 1
+        large.addfile(member, io.BytesIO(bytes(member.size)))
+    with pytest.raises(ValueError, match="has 1,048,577 bytes"):
+        read_reviews(archive)
+
+
+@given(st.integers(3, 60), st.booleans())
+def test_splits_share_nothing_and_lose_nothing(count: int, tested: bool) -> None:
+    parts = {"train": Labelled([str(i) for i in range(count)], [str(i % 3) for i in range(count)])}
+    if tested:
+        parts["test"] = Labelled(["x"], ["0"])
+    found = {split: split_reviews(parts, split) for split in reviews.SPLITS}
+    texts = [text for split in found.values() for text in split.texts]
+    assert sorted(texts) == sorted([*parts["train"].texts, *(["x"] if tested else [])])
+    assert all(
+        label == str(int(text) % 3) for s in found.values() for text, label in zip(*s, strict=True) if text != "x"
+    )
+    assert found == {split: split_reviews(parts, split) for split in reviews.SPLITS}
+    with pytest.raises(ValueError, match="unknown split 'dev'"):
+        split_reviews(parts, "dev")
+
+
+def test_known_collections(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("ANNOTATED_DATA", raising=False)
+    with pytest.raises(FileNotFoundError, match=r"put train\.pos and train\.neg"):
+        load_reviews("rt_polarity", "train")
+    with pytest.raises(ValueError, match="unknown reviews 'yelp'; there are rt_polarity, imdb"):
+        load_reviews("yelp", "train")
+    folder = write_folder(tmp_path / "aclImdb", TEXTS)
+    archive = write_archive(tmp_path / "aclImdb_v1.tar.gz", folder)
+    monkeypatch.setattr(reviews, "download", lambda *_: archive)
+    assert load_reviews("imdb", "test").texts == ["dull", "witty"]
+    monkeypatch.setenv("ANNOTATED_DATA", str(tmp_path))
+    for name in ("imdb", "rt_polarity"):
+        (tmp_path / name).mkdir()
+    for place in (folder, archive):
+        moved = place.rename(tmp_path / "imdb" / place.name)
+        assert load_reviews("imdb", "test").texts == ["dull", "witty"]
+        moved.rename(place)
+    for label in ("pos", "neg"):
+        lines = "".join(f"{label} {i}\n" for i in range(20))
+        (tmp_path / "rt_polarity" / f"train.{label}").write_text(lines)
+    sizes = [len(load_reviews("rt_polarity", split).texts) for split in reviews.SPLITS]
+    assert sizes == [33, 3, 4]
+    found = load_reviews("rt_polarity", "train")
+    assert all(text.startswith(label) for text, label in zip(*found, strict=True))
+
+
+def test_rt_polarity_as_it_is(multi30k: Path) -> None:
+    if not (multi30k.parent / "rt_polarity" / "train.pos").is_file():
+        pytest.skip("needs rt_polarity beside Multi30k")
+    assert [len(load_reviews("rt_polarity", split).texts) for split in reviews.SPLITS] == [7774, 863, 959]
+
+
+def test_imdb_is_downloaded_with_its_checksum(monkeypatch: pytest.MonkeyPatch) -> None:
+    calls = []
+    pooch = SimpleNamespace(os_cache=lambda name: name, retrieve=lambda *args, **how: calls.append(args) or "here")
+    monkeypatch.setitem(sys.modules, "pooch", pooch)
+    assert data.download("imdb", reviews.IMDB_URL, "file", reviews.IMDB_MD5) == Path("here")
+    assert calls == [(reviews.IMDB_URL, "md5:7c2ac02c03563afcf9b574c7e56c153a")]
+
+
+# Learning
+
+
+def make_task(max_length: int = 7) -> ClassificationTask:
+    labelled = Labelled(
+        ["a very good film", "bad", "good", "bad and so very dull that one sleeps", ""],
+        ["pos", "neg", "pos", "neg", "odd"],
+    )
+    tokenizer = WordTokenizer.train([labelled.texts], ["en"], min_freq=1)
+    return ClassificationTask(tokenizer, labelled, Labelled(["good", "bad"], ["pos", "neg"]), "en", max_length)
+
+
+def test_long_texts_are_cut_and_empty_ones_are_unknown() -> None:
+    task = make_task(max_length=3)
+    assert [len(row) for row in task.sources] == [3, 1, 1, 3, 1] and task.sources[-1] == [UNK]
+    assert task.labels == ["neg", "odd", "pos"] and task.classes == [[2], [0], [2], [0], [1]]
+    assert encode_texts([" "], task.tokenizer, "en", 3) == [[UNK]]
+    with pytest.raises(ValueError, match="no training text has the label 'new'"):
+        ClassificationTask(task.tokenizer, Labelled(["a"], ["x"]), Labelled(["a"], ["new"]), "en", 3)
+
+
+def test_labels_are_no_tokens() -> None:
+    [batch] = make_task().batches(100)
+    assert batch[1].tolist().count(0) == 2  # a label may be 0, which as a token would be padding
+    assert count_tokens(batch) == 4 + 1 + 1 + 7 + 1
+    assert padding_share([batch]) == pytest.approx(1 - 14 / 35)
+
+
+@pytest.mark.parametrize("plain", [False, True])
+def test_an_update_on_parts_is_one_on_all(plain: bool) -> None:
+    task = make_task()
+    [(ids, classes)] = task.batches(100)
+    found = {}
+    for name, parts in (("all", [(ids, classes)]), ("parts", [(ids[:1], classes[:1]), (ids[1:], classes[1:])])):
+        torch.manual_seed(0)
+        model = make_model(vocab_size=len(task.tokenizer), max_length=7)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        loss = task.update(model, parts, optimizer, 0.1, bf16=False, plain=plain)
+        found[name] = loss, model.state_dict()
+        with torch.no_grad():
+            torch.manual_seed(0)
+            before = make_model(vocab_size=len(task.tokenizer), max_length=7)
+            assert loss == pytest.approx(F.cross_entropy(before(ids), classes, label_smoothing=0.1).item(), rel=1e-5)
+    assert_close(found["all"][1], found["parts"][1])
+
+
+def test_no_weight_moves_when_the_loss_is_no_number() -> None:
+    task = make_task()
+    model = make_model(vocab_size=len(task.tokenizer))
+    with torch.no_grad():
+        model.output.bias[0] = torch.nan
+    before = model.embedding.weight.clone()
+    with pytest.raises(ValueError, match="the loss is nan"):
+        task.update(model, task.batches(100), make_optimizer(model), 0.1, bf16=False, plain=False)
+    assert torch.equal(model.embedding.weight, before)
+
+
+def test_texts_are_classified_in_their_order_and_the_mode_stays() -> None:
+    task = make_task()
+    model = make_model(vocab_size=len(task.tokenizer), dropout=0.5).train()
+    texts = ["good film", "bad", "", "a very dull film", "so very good"] * 3
+    found = classify(model, task.tokenizer, texts, "en")
+    assert model.training
+    model.eval()
+    for text, probabilities in zip(texts, found, strict=True):
+        ids = torch.tensor(encode_texts([text], task.tokenizer, "en", 7))
+        assert_close(probabilities, model(ids)[0].softmax(dim=-1))
+    assert_close(classify(model, task.tokenizer, texts, "en", plain=True), found)
+    with pytest.raises(TypeError, match="texts is one string"):
+        classify(model, task.tokenizer, "good", "en")
+
+
+def test_accuracy_by_hand() -> None:
+    probabilities = torch.tensor([[0.7, 0.3], [0.4, 0.6], [0.2, 0.8]])
+    assert accuracy(probabilities, ["a", "a", "b"], ["a", "b"]) == pytest.approx(2 / 3)
+    with pytest.raises(ValueError, match="'c' is none of the model's classes: a, b"):
+        accuracy(probabilities, ["a", "a", "c"], ["a", "b"])
+    with pytest.raises(ValueError, match="2 labels of 3 texts"):
+        accuracy(probabilities, ["a", "a"], ["a", "b"])
+
+
+# Commands
+
+GOOD, BAD = ("good", "witty", "bright", "warm"), ("bad", "dull", "dark", "cold")
+
+
+@pytest.fixture(scope="module")
+def learned(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A small collection, and a run that has learned it."""
+    folder = tmp_path_factory.mktemp("reviews")
+    texts = {}
+    for part, noun in (("train", "film"), ("train", "play"), ("train", "story"), ("train", "book"), ("test", "film")):
+        for label, words in (("pos", GOOD), ("neg", BAD)):
+            for word in words:
+                texts[f"{part}/{label}/{noun}_{word}.txt"] = f"this {noun} is {word}"
+                texts[f"{part}/{label}/{noun}_very_{word}.txt"] = f"a very {word} {noun} it is"
+    write_folder(folder / "mine", texts)
+    assert main(arguments(folder, "run", "--epochs", "12")) == 0
+    return folder
+
+
+def arguments(folder: Path, out: str, *more: str) -> list[str]:
+    """Give the arguments that train on the reviews in a folder."""
+    small = ["--batch-tokens", "60", "--warmup", "5", "--precision", "fp32"]
+    return ["train", "--reviews", str(folder / "mine"), "--out", str(folder / out), *small, *more]
+
+
+def test_a_run_says_what_it_does_and_keeps_what_it_needs(learned: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(arguments(learned, "again", "--epochs", "1", "--plain")) == 0
+    out = capsys.readouterr().out
+    assert out.startswith("chosen for reviews: --preset reviews --dropout 0.5 --schedule linear --rate 0.11 ")
+    assert "58 training and 6 validation texts of 2 labels" in out
+    assert re.search(r"epoch  1\.00 .* validation accuracy \d+\.\d% ", out)
+    config = json.loads((learned / "again" / "config.json").read_text())
+    assert config["labels"] == ["neg", "pos"] and config["language"] == "en" and config["model"]["classes"] == 2
+
+
+def test_it_has_learned_and_says_so(learned: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run = str(learned / "run")
+    assert main(["evaluate", run, "--reviews", str(learned / "mine"), "--precision", "fp32"]) == 0
+    assert capsys.readouterr().out == "16 texts: accuracy 100.0% ± 0.0%\n"
+    assert main(["classify", run, "--precision", "fp32", "a very dull play it is", "this book is warm"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.split("\t")[0] for line in lines] == ["neg", "pos"]
+    assert all(0.5 < float(line.split("\t")[1]) <= 1 for line in lines)
+
+
+def test_lines_of_standard_input_stay_lines(
+    learned: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stream = io.TextIOWrapper(io.BytesIO(b"this film is bright\n\nthis film is cold"))
+    monkeypatch.setattr(sys, "stdin", stream)
+    assert main(["classify", str(learned / "run"), "--precision", "fp32"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert len(lines) == 3 and lines[0].startswith("pos") and lines[2].startswith("neg")
+
+
+def test_a_run_that_goes_on_is_the_one_that_never_stopped(learned: Path) -> None:
+    assert main(arguments(learned, "stopped", "--epochs", "1", "--schedule", "noam")) == 0
+    assert main(["train", "--resume", "--out", str(learned / "stopped"), "--epochs", "2"]) == 0
+    assert main(arguments(learned, "whole", "--epochs", "2", "--schedule", "noam")) == 0
+    weights = [(learned / run / "model.safetensors").read_bytes() for run in ("stopped", "whole")]
+    assert weights[0] == weights[1]
+
+
+def test_models_of_other_tasks_are_named(learned: Path, run, capsys: pytest.CaptureFixture[str]) -> None:
+    mine, other = str(learned / "run"), run.out
+    for command, message in (
+        (["translate", mine, "good"], "is for classification, not for translation: use classify"),
+        (["generate", mine, "good"], "is for classification, not for generation: use classify"),
+        (["classify", other, "good"], "is for translation, not for classification: use translate"),
+        (["evaluate", other, "--reviews", str(learned / "mine")], "is for translation, not for classification"),
+        (["train", "--resume", "--out", mine, "--reviews", other], "was started with reviews="),
+    ):
+        assert main(command) == 2
+        assert message in capsys.readouterr().err

@@ -161,8 +161,8 @@ BUGS = [
     Bug(
         "merges from the source alone",
         "workbench/vocabulary.py",
-        "in chain.from_iterable(pairs) if len",
-        "in pairs[0] if len",
+        "in chain.from_iterable(sides) if len",
+        "in sides[0] if len",
     ),
     Bug("one occurrence more needed", "workbench/vocabulary.py", "if count >= min_freq", "if count > min_freq"),
     Bug(

@@ -32,6 +32,10 @@ def with_end(*given):
     return [*ids, EOS], score
 
 
+def one_more(next_log_probs, beam, alpha, limit, word):
+    return search(next_log_probs, beam, alpha, limit + 1, word)[0]
+
+
 def by_filter(next_log_probs, beam, alpha, limit, word):
     """Search as if there were no word, and look afterwards for one that has it."""
     return next((one for one in search(next_log_probs, beam, alpha, limit, stop="never") if word in one[0]), None)
@@ -93,6 +97,14 @@ def by_beam(next_log_probs, limit):
     return next(iter(search(next_log_probs, 8, 0.0, limit)), ([], -99.0))
 
 
+def by_wider_beam(next_log_probs, limit):
+    return search(next_log_probs, 40, 0.0, limit)[0]
+
+
+def by_widest_beam(next_log_probs, limit):
+    return search(next_log_probs, 60, 0.0, limit)[0]
+
+
 def depth_first(next_log_probs, limit):
     """Try everything that is not yet less probable than the best sentence so far."""
     best = ([], -math.inf)
@@ -110,6 +122,11 @@ def depth_first(next_log_probs, limit):
     return best
 
 
+def last_step(table, limit):
+    ids, _ = depth_first(table, limit)
+    return ids, table(ids)[EOS].item()
+
+
 WRONG = [
     ("08.1", ["a cat", "the cat"], "more probable one comes first"),
     ("08.1", ["a cat", "a dog"], "extended the best beginning only"),
@@ -123,7 +140,8 @@ WRONG = [
     ("08.2", 1.6, "Take the logarithm"),
     ("08.2", -0.678, "−α"),
     ("08.2", 1.475, "1/α"),
-    ("08.2", 0.47, r"\|Y\|\^α|divide it by"),
+    ("08.2", 0.47, r"ln 1\.6, still.*\|Y\|\^α"),
+    ("08.2", math.log(1.6), "ln 1"),
     ("08.2", "0.68", "raised (ValueError|TypeError)"),
     ("08.3", lambda x, t, p: nucleus_of(x, t, p, renormalise=False), "sum to 1 again"),
     ("08.3", lambda x, t, p: nucleus_of(x, t, p, last=False), "BEFORE"),
@@ -134,6 +152,7 @@ WRONG = [
     ("08.3", lambda x, t, p: (x / t).softmax(-1), "nothing was cut off"),
     ("08.3", lambda x, t, p: nucleus_of(x, t, p).sort(-1, descending=True).values, "sorted order"),
     ("08.3", lambda x, t, p: nucleus_of(x, t, p)[0], "expected shape"),
+    ("08.3", lambda x, t, p: (x / t).masked_fill(nucleus_of(x, t, p) == 0, -math.inf), "return probabilities"),
     ("08.4", searched(penalty=lambda length: 1.0), "no effect"),
     ("08.4", searched(penalty=lambda length: (4 + length) / 6), "one short"),
     ("08.4", searched(penalty=float), r"divide by \|Y\|\^α"),
@@ -147,12 +166,16 @@ WRONG = [
     ("08.4", without_the_word, r"the word \d is not in"),
     ("08.4", runs_on, "is extended further"),
     ("08.4", with_end, "leave <eos> out"),
+    ("08.4", one_more, "one token too many"),
+    ("08.4", lambda *given: ([], -math.inf), "finished nothing"),
     ("08.4", lambda *given: search(*given)[0][0], "two things|ids come first"),
     ("08.4", lambda *given: search(*given)[0][::-1], "ids come first"),
     ("08.4", lambda *given: ([given[-1]], -1.0), r"beam 3, α = 0\.6.*expected \(\[.*got \(\["),
     ("08.4", without_return, "return"),
     ("08.5", greedily, "what greedy search finds|sentences are more probable|no sentence of at most"),
     ("08.5", by_beam, r"sentences are more probable than yours"),
+    ("08.5", by_wider_beam, r"sentences are more probable than yours"),
+    ("08.5", by_widest_beam, r"151 calls"),
     ("08.5", lambda table, limit: every_sentence(table, limit)[0], r"781 calls"),
     ("08.5", lambda table, limit: every_sentence(table, limit)[3], "3 sentences are more probable"),
     (
@@ -161,6 +184,9 @@ WRONG = [
         "leave <eos> out",
     ),
     ("08.5", lambda table, limit: (depth_first(table, limit)[0], 0.0), "Does it include <eos>"),
+    ("08.5", lambda table, limit: (depth_first(table, limit)[0], math.exp(depth_first(table, limit)[1])), "this is P"),
+    ("08.5", lambda table, limit: (depth_first(table, limit)[0], -depth_first(table, limit)[1]), "the sign"),
+    ("08.5", last_step, "<eos> alone"),
     ("08.5", lambda table, limit: depth_first(table, limit)[0], "two things|TypeError"),
 ]
 

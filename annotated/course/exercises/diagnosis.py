@@ -59,7 +59,10 @@ def compare(answer: object, expected: Tensor, mistakes: Mapping[str, Tensor], to
     if answer.shape != expected.shape:
         return f"expected shape {tuple(expected.shape)}, got {tuple(answer.shape)}."
     if not answer.isfinite().all():
-        return "the result holds NaN or infinity: does an exponential overflow? Subtract each row's maximum first."
+        return (
+            "the result holds NaN or infinity: does an exponential overflow? Subtract each row's maximum first. "
+            "Or is there a logarithm of 0, or a division by 0?"
+        )
     if not answer.is_floating_point():
         return f"{int((answer != expected).sum())} of {answer.numel()} entries are wrong."
     if not expected.dim():

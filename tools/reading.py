@@ -79,7 +79,7 @@ def count(notebook: nbformat.NotebookNode) -> Count:
         claims_in_all=_claims(notebook.cells),
         proofs=sum(is_proof(cell) for cell in main),
         figures=sum("image/png" in output.get("data", {}) for cell in main for output in cell.get("outputs", [])),
-        exercises=sum("check(" in cell.source for cell in notebook.cells if cell.cell_type == "code"),
+        exercises=sum(cell.source.startswith("check(") for cell in notebook.cells if cell.cell_type == "code"),
     )
 
 

@@ -30,9 +30,11 @@ LESSONS_ON_MORE_FILES = {
     "runs": "training",
     "checkpoint": "evaluation",
     "metrics": "evaluation",
+    "classifier": "classification",
 }
 OWN_TESTS = {"config": "transformer", "fast/attention": "fast_transformer", "fast/residual": "fast_transformer"}
 OWN_TESTS |= {"fast/cache": "fast_transformer", "fast/translator": "fast_transformer"}
+OWN_TESTS |= {"models/classifier": "classification"}
 
 
 class Bug(NamedTuple):
@@ -277,6 +279,15 @@ BUGS = [
         "add_norm(x, sublayer(x, 1.0), residual.norm, p)",
     ),
     Bug("dropped gradients come through", "fast/residual.py", "of_x if kept is None else of_x * kept", "of_x"),
+    Bug("padding in the mean", "models/classifier.py", "real.sum(dim=1, keepdim=True)", "real.size(1) * real[:, :1]"),
+    Bug("a text's padding is read", "models/classifier.py", "self.encoder(x, padding_mask(ids))", "self.encoder(x)"),
+    Bug("a sum for a mean", "models/classifier.py", "sums / real.sum(dim=1, keepdim=True).clamp(min=1)", "sums"),
+    Bug(
+        "words hidden in evaluation",
+        "models/classifier.py",
+        "self.config.word_dropout if self.training else 0.0",
+        "self.config.word_dropout",
+    ),
     Bug("smoothing in the loss alone", "fast/training.py", "probabilities.sub_(uniform)", "probabilities"),
 ]
 

@@ -53,7 +53,7 @@ def largest_of_tokens(answer: Callable[[Tensor, Tensor], Tensor]) -> str | None:
     behind = torch.tensor([5, 3, 2, 1])[:, None] > torch.arange(5)
     states[~behind] += 9
     below, empty, unknown = states.clone(), behind.clone(), states.clone()
-    below[behind] -= 9
+    below[behind] -= 900
     empty[2] = False
     unknown[~behind] = math.nan
     cases = [
@@ -85,6 +85,7 @@ def largest_of_tokens(answer: Callable[[Tensor, Tensor], Tensor]) -> str | None:
                 return f"{remark}NaN came through: replace padding (masked_fill, where); NaN times 0 is NaN."
         everything = x.amax(dim=1)
         kept = x.masked_fill(~real[..., None], 0.0)
+        turned = x.masked_fill(real[..., None], -math.inf).amax(dim=1)
         mistakes = {
             "padding counts: it may hold larger values than the tokens.": everything,
             "values below 0 are lost: padding is replaced by 0, or the result is cut off there.": kept.amax(dim=1),
@@ -92,9 +93,8 @@ def largest_of_tokens(answer: Callable[[Tensor, Tensor], Tensor]) -> str | None:
                 kept.sum(dim=1) / real.sum(dim=1, keepdim=True).clamp(min=1)
             ),
             "this is the sum of the tokens, not the largest.": kept.sum(dim=1),
-            "you took the largest of the padding: True means real.": torch.where(
-                (~real).any(dim=1, keepdim=True), x.masked_fill(real[..., None], -math.inf).amax(dim=1), 0.0
-            ),
+            "you took the largest of the padding: True means real.": turned.masked_fill(turned == -math.inf, 0.0),
+            "you took the largest of the padding (True means real), and −∞ where there is none.": turned,
             "this is the smallest, not the largest.": torch.where(
                 real.any(dim=1, keepdim=True), x.masked_fill(~real[..., None], math.inf).amin(dim=1), 0.0
             ),

@@ -31,6 +31,7 @@ LESSONS_ON_MORE_FILES = {
     "checkpoint": "evaluation",
     "metrics": "evaluation",
     "classifier": "classification",
+    "language_model": "generation",
 }
 OWN_TESTS = {"config": "transformer", "fast/attention": "fast_transformer", "fast/residual": "fast_transformer"}
 OWN_TESTS |= {"fast/cache": "fast_transformer", "fast/translator": "fast_transformer"}
@@ -288,6 +289,21 @@ BUGS = [
         "self.config.word_dropout if self.training else 0.0",
         "self.config.word_dropout",
     ),
+    Bug(
+        "a writer sees ahead",
+        "models/language_model.py",
+        "device=ids.device)[start:]",
+        "device=ids.device)[start:] | True",
+    ),
+    Bug(
+        "a cached word at position 0",
+        "models/language_model.py",
+        "math.sqrt(self.config.d_model), start)",
+        "math.sqrt(self.config.d_model))",
+    ),
+    Bug("temperature upside down", "models/language_model.py", "(logits / temperature)", "(logits * temperature)"),
+    Bug("a nucleus one too large", "models/language_model.py", "before >= top_p", "before > top_p"),
+    Bug("the last token is never drawn", "models/language_model.py", "* ends[..., -1:]", "* ends[..., -2:-1]"),
     Bug("smoothing in the loss alone", "fast/training.py", "probabilities.sub_(uniform)", "probabilities"),
 ]
 

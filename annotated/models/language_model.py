@@ -164,7 +164,7 @@ def draw(
     return torch.searchsorted(ends, place, right=True)
 
 
-@torch.inference_mode()
+@torch.no_grad()
 def generate(
     model: Any,
     ids: Int[Tensor, "batch length"],

@@ -33,6 +33,7 @@ from annotated.workbench.data import (
     load_text,
     read_pairs,
     read_text,
+    split_text,
 )
 from annotated.workbench.files import write_whole
 from annotated.workbench.metrics import accuracy, bleu, chrf, loss_per_token, text_loss
@@ -226,7 +227,7 @@ def _pairs(args: argparse.Namespace) -> Material:
 def _text(args: argparse.Namespace) -> Material:
     if (args.text and args.corpus) or args.reviews or _pair_files(args):
         raise ValueError("to learn to continue text, train needs either --corpus or --text, and nothing else.")
-    text, val = _split_text(read_text(args.text) if args.text else load_text(args.corpus))
+    text, val = split_text(read_text(args.text) if args.text else load_text(args.corpus))
     return Material(
         "text",
         f"{len(text):,} training and {len(val):,} validation characters",
@@ -411,7 +412,7 @@ def _evaluate_text(args: argparse.Namespace) -> None:
     """Print a language model's loss: on a text, or on the part of a corpus that was held out in training."""
     if args.source or args.reference or args.reviews or (args.text and args.corpus):
         raise ValueError(ONE_OF)
-    text = read_text(args.text) if args.text else _split_text(load_text(args.corpus))[1]
+    text = read_text(args.text) if args.text else split_text(load_text(args.corpus))[1]
     model, tokenizer = _load_language_model(args)
     ids = torch.tensor(tokenizer.encode(text, ""))
     if len(ids) < 2:
@@ -671,12 +672,6 @@ def _training_pairs(args: argparse.Namespace) -> tuple[Pairs, Pairs]:
 
 def _pair_files(args: argparse.Namespace) -> bool:
     return any((args.source, args.target, args.val_source, args.val_target))
-
-
-def _split_text(text: str) -> tuple[str, str]:
-    """Hold out the last tenth."""
-    end = int(0.9 * len(text))
-    return text[:end], text[end:]
 
 
 def _load(args: argparse.Namespace) -> tuple[nn.Module, Tokenizer, dict[str, Any]]:

@@ -203,6 +203,12 @@ def read_text(path: str | Path) -> str:
         raise FileNotFoundError(f"there is no file {path}. Give a text file.") from None
 
 
+def split_text(text: str) -> tuple[str, str]:
+    """Hold out the last tenth of a text: return what to train on, and what to validate on."""
+    end = int(0.9 * len(text))
+    return text[:end], text[end:]
+
+
 def _text(content: bytes, path: str | Path) -> str:
     try:
         text = content.decode("utf-8-sig")

@@ -1,0 +1,39 @@
+"""Counting runs of characters, as a language model is measured: values by hand, and the defaults' edges."""
+
+import math
+
+import pytest
+
+from experiments.counting import counted_losses, main
+
+
+def test_by_hand() -> None:
+    # Learned from "abab": a twice, b twice; after a always b, after b once a. Weight 1, nothing known: 1/2 each.
+    a_alone = (2 + 0.5) / (4 + 1)
+    b_after_a = (2 + a_alone) / (2 + 1)
+    expected = [-math.log(a_alone), -math.log(b_after_a)]
+    assert counted_losses("abab", "ab", 1, 1.0) == pytest.approx(expected)
+
+
+def test_an_unseen_character_costs_more_and_stays_finite() -> None:
+    (seen,), (unseen,) = counted_losses("abab", "b", 0, 1.0), counted_losses("abab", "z", 0, 1.0)
+    assert seen < unseen < math.inf
+
+
+def test_the_command_prints_both_tables(tmp_path, capsys, monkeypatch) -> None:
+    (tmp_path / "mine.txt").write_text("to be or not to be " * 50, encoding="utf-8")
+    monkeypatch.setattr("sys.argv", ["counting", "--text", str(tmp_path / "mine.txt"), "--longest", "2"])
+    main()
+    out = capsys.readouterr().out
+    assert "855 characters to learn from, 95 held out" in out
+    losses = [float(line.split()[1]) for line in out.splitlines() if line[:1] in "012" and line[1:2] == " "]
+    assert len(losses) == 3
+    assert losses == sorted(losses, reverse=True)
+
+
+@pytest.mark.parametrize("wrong", [["--longest", "-1"], ["--weight", "0"]])
+def test_a_number_out_of_range_is_named(wrong, capsys, monkeypatch) -> None:
+    monkeypatch.setattr("sys.argv", ["counting", "tinyshakespeare", *wrong])
+    with pytest.raises(SystemExit):
+        main()
+    assert f"{wrong[0].strip('-')}={wrong[1]}" in capsys.readouterr().err

@@ -1,4 +1,4 @@
-"""The exercises of chapter 17, debugging."""
+"""The exercises of chapter 18, debugging."""
 
 import copy
 import math
@@ -389,8 +389,8 @@ def repaired_script(answer: Callable[..., float]) -> str | None:
 
 
 EXERCISES = {
-    "17.1": Exercise("Five losses on paper", losses_on_paper),
-    "17.2": Exercise("What a checkpoint forgets", what_is_forgotten),
-    "17.3": Exercise("The ward", the_ward),
-    "17.4": Exercise("A script with six faults", repaired_script),
+    "18.1": Exercise("Five losses on paper", losses_on_paper),
+    "18.2": Exercise("What a checkpoint forgets", what_is_forgotten),
+    "18.3": Exercise("The ward", the_ward),
+    "18.4": Exercise("A script with six faults", repaired_script),
 }

@@ -1,8 +1,13 @@
-"""What every test shares: shapes checked at each call, one thread, a fixed seed, and where the real data lies."""
+"""What every test shares: shapes checked at each call, one thread, a fixed seed, and where the real data lies.
+
+And what nbval does with a lesson: after the whole, its sections are run again.
+"""
 
 import contextlib
 import io
 import os
+import re
+from itertools import groupby
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -10,6 +15,8 @@ import pytest
 import torch
 from hypothesis import settings
 from jaxtyping import install_import_hook
+from nbval.plugin import IPyNbCell
+from once import PINNED
 
 # Before any test imports the package: from here on a wrong shape is an error, and so is a wrong annotation.
 install_import_hook("annotated", "beartype.beartype")
@@ -18,6 +25,29 @@ torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS", "1")))
 
 settings.register_profile("annotated", deadline=None, database=None, derandomize=True)
 settings.load_profile("annotated")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Let a lesson's sections run again when nbval has run the whole: their outputs must be as they were."""
+    if torch.__version__.startswith(PINNED):  # one torch is enough
+        groups = [list(group) for _, group in groupby(items, key=lambda item: item.parent)]
+        items[:] = [item for group in groups for item in group + again(group)]
+
+
+def again(items: list[pytest.Item]) -> list[pytest.Item]:
+    """The cells of a lesson, its last section first, so that none prepares the next; nothing for any other items."""
+    if not isinstance(items[0], IPyNbCell) or items[0].path.parent.name != "notebooks":
+        return []
+    section, section_of = 0, []
+    for cell in items[0].parent.nb.cells:
+        section += cell.cell_type == "markdown" and bool(re.search(r"^## ", cell.source, re.MULTILINE))
+        section_of += [section] if cell.cell_type == "code" else []
+    return [
+        IPyNbCell.from_parent(
+            item.parent, name=f"{item.name} again", cell_num=item.cell_num, cell=item.cell, options=item.options
+        )
+        for item in sorted(items, key=lambda item: -section_of[item.cell_num])
+    ]
 
 
 @pytest.fixture(autouse=True)

@@ -1,6 +1,6 @@
 """The notebooks as they are saved: executed, in step with the module, clean, and complete in their exercises.
 
-That their outputs are right is nbval's part, in the same run (`make test`).
+That their outputs are right, and that their sections can be run again, is nbval's part, in the same run (`make test`).
 """
 
 import json
@@ -9,9 +9,6 @@ from pathlib import Path
 
 import nbformat
 import pytest
-from nbclient import NotebookClient
-from once import once
-from traitlets.config import Config
 
 from annotated.course.exercises import check
 from tools.reading import count, is_folded, is_proof
@@ -20,7 +17,6 @@ from tools.sync import ROOT, notebook_paths, stale_cells
 NOTEBOOKS = notebook_paths()
 LESSONS = [path for path in NOTEBOOKS if path.parent.name == "notebooks"]
 CLAIMING = [path for path in LESSONS if "claim(" in path.read_text(encoding="utf-8")]  # those of the new anatomy
-QUIET = Config({"KernelManager": {"transport_encryption": "auto"}})  # no warning about it
 IDS = [path.relative_to(ROOT / "notebooks").as_posix() for path in NOTEBOOKS]
 
 MACHINE_TRACES = re.compile(
@@ -69,11 +65,6 @@ def saved_texts(cell: nbformat.NotebookNode) -> list[str]:
             if not kind.startswith("image/")
         ]
     return texts
-
-
-def printed(cell: nbformat.NotebookNode) -> str:
-    """What a cell printed, however the kernel cut it into messages."""
-    return "".join(output.text for output in cell.outputs if output.output_type == "stream")
 
 
 def verdicts(notebook: nbformat.NotebookNode) -> dict[str, str]:
@@ -162,25 +153,6 @@ def test_claims_hold_and_every_proof_shows_some(lesson: Path) -> None:
         assert not is_proof(cell) or (is_folded(cell) and "✓ " in shown), cell.source
     asserting = [cell for cell in code_cells(notebook) if re.search(r"^\s*assert\b", cell.source, re.MULTILINE)]
     assert not asserting, "say it with claim(…), which shows it"
-
-
-@once
-@pytest.mark.parametrize("lesson", CLAIMING, ids=[path.stem for path in CLAIMING])
-def test_each_section_can_be_run_again_after_the_whole_notebook(lesson: Path) -> None:
-    notebook = read(lesson)
-    saved = [printed(cell) for cell in code_cells(notebook)]
-    sections: list[list[int]] = [[]]
-    for number, cell in enumerate(notebook.cells):
-        if cell.cell_type == "markdown" and re.search(r"^## ", cell.source, re.MULTILINE):
-            sections.append([])
-        sections[-1].append(number)
-    client = NotebookClient(notebook, timeout=300, resources={"metadata": {"path": lesson.parent}}, config=QUIET)
-    with client.setup_kernel():
-        # The last section first, so that none prepares the next.
-        for numbers in (range(len(notebook.cells)), *reversed(sections)):
-            for number in numbers:
-                client.execute_cell(notebook.cells[number], number)
-    assert [printed(cell) for cell in code_cells(notebook)] == saved
 
 
 @pytest.mark.parametrize("lesson", CLAIMING, ids=[path.stem for path in CLAIMING])

@@ -3,6 +3,7 @@
 And what nbval does with a lesson: after the whole, its sections are run again.
 """
 
+import ast
 import contextlib
 import io
 import os
@@ -15,8 +16,21 @@ import pytest
 import torch
 from hypothesis import settings
 from jaxtyping import install_import_hook
+from jaxtyping._import_hook import JaxtypingTransformer
 from nbval.plugin import IPyNbCell
 from once import PINNED
+
+
+def check_but_local_functions(self: JaxtypingTransformer, node: ast.FunctionDef) -> ast.FunctionDef:
+    """Leave local functions unchecked: compiling their checks at each call around them took half of the tests' time."""
+    body, node.body = node.body, []
+    check_function(self, node)
+    node.body = body
+    return node
+
+
+check_function = JaxtypingTransformer.visit_FunctionDef
+JaxtypingTransformer.visit_FunctionDef = check_but_local_functions
 
 # Before any test imports the package: from here on a wrong shape is an error, and so is a wrong annotation.
 install_import_hook("annotated", "beartype.beartype")

@@ -384,7 +384,7 @@ def test_plain_training_is_the_fast_one_to_rounding(corpus, tmp_path, monkeypatc
         assert main([*train_arguments(corpus, tmp_path / "plain", *words, "--precision", "auto"), "--plain"]) == 0
     assert ", cpu, float32, " in capsys.readouterr().out
     assert read_losses(tmp_path / "plain") == pytest.approx(read_losses(tmp_path / "fast"), abs=1e-3)
-    german = [source for source, _ in SENTENCES]
+    german = [source for source, _ in SENTENCES[:6]]
     translations = []
     for name in ("fast", "plain"):
         model, info = load_checkpoint(tmp_path / name)

@@ -35,7 +35,9 @@ from annotated.workbench.data import (
     read_text,
     split_text,
 )
+from annotated.workbench.distributed import joined, processes
 from annotated.workbench.files import write_whole
+from annotated.workbench.mapped import Lines, MappedTask
 from annotated.workbench.metrics import accuracy, bleu, chrf, loss_per_token, text_loss
 from annotated.workbench.reviews import REVIEWS, load_reviews, read_reviews, split_reviews
 from annotated.workbench.runs import SCHEDULES, TrainingOptions, defaults_for, fit, load_settings, require_new
@@ -140,12 +142,19 @@ def _drop_output() -> None:
 
 
 def run_train(args: argparse.Namespace) -> None:
-    """Train a model from scratch, or go on with a run."""
+    """Train a model from scratch, or go on with a run, in as many processes as `torchrun` started."""
+    with joined(_device(args.device)) as device:
+        _train(args, device)
+
+
+def _train(args: argparse.Namespace, device: torch.device) -> None:
     if args.resume:
         _require_same(args, load_settings(args.out))
     else:
         require_new(args.out)
     args.task = _task(args)
+    if args.mapped and args.task != "translation":
+        raise ValueError(f"--mapped is for pairs of sentences, not for {args.task}.")
     fitting = TOKENIZERS[args.task]
     args.tokenizer = args.tokenizer or fitting[0]
     if args.tokenizer not in fitting:
@@ -153,7 +162,7 @@ def run_train(args: argparse.Namespace) -> None:
     if args.tokenizer != "bpe" and args.vocab_size is not None:
         raise ValueError("--vocab-size is for --tokenizer bpe: whole words and characters are as many as there are.")
     args.src = args.src or ("en" if args.task == "classification" else "de")
-    device, bf16 = _device(args.device), _bf16(args)
+    bf16 = _bf16(args)
     keep_memory()
     material = MATERIALS[args.task](args)
     if chosen := _choose(args, material.defaults):
@@ -165,7 +174,8 @@ def run_train(args: argparse.Namespace) -> None:
     model = _new_model(args, len(tokenizer), material.changes).to(device)
     print(
         f"{material.size}, {len(tokenizer):,} tokens in the vocabulary, {sum(p.numel() for p in model.parameters()):,} "
-        f"parameters, {device.type}, {'bfloat16' if bf16 else 'float32'}, {torch.get_num_threads()} threads",
+        f"parameters, {device.type}, {'bfloat16' if bf16 else 'float32'}, {torch.get_num_threads()} threads"
+        f"{f' in each of {processes()} processes' * (processes() > 1)}",
         flush=True,
     )
     settings = {name: value for name, value in vars(args).items() if name not in ("command", "run", "resume", "out")}
@@ -212,6 +222,8 @@ class Material(NamedTuple):
 
 
 def _pairs(args: argparse.Namespace) -> Material:
+    if args.mapped:
+        return _mapped(args)
     pairs, val = _training_pairs(args)
     count = len(pairs.source)
     return Material(
@@ -220,6 +232,23 @@ def _pairs(args: argparse.Namespace) -> Material:
         defaults_for(count),
         lambda: _new_tokenizer(args, pairs, (args.src, args.tgt)),
         lambda tokenizer, length: TranslationTask(tokenizer, pairs, val, args.src, args.tgt, length),
+        {},
+    )
+
+
+def _mapped(args: argparse.Namespace) -> Material:
+    if args.corpus or not all((args.source, args.target, args.val_source, args.val_target)):
+        raise ValueError("--mapped is for --source and --target, with --val-source and --val-target.")
+    sides = Lines(args.source), Lines(args.target)
+    val, count = read_pairs(args.val_source, args.val_target), len(sides[0])
+    return Material(
+        f"{count:,} pairs",
+        f"{count:,} training and {len(val.source):,} validation pairs",
+        defaults_for(count),
+        lambda: _new_tokenizer(args, sides, (args.src, args.tgt)),
+        lambda tokenizer, length: MappedTask(
+            tokenizer, args.mapped, args.source, args.target, val, args.src, args.tgt, length
+        ),
         {},
     )
 
@@ -529,6 +558,9 @@ def _parser(train_defaults: dict | None = None) -> argparse.ArgumentParser:
         "--val-source", type=_path, help="sentences for validation; held out from --source unless given"
     )
     command.add_argument("--val-target", type=_path, help="their translations")
+    command.add_argument(
+        "--mapped", type=_path, metavar="DIR", help="keep the pairs' ids in files here: for more than memory holds"
+    )
     command.add_argument("--src", help="language to translate from, de unless given, or of reviews, en unless given")
     command.add_argument("--tgt", default="en", help="language to translate into")
     command.add_argument("--out", type=_path, required=True, help="folder of the run")

@@ -87,15 +87,21 @@ def read_lines(path: str | Path) -> list[str]:
         content = Path(path).read_bytes()
     except (FileNotFoundError, IsADirectoryError, NotADirectoryError):
         raise FileNotFoundError(f"there is no file {path}. Give a text file with one sentence a line.") from None
-    return _sentences(content, path)
+    return sentences(content, path)
 
 
-def _sentences(content: bytes, path: str | Path) -> list[str]:
-    content = content.removeprefix(codecs.BOM_UTF8)
+def sentences(content: bytes, path: str | Path, first: int = 1) -> list[str]:
+    """Take a file's content, or the part that begins with line `first`, apart into sentences, as `read_lines` does.
+
+    Raises:
+        ValueError: as `read_lines` does.
+    """
+    if first == 1:
+        content = content.removeprefix(codecs.BOM_UTF8)
     if not content:
         raise ValueError(f"{path} has no lines. Give a text file with one sentence a line.")
     lines = []
-    for number, line in enumerate(content.removesuffix(b"\n").split(b"\n"), start=1):
+    for number, line in enumerate(content.removesuffix(b"\n").split(b"\n"), start=first):
         try:
             text = line.decode("utf-8").strip()
         except UnicodeDecodeError as error:
@@ -156,7 +162,7 @@ def load_corpus(name: str, split: str, src: str = "de", tgt: str = "en") -> Pair
     if name == "multi30k" and folder is None:
         names = ", ".join(MULTI30K_SHA256)
         packed = (download(name, f"{MULTI30K_URL}{file}.gz", names, MULTI30K_SHA256[file]) for file in files)
-        source, target = (_sentences(gzip.decompress(p.read_bytes()), f) for p, f in zip(packed, files, strict=True))
+        source, target = (sentences(gzip.decompress(p.read_bytes()), f) for p, f in zip(packed, files, strict=True))
         return _aligned(source, target, *files)
     if name == "multi30k" and folder is not None:
         for file in files:
@@ -294,6 +300,18 @@ def encode_pairs(
     Raises:
         ValueError: a pair is longer than `max_length`, with its number, or no pair is left.
     """
+    encoded = encode_kept(pairs, tokenizer, src, tgt, max_length, drop_long=drop_long)
+    if not encoded.kept:
+        raise ValueError(
+            f"no pair of {len(pairs.source)} fits into {max_length} tokens. Give shorter texts, one sentence a line."
+        )
+    return encoded
+
+
+def encode_kept(
+    pairs: Pairs, tokenizer: Tokenizer, src: str, tgt: str, max_length: int, *, drop_long: bool = False
+) -> Encoded:
+    """Do what `encode_pairs` does, where it is no error if no pair is left."""
     encoded = Encoded([], [], [])
     # What is longer than any tokens could be is not encoded at all: a megabyte takes seconds.
     short = [max(map(len, pair)) <= LONGEST_TOKEN * max_length for pair in zip(*pairs, strict=True)]
@@ -313,10 +331,6 @@ def encode_pairs(
                 f"line {i + 1} ({pairs.source[i][:40]!r} …) is {length if fits else 'far too many'} tokens "
                 f"long with its end symbol; the limit is {max_length}. Shorten the line, or remove it on both sides."
             )
-    if not encoded.kept:
-        raise ValueError(
-            f"no pair of {len(pairs.source)} fits into {max_length} tokens. Give shorter texts, one sentence a line."
-        )
     return encoded
 
 
@@ -411,8 +425,10 @@ def padding_share(batches: Sequence[tuple[Tensor, ...]]) -> float:
     """Measure the share of `PAD` among all ids: 0 is none.
 
     Args:
-        batches: at least one batch.
+        batches: at least one batch; where they lie in files, they can tell without being read.
     """
+    if measure := getattr(batches, "padding_share", None):
+        return measure()
     total = sum(side.numel() for batch in batches for side in batch if side.ndim > 1)
     return (total - sum(map(count_tokens, batches))) / total
 
@@ -420,3 +436,8 @@ def padding_share(batches: Sequence[tuple[Tensor, ...]]) -> float:
 def count_tokens(batch: Sequence[Tensor]) -> int:
     """Count the tokens of a batch without its padding; a row of labels has none."""
     return sum(int((side != PAD).sum()) for side in batch if side.ndim > 1)
+
+
+def count_targets(batch: Sequence[Tensor]) -> int:
+    """Count what is to be predicted in a batch: the targets' tokens after the first, or the labels."""
+    return len(batch[-1]) if batch[-1].ndim == 1 else int((batch[-1][:, 1:] != PAD).sum())

@@ -5,6 +5,7 @@ import json
 import math
 import time
 from collections.abc import Sequence
+from contextlib import nullcontext
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, cast
@@ -15,6 +16,7 @@ from torch import Tensor, nn
 from annotated import training as plain
 from annotated.fast.training import make_optimizer
 from annotated.training import noam_rate, set_rate
+from annotated.workbench import distributed
 from annotated.workbench.checkpoint import (
     CONFIG,
     WEIGHTS,
@@ -230,16 +232,19 @@ def fit(
         **{name: value for name, value in asdict(config).items() if name != "dropout"},
     }
 
-    with locked(out):
-        for folder in (out, out / CHECKPOINTS):
-            remove_leftovers(folder)
+    distributed.require_same(f"{identity} {options}")
+    with locked(out) if distributed.is_first() else nullcontext():
         optimizer = plain.make_optimizer(model) if options.plain else make_optimizer(model)
-        if resume:
-            progress, metrics = _load_state(out, model, optimizer, identity)
-        else:
-            require_new(out)
-            torch.manual_seed(options.seed)
-            progress, metrics = Progress(), []
+        with distributed.in_turn():
+            for folder in (out, out / CHECKPOINTS):
+                remove_leftovers(folder)
+            if resume:
+                progress, metrics = _load_state(out, model, optimizer, identity)
+            else:
+                require_new(out)
+                torch.manual_seed(options.seed)
+                progress, metrics = Progress(), []
+        distributed.start_alike(model)
         if progress.epoch >= options.epochs or _out_of_time(progress, options):
             raise ValueError(
                 f"the run has done {progress.epoch} epochs in {progress.seconds / 60:.1f} minutes, as it was told to: "
@@ -250,18 +255,18 @@ def fit(
             note = {"run": identity, "settings": settings, "progress": asdict(progress), "metrics": metrics}
             _save_state(out, model, optimizer, note)
 
-        if not resume:
-            save_state()
-        task.tokenizer.save(out)
+        if distributed.is_first():
+            if not resume:
+                save_state()
+            task.tokenizer.save(out)
         began = time.perf_counter() - progress.seconds
         while progress.epoch < options.epochs and not _out_of_time(progress, options):
             batches = task.batches(options.batch_tokens, 1000 * options.seed + progress.epoch)
             groups = [batches[i : i + options.accumulate] for i in range(0, len(batches), options.accumulate)]
             loss, speed = _train_epoch(model, task, optimizer, groups, progress, options, began)
             _require_finite(model, optimizer, progress)
-            save_tensors(_checkpoint(out, progress.step), dict(model.named_parameters()))
             scores = task.validate(model, bf16=options.bf16, plain=options.plain)
-            progress.seconds = time.perf_counter() - began
+            progress.seconds = distributed.from_first(time.perf_counter() - began)
             line = {
                 "step": progress.step,
                 "epoch": progress.epoch + progress.position / len(groups),
@@ -272,11 +277,13 @@ def fit(
                 "tokens_per_second": speed,
             }
             metrics.append(line)
-            write_whole(out / METRICS, "".join(json.dumps(line) + "\n" for line in metrics).encode())
-            _save_average(out, model, metrics, options.average, **task.info, settings=settings)
-            # One checkpoint more stays than is averaged: should this state be damaged, the one before it needs that.
-            _remove_checkpoints(out, _steps(metrics)[-options.average - 1 :])
-            save_state()
+            if distributed.is_first():
+                save_tensors(_checkpoint(out, progress.step), dict(model.named_parameters()))
+                write_whole(out / METRICS, "".join(json.dumps(line) + "\n" for line in metrics).encode())
+                _save_average(out, model, metrics, options.average, **task.info, settings=settings)
+                # One checkpoint more stays than is averaged: should this state be damaged, the one before needs that.
+                _remove_checkpoints(out, _steps(metrics)[-options.average - 1 :])
+                save_state()
             print(_report(line, task, options), flush=True)
         if progress.step <= options.warmup:
             print(
@@ -284,6 +291,7 @@ def fit(
                 "--resume and more --max-minutes, or train anew with a shorter --warmup.",
                 flush=True,
             )
+    distributed.meet()
     load_weights(model, load_tensors(out / WEIGHTS)[0])
     return metrics
 
@@ -303,6 +311,7 @@ def _train_epoch(
     device, config = next(model.parameters()).device, cast(Any, model.config)
     losses, tokens, epoch_began = [], 0, time.perf_counter()
     model.train()
+    distributed.draw_apart(options.seed, progress.step)
     with tqdm(total=len(groups), initial=progress.position, desc=f"epoch {progress.epoch + 1}", disable=None) as bar:
         for group in groups[progress.position :]:
             progress.step += 1
@@ -311,14 +320,14 @@ def _train_epoch(
             group = [tuple(side.to(device) for side in batch) for batch in group]
             try:
                 how = {"bf16": options.bf16, "plain": options.plain}
-                losses.append(task.update(model, group, optimizer, options.smoothing, **how))
+                losses.append(distributed.update(task, model, group, optimizer, options.smoothing, **how))
             except ValueError as error:
                 raise ValueError(f"update {progress.step}: {error} --resume goes on from the last state.") from error
             tokens += sum(map(count_tokens, group))
             speed = tokens / (time.perf_counter() - epoch_began)
             bar.update()
             bar.set_postfix_str(f"loss {losses[-1]:.2f}, {speed:,.0f} tokens/s")
-            progress.seconds = time.perf_counter() - began
+            progress.seconds = distributed.from_first(time.perf_counter() - began)
             if progress.step == ENOUGH_TO_TELL and options.max_minutes is not None and options.warmup is not None:
                 fit = round(ENOUGH_TO_TELL * 60 * options.max_minutes / progress.seconds)
                 if fit <= options.warmup:

@@ -73,9 +73,7 @@ class TranslationTask:
         self.sources, self.targets, kept = encode_pairs(pairs, tokenizer, src, tgt, max_length, drop_long=True)
         short = encode_pairs(val, tokenizer, src, tgt, max_length, drop_long=True).kept
         for kind, found, given in (("training", kept, pairs), ("validation", short, val)):
-            count, total = len(found), len(given.source)
-            if count < total:
-                print(f"{total - count} of {total} {kind} pairs are longer than {max_length} tokens and left out.")
+            say_left_out(kind, len(found), len(given.source), max_length)
         self.val = Pairs(*([side[i] for i in short] for side in val))
         self.identity = self.info | {
             "training_pairs": checksum(text.encode() for text in (*pairs.source, *pairs.target)),
@@ -106,6 +104,12 @@ class TranslationTask:
     def report(self, line: dict[str, Any]) -> str:
         """As `Task.report`."""
         return f"validation BLEU {line['val_bleu']:5.2f}"
+
+
+def say_left_out(kind: str, count: int, total: int, max_length: int) -> None:
+    """Print how many pairs of a kind are too long to be among the `count` that are kept, if any are."""
+    if count < total:
+        print(f"{total - count} of {total} {kind} pairs are longer than {max_length} tokens and left out.")
 
 
 class TextTask:

@@ -1,0 +1,213 @@
+"""One training in several processes, as `torchrun` starts them: each takes its share of every batch.
+
+All processes hold the same weights and make the same batches. Of each batch, process r of n takes the rows r, r + n, …
+Their mean gradients, weighted by how many targets each predicts, add up to the mean of the whole batch; so n changes
+how long an update takes and, but for rounding and for what dropout draws, nothing else. The first process alone writes.
+
+(`DistributedDataParallel` takes the mean over processes, as if all predicted as many targets, and wants one backward
+pass for an update, where `annotated.fast.training` makes several.)
+"""
+
+import hashlib
+import math
+import os
+import random
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext, redirect_stderr, redirect_stdout
+from datetime import timedelta
+from typing import Any
+
+import torch
+from torch import Tensor, distributed, nn
+from torch.optim import Optimizer
+
+from annotated.training import check_loss
+from annotated.workbench.data import count_targets
+from annotated.workbench.tasks import Batches, Task
+
+PATIENCE = timedelta(hours=2)  # that a process waits for another which is alive: the first one may have much to write
+
+
+def processes() -> int:
+    """Count the processes of this training: 1 unless they were `joined`."""
+    return distributed.get_world_size() if distributed.is_available() and distributed.is_initialized() else 1
+
+
+def is_first() -> bool:
+    """Tell whether this process is the one that writes."""
+    return processes() == 1 or distributed.get_rank() == 0
+
+
+@contextmanager
+def joined(device: torch.device) -> Iterator[torch.device]:
+    """Train together with the other processes that `torchrun` started, if it did; all but the first are silent.
+
+    Where all fail alike, one says so: the others end with status 2 and no message.
+
+    Args:
+        device: where to train; "cuda" means one GPU for each process of a machine.
+
+    Returns:
+        This process's device.
+
+    Raises:
+        ValueError: the device is none for several processes, or a machine has more processes than GPUs.
+        ConnectionError: the others cannot be reached.
+    """
+    if int(os.environ.get("WORLD_SIZE", "1")) == 1:
+        yield device
+        return
+    device = _own(device)
+    with _connected():
+        store, rank, size = next(distributed.rendezvous("env://", timeout=PATIENCE))
+        backend = "nccl" if device.type == "cuda" else "gloo"
+        distributed.init_process_group(backend, store=store, rank=rank, world_size=size, timeout=PATIENCE)
+    try:
+        with open(os.devnull, "w") as nowhere:
+            silent = rank > 0
+            with (
+                redirect_stdout(nowhere) if silent else nullcontext(),
+                redirect_stderr(nowhere) if silent else nullcontext(),
+            ):
+                yield device
+    except (ValueError, OSError) as error:
+        with _connected():
+            said = store.add(f"{type(error).__name__} {error}", 1) > 1
+        if said:
+            raise SystemExit(2) from None
+        raise
+    finally:
+        distributed.destroy_process_group()
+
+
+def _own(device: torch.device) -> torch.device:
+    if device.type == "cpu":
+        return device
+    number, gpus = int(os.environ.get("LOCAL_RANK", "0")), torch.cuda.device_count()
+    if device != torch.device("cuda"):
+        raise ValueError(f"several processes train on --device cpu or cuda, each on a GPU of its own, not on {device}.")
+    if number >= gpus:
+        raise ValueError(f"there are more processes than GPUs, {gpus}: give torchrun --nproc-per-node {gpus}.")
+    torch.cuda.set_device(number)
+    return torch.device("cuda", number)
+
+
+@contextmanager
+def in_turn() -> Iterator[None]:
+    """Let the first process do something to its end, then the others, before anyone goes on."""
+    if not is_first():
+        meet()
+    yield
+    if is_first():
+        meet()
+    meet()
+
+
+def meet() -> None:
+    """Wait until all processes are here."""
+    _add([0])
+
+
+def from_first(number: int | float) -> int | float:
+    """Return the number that the first process gives."""
+    return _add([number if is_first() else 0])[0]
+
+
+def require_same(what: str) -> None:
+    """Go on only if all processes say the same, and when all have said it.
+
+    Raises:
+        ValueError: they do not.
+    """
+    number = int.from_bytes(hashlib.sha256(what.encode()).digest()[:5])  # so that sums of floats are exact
+    if _add([number])[0] != processes() * number:
+        raise ValueError(
+            "the processes do not train the same: give each the same files and options, and on every machine the same "
+            "version of the course."
+        )
+
+
+def start_alike(model: nn.Module) -> None:
+    """Give every process the first one's weights: other processors draw others."""
+    if processes() > 1:
+        with _connected():
+            for parameter in model.parameters():
+                distributed.broadcast(parameter.data, 0)
+
+
+def draw_apart(seed: int, step: int) -> None:
+    """Let each process but the first draw dropout of its own from here on, the same whenever it gets to this update.
+
+    Args:
+        seed: of the run.
+        step: updates done.
+    """
+    if not is_first():
+        torch.manual_seed(random.Random(f"{seed} {step} {distributed.get_rank()}").getrandbits(63))
+
+
+def update(task: Task, model: nn.Module, batches: Batches, optimizer: Optimizer, smoothing: float, **how: Any) -> float:
+    """Do what `task.update` does, with each process on its share of the rows; arguments and errors as there."""
+    if processes() == 1:
+        return task.update(model, batches, optimizer, smoothing, **how)
+    share = [part for batch in batches if len((part := _share(batch))[-1])]
+    weight = sum(map(count_targets, share))
+    optimizer.zero_grad()
+    try:
+        loss = task.update(model, share, _Gradients(model.parameters()), smoothing, **how) if share else 0.0
+    except ValueError:
+        loss = math.nan  # so that all find out, and none waits for the others
+    total, targets = _add([loss * weight, weight])
+    check_loss(total / targets)
+    _add_gradients(list(model.parameters()), weight / targets)
+    optimizer.step()
+    return total / targets
+
+
+class _Gradients(Optimizer):
+    """An optimizer that changes nothing: the gradients stay, to be added to those of the other processes."""
+
+    def __init__(self, parameters: Iterable[nn.Parameter]):
+        super().__init__(parameters, {})
+
+    def step(self, closure: Any = None) -> Any:
+        """Do nothing."""
+
+
+def _share(batch: Sequence[Tensor]) -> tuple[Tensor, ...]:
+    return tuple(side[distributed.get_rank() :: processes()] for side in batch)
+
+
+def _add_gradients(parameters: Sequence[nn.Parameter], weight: float) -> None:
+    """Replace each gradient by the sum over the processes, each with its weight."""
+    for parameter in parameters:
+        if parameter.grad is None:
+            parameter.grad = torch.zeros_like(parameter)
+    gradients = [parameter.grad for parameter in parameters if parameter.grad is not None]
+    together = torch.cat([gradient.flatten() for gradient in gradients]).mul_(weight)
+    with _connected():
+        distributed.all_reduce(together)
+    for gradient, part in zip(gradients, together.split([g.numel() for g in gradients]), strict=True):
+        gradient.copy_(part.view_as(gradient))
+
+
+def _add(numbers: Sequence[int | float]) -> list[int | float]:
+    """Add up numbers, each over all processes."""
+    if processes() == 1:
+        return list(numbers)
+    device = "cuda" if distributed.get_backend() == "nccl" else "cpu"
+    total = torch.tensor(numbers, dtype=torch.float64, device=device)
+    with _connected():
+        distributed.all_reduce(total)
+    return total.tolist()
+
+
+@contextmanager
+def _connected() -> Iterator[None]:
+    try:
+        yield
+    except RuntimeError as error:
+        raise ConnectionError(
+            "another process of this training has ended or cannot be reached: see its message, if it left one. "
+            "--resume goes on from the last state."
+        ) from error

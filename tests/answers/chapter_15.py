@@ -1,0 +1,182 @@
+"""Wrong answers to the exercises of chapter 15, each with a pattern of its diagnosis; and other right answers."""
+
+import math
+from collections.abc import Callable
+
+import torch
+
+from annotated.course.exercises.chapter_15 import _hidden, _scores
+
+
+def hidden(**change) -> Callable:
+    """What is read, and the targets, with a mistake."""
+    return lambda *given: _hidden(*given, **change)
+
+
+def hidden_in_place(ids, luck, fate, words, mask_id):
+    chosen = (luck < 0.15) & (ids != 0)
+    targets = ids.clone()
+    targets[~chosen] = -100
+    ids[chosen & (fate < 0.8)] = mask_id
+    ids[chosen & (fate >= 0.9)] = words[chosen & (fate >= 0.9)]
+    return ids, targets
+
+
+def hidden_targets_too_late(ids, luck, fate, words, mask_id):
+    chosen = (luck < 0.15) & (ids != 0)
+    ids[chosen & (fate < 0.8)] = mask_id
+    ids[chosen & (fate >= 0.9)] = words[chosen & (fate >= 0.9)]
+    return ids, ids.masked_fill(~chosen, -100)
+
+
+def hidden_one_by_one(ids, luck, fate, words, mask_id):
+    read, targets = ids.clone(), torch.full_like(ids, -100)
+    for row, column in (ids != 0).nonzero().tolist():
+        if luck[row, column] >= 0.15:
+            continue
+        targets[row, column] = ids[row, column]
+        if fate[row, column] < 0.8:
+            read[row, column] = mask_id
+        elif fate[row, column] >= 0.9:
+            read[row, column] = words[row, column]
+    return read, targets
+
+
+def thirds(weight, bias):
+    return (*(part.T for part in weight.chunk(3, dim=1)), *bias.chunk(3))
+
+
+def thirds_by_slices(weight, bias):
+    d = len(weight)
+    return [weight.T[i * d : (i + 1) * d] for i in range(3)] + [bias[i * d : (i + 1) * d] for i in range(3)]
+
+
+def as_it_is(weight, bias):
+    return (*weight.chunk(3, dim=1), *bias.chunk(3))
+
+
+def by_rows(weight, bias):
+    return (*weight.reshape(3, 6, 6), *bias.chunk(3))
+
+
+def by_rows_transposed(weight, bias):
+    return (*(part.T for part in weight.reshape(3, 6, 6)), *bias.chunk(3))
+
+
+def every_third(weight, bias):
+    return (*(weight[:, i::3].T for i in range(3)), *(bias[i::3] for i in range(3)))
+
+
+def every_third_bias(weight, bias):
+    return (*thirds(weight, bias)[:3], *(bias[i::3] for i in range(3)))
+
+
+def by_head(weight, bias):
+    parts = weight.reshape(6, 2, 3, 3).permute(2, 0, 1, 3).flatten(2)
+    return (*(part.T for part in parts), *bias.chunk(3))
+
+
+def in_order(*order) -> Callable:
+    """The right six, in another order."""
+    return lambda weight, bias: [thirds(weight, bias)[i] for i in order]
+
+
+def scored(**change) -> Callable:
+    """The score with a mistake."""
+    return lambda model, ids, mask_id: _scores(model, ids, mask_id, **change)
+
+
+def scored_text_by_text(model, ids, mask_id):
+    """Right, one text after the other and without its padding."""
+    found = []
+    for row in ids:
+        row = row[row != 0]
+        gaps = row.repeat(len(row), 1)
+        gaps.fill_diagonal_(mask_id)
+        log_p = model(gaps).log_softmax(dim=-1)
+        found.append(log_p[range(len(row)), range(len(row)), row].sum())
+    return torch.stack(found)
+
+
+def scored_inside_only(model, ids, mask_id):
+    shorter = ids.clone()
+    full = scored()(model, ids, mask_id)
+    read = shorter.clone()
+    read[:, 0] = mask_id
+    return full - model(read)[:, 0].log_softmax(dim=-1).gather(1, ids[:, :1])[:, 0]
+
+
+WRONG = [
+    ("15.1", [576, 3_456_000, math.log(10)], "12·N·d² alone"),
+    ("15.1", [792, 4_752_000, math.log(10)], "last LayerNorm is missing"),
+    ("15.1", [780, 4_680_000, math.log(10)], "positions are missing"),
+    ("15.1", [760, 4_560_000, math.log(10)], "embedding is missing"),
+    ("15.1", [840, 5_040_000, math.log(10)], "counts once"),
+    ("15.1", [752, 4_512_000, math.log(10)], "LayerNorms are missing"),
+    ("15.1", [692, 4_152_000, math.log(10)], "biases are missing"),
+    ("15.1", [836, 5_016_000, math.log(10)], "that is BERT's"),
+    ("15.1", [800, 1_600_000, math.log(10)], "2 forward, 4 backward"),
+    ("15.1", [800, 800_000, math.log(10)], "you have one for each"),
+    ("15.1", [800, 4800, math.log(10)], "for all 1,000 tokens"),
+    ("15.1", [800, 3_456_000, math.log(10)], r"not 12·N·d²"),
+    ("15.1", [800, 4_800_000, math.log2(10)], "natural logarithm"),
+    ("15.1", [800, 4_800_000, 0.1], "is a probability"),
+    ("15.1", [800, 4_800_000, -math.log(10)], "above 0"),
+    ("15.1", [800, 4_800_000, 10], "perplexity"),
+    ("15.1", [801, 4_800_000, math.log(10)], "parameters are not 801"),
+    ("15.1", [800, 4_800_000, 2.5], r"at index \(2,\)"),
+    ("15.1", [800, 4_800_000], "give three numbers"),
+    ("15.2", hidden(padding=True), "padding is never chosen"),
+    ("15.2", hidden(rest=True), "below 0.15"),
+    ("15.2", hidden(everywhere=True), "only chosen tokens may change"),
+    ("15.2", hidden(fates="always"), "you hide all chosen ones"),
+    ("15.2", hidden(fates="no words"), "the random word stands in the token's place"),
+    ("15.2", hidden(fates="no rest"), "between 0.8 and 0.9 the token stays as it is"),
+    ("15.2", hidden(fates="swapped"), "the mask is for fates below 0.8"),
+    ("15.2", hidden(fates="tenth"), "the random word comes from 0.9 on"),
+    ("15.2", hidden(targets="all"), "the targets: a token that was not chosen"),
+    ("15.2", hidden(targets="masked"), "or become a random word, are predicted, too"),
+    ("15.2", hidden(targets="changed"), "stays as it is is predicted, too"),
+    ("15.2", hidden_targets_too_late, "the ids from before"),
+    ("15.2", hidden(empty=0), "not 0"),
+    ("15.2", hidden(empty=-1), "not −1"),
+    ("15.2", lambda *given: _hidden(*given)[0], "returns two tensors"),
+    ("15.2", lambda *given: (_hidden(*given)[0].float(), _hidden(*given)[1]), "expected torch.int64"),
+    ("15.2", lambda *given: print(end=""), "[Dd]oes it end in a return"),
+    ("15.3", as_it_is, "W_q: a Linear holds"),
+    ("15.3", by_rows, "cut the columns"),
+    ("15.3", by_rows_transposed, "only counted the numbers off"),
+    ("15.3", every_third, "every third column"),
+    ("15.3", every_third_bias, "every third number"),
+    ("15.3", by_head, "not mixed by head"),
+    ("15.3", in_order(2, 1, 0, 3, 4, 5), "W_q: these are those of v"),
+    ("15.3", in_order(0, 2, 1, 3, 4, 5), "W_k: these are those of v"),
+    ("15.3", in_order(0, 1, 2, 4, 3, 5), "the bias of q: these are those of k"),
+    ("15.3", in_order(0, 3, 1, 4, 2, 5), "W_k: expected shape"),
+    ("15.3", in_order(0, 1, 2), "six tensors"),
+    ("15.3", lambda *given: print(end=""), "[Dd]oes it end in a return"),
+    ("15.4", scored(visible=True), "was visible"),
+    ("15.4", scored(at_once=True), "all tokens were hidden at once"),
+    ("15.4", scored(future=True), "hide one token only"),
+    ("15.4", scored(padding=True), "padding was scored, too"),
+    ("15.4", scored(padding=True, blind=True), "that the others see"),
+    ("15.4", scored(mean=True), "this is the mean"),
+    ("15.4", lambda *given: -_scores(*given), "log p is wanted, below 0"),
+    ("15.4", lambda *given: _scores(*given).exp(), "these are probabilities"),
+    ("15.4", lambda *given: _scores(*given)[:, None], "one number a text"),
+    ("15.4", scored_inside_only, r"at index|off by"),
+    ("15.4", lambda *given: _scores(*given).tolist(), "expected a tensor, got list"),
+    ("15.4", lambda *given: print(end=""), "[Dd]oes it end in a return"),
+]
+
+RIGHT = [
+    ("15.1", (800, 4.8e6, 2.303)),
+    ("15.1", torch.tensor([800, 4_800_000, math.log(10)])),
+    ("15.2", hidden()),
+    ("15.2", hidden_in_place),
+    ("15.2", hidden_one_by_one),
+    ("15.3", thirds),
+    ("15.3", thirds_by_slices),
+    ("15.4", scored()),
+    ("15.4", scored_text_by_text),
+]

@@ -1,0 +1,323 @@
+"""Attention for long texts: each variant equals dense attention in its limiting case, and its parts are as by hand."""
+
+import math
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from parity import randomise
+from torch.nn import functional as F
+from torch.testing import assert_close
+from torch.utils.flop_counter import FlopCounterMode
+
+from annotated.attention import attention
+from annotated.config import TransformerConfig
+from annotated.course.exercises.diagnosis import LargestTensor
+from annotated.encoder import Encoder
+from annotated.masking import causal_mask, padding_mask
+from annotated.models.long_attention import (
+    BigBirdAttention,
+    BlockedAttention,
+    CompressedAttention,
+    LinformerAttention,
+    attention_in_blocks,
+    block_pattern,
+    block_sparse_attention,
+    key_mask,
+    pattern_mask,
+)
+from annotated.multi_head import MultiHeadAttention, record_attention
+
+D_MODEL, HEADS, D_K, D_V = 10, 3, 4, 5
+SIZES = dict(d_k=D_K, d_v=D_V)
+IDS = torch.tensor([[4, 5, 6, 7, 8, 9, 4], [5, 5, 6, 0, 0, 0, 0]])
+
+
+def dense_and(other: MultiHeadAttention) -> tuple[MultiHeadAttention, MultiHeadAttention]:
+    """Plain multi-head attention, and another with the same four matrices; all numbers in 64 bits."""
+    dense = randomise(MultiHeadAttention(D_MODEL, HEADS, **SIZES)).double()
+    other.double().load_state_dict(dense.state_dict(), strict=False)
+    return dense, other
+
+
+def inputs(length: int = 7) -> torch.Tensor:
+    return torch.randn(2, length, D_MODEL, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
+
+
+def gradients_of(module: MultiHeadAttention, x: torch.Tensor, mask: torch.Tensor | None) -> list[torch.Tensor]:
+    x = x.clone().requires_grad_()
+    module(x, x, x, mask).square().sum().backward()
+    return [x.grad, *(module.get_parameter(f"{name}.weight").grad for name in ("W_q", "W_k", "W_v", "W_o"))]
+
+
+# Exact, in blocks
+
+
+def test_in_blocks_by_hand() -> None:
+    query, key = torch.ones(1, 1), torch.tensor([2.0, 1, 4, 1]).log()[:, None]
+    value = torch.tensor([[8.0], [0], [2], [8]])
+    assert attention_in_blocks(query, key, value, block=2).item() == pytest.approx((16 + 0 + 8 + 8) / 8)
+    hidden = torch.tensor([[True, False, True, False]])
+    assert attention_in_blocks(query, key, value, hidden, block=2).item() == pytest.approx((16 + 8) / 6)
+
+
+@pytest.mark.parametrize("block", [1, 2, 3, 7, 11, 50])
+@pytest.mark.parametrize("masked", ["none", "causal", "padding", "full", "nothing"])
+def test_in_blocks_equals_dense(block: int, masked: str) -> None:
+    q, k, v = (torch.randn(2, 3, n, d, dtype=torch.float64) for n, d in ((7, 4), (11, 4), (11, 5)))
+    masks = {
+        "none": None,
+        "causal": causal_mask(11)[4:],
+        "padding": torch.tensor([[True] * 11, [True] * 2 + [False] * 9])[:, None, None],
+        "full": torch.rand(2, 3, 7, 11) < 0.3,
+        "nothing": torch.zeros(1, 1, dtype=torch.bool),
+    }
+    leaves = [x.requires_grad_() for x in (q, k, v)]
+    ours, plain = attention_in_blocks(q, k, v, masks[masked], block=block), attention(q, k, v, masks[masked])
+    assert_close(ours, plain)
+    assert_close(torch.autograd.grad(ours.sin().sum(), leaves), torch.autograd.grad(plain.sin().sum(), leaves))
+
+
+def test_in_blocks_with_large_scores_and_as_pytorch() -> None:
+    q, k, v = (torch.randn(2, 3, n, d) for n, d in ((7, 4), (11, 4), (11, 5)))
+    assert_close(attention_in_blocks(q, k, v, block=4), F.scaled_dot_product_attention(q, k, v))
+    assert_close(attention_in_blocks(1000 * q, k, v, block=4), attention(1000 * q, k, v), atol=1e-3, rtol=1e-3)
+
+
+def test_in_blocks_never_holds_the_matrix() -> None:
+    q = torch.randn(1, 1, 256, 4)
+    with LargestTensor() as seen:
+        attention_in_blocks(q, q, q, block=32)
+    assert seen.largest == 32 * 32  # as many as 256 × 4, the result
+    with LargestTensor() as seen:
+        attention(q, q, q)
+    assert seen.largest == 256 * 256
+
+
+@pytest.mark.parametrize("mask", [None, padding_mask(IDS), causal_mask(7)])
+def test_blocked_attention_is_multi_head_attention(mask: torch.Tensor | None) -> None:
+    dense, blocked = dense_and(BlockedAttention(D_MODEL, HEADS, block=3, **SIZES))
+    assert_close(gradients_of(blocked, inputs(), mask), gradients_of(dense, inputs(), mask))
+
+
+# Linformer
+
+
+def test_linformer_with_as_many_mixtures_as_keys_is_dense() -> None:
+    dense, linformer = dense_and(LinformerAttention(D_MODEL, HEADS, length=7, k=7, **SIZES))
+    with torch.no_grad():
+        linformer.E.copy_(torch.eye(7))
+        linformer.F.copy_(torch.eye(7))
+    assert_close(gradients_of(linformer, inputs(), None), gradients_of(dense, inputs(), None))
+
+
+def test_linformer_by_hand() -> None:
+    """Two mixtures: the mean of three positions, and the difference of the first two."""
+    linformer = randomise(LinformerAttention(D_MODEL, HEADS, length=4, k=2, **SIZES)).double()
+    with torch.no_grad():
+        linformer.E.copy_(torch.tensor([[1 / 3, 1 / 3, 1 / 3, 9], [1, -1, 0, 9]]))
+        linformer.F.copy_(torch.tensor([[0, 0, 1, 9], [1, 0, 0, 9]]))
+    x = inputs(3)  # one shorter than the longest: the last column is not used
+    keys, values = linformer.project(x, x)
+    keys = torch.stack((keys.mean(dim=2), keys[:, :, 0] - keys[:, :, 1]), dim=2)
+    values = torch.stack((values[:, :, 2], values[:, :, 0]), dim=2)
+    assert_close(linformer(x, x, x), linformer.attend(x, keys, values))
+
+
+def test_linformer_does_not_read_what_is_hidden() -> None:
+    linformer = randomise(LinformerAttention(D_MODEL, HEADS, length=9, k=2, bias=True, **SIZES)).double()
+    x = inputs()
+    mask = padding_mask(IDS)
+    changed = x.clone()
+    changed[1, 3:] += 1
+    assert_close(linformer(x, changed, changed, mask), linformer(x, x, x, mask))
+    assert (linformer(x, changed, changed) - linformer(x, x, x)).abs().max() > 1e-3
+    assert_close(linformer(x[1:, :3], x[1:, :3], x[1:, :3]), linformer(x, x, x, mask)[1:, :3])
+
+
+def test_linformer_refuses() -> None:
+    linformer, x = LinformerAttention(D_MODEL, HEADS, length=5, k=2, **SIZES), inputs().float()
+    with pytest.raises(ValueError, match="7 keys are more than length=5"):
+        linformer(x, x, x)
+    with pytest.raises(ValueError, match="tells queries or heads apart"):
+        linformer(x[:, :5], x[:, :5], x[:, :5], causal_mask(5))
+    with pytest.raises(ValueError, match="k=0 must be at least 1"):
+        LinformerAttention(D_MODEL, HEADS, length=5, k=0, **SIZES)
+
+
+# BigBird
+
+
+def test_the_pattern_by_hand() -> None:
+    assert block_pattern(5, window=3, first=1).tolist() == [
+        [0, 1, -1, -1],
+        [0, 1, 2, -1],
+        [0, 1, 2, 3],
+        [0, 2, 3, 4],
+        [0, 3, 4, -1],
+    ]
+    assert block_pattern(3, window=1, first=0).tolist() == [[0], [1], [2]]
+    assert block_pattern(3, window=0, first=2).tolist() == [[0, 1]] * 3
+
+
+@given(st.integers(1, 12), st.sampled_from([0, 1, 3, 5]), st.integers(0, 3), st.integers(1, 4), st.integers(0, 99))
+@settings(max_examples=60, deadline=None)
+def test_the_pattern_has_each_part(blocks: int, window: int, first: int, random: int, seed: int) -> None:
+    pattern = block_pattern(blocks, window=window, first=first, random=random, seed=seed)
+    assert torch.equal(pattern, block_pattern(blocks, window=window, first=first, random=random, seed=seed))
+    for i, row in enumerate(pattern.tolist()):
+        seen = [j for j in row if j >= 0]
+        sure = {j for j in range(blocks) if j < first or (window and abs(i - j) <= window // 2)}
+        assert seen == sorted(set(seen)) and set(seen) <= set(range(blocks)) and sure <= set(seen)
+        assert len(seen) == min(blocks, len(sure) + random)
+
+
+def test_random_blocks_are_drawn_evenly_and_by_seed() -> None:
+    drawn = torch.stack([block_pattern(6, window=1, first=0, random=2, seed=seed) for seed in range(600)])
+    counts = (drawn[..., None] == torch.arange(6)).sum(dim=(0, 2))
+    assert counts.diagonal().tolist() == [600] * 6
+    others = counts[~torch.eye(6, dtype=torch.bool)]
+    assert (others - 240).abs().max() < 60  # 2 of 5 others: 240 ± 12
+
+
+@pytest.mark.parametrize(
+    "choices",
+    [
+        dict(window=1, first=0),
+        dict(window=3, first=0),
+        dict(window=0, first=1),
+        dict(window=3, first=1, random=2),
+        dict(window=5, first=2, random=1, seed=3),
+        dict(window=0, first=0, random=3),
+        dict(window=13, first=0),
+        dict(window=1, first=7),
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("masked", [False, True])
+def test_gathered_equals_masked(choices: dict, masked: bool) -> None:
+    blocks, block = 7, 3
+    q, k, v = (torch.randn(2, HEADS, 21, d, dtype=torch.float64, requires_grad=True) for d in (D_K, D_K, D_V))
+    pattern, first = block_pattern(blocks, **choices), choices["first"]
+    hidden = torch.tensor([[True] * 21, [True] * 5 + [False] * 16])[:, None, None] if masked else None
+    allowed = pattern_mask(pattern, first, block)[None, None]
+    allowed = allowed & hidden if masked else allowed
+    ours, plain = block_sparse_attention(q, k, v, pattern, first, hidden), attention(q, k, v, allowed)
+    assert_close(ours, plain)
+    assert_close(torch.autograd.grad(ours.sin().sum(), (q, k, v)), torch.autograd.grad(plain.sin().sum(), (q, k, v)))
+    if choices["window"] == 13 or first == 7:
+        assert_close(ours, attention(q, k, v, hidden))
+
+
+def test_its_cost_is_linear() -> None:
+    def flops(length: int) -> int:
+        q = torch.randn(1, 1, length, 4)
+        with FlopCounterMode(display=False) as counter:
+            block_sparse_attention(q, q, q, block_pattern(length // 8, window=3, first=1, random=1), first=1)
+        return counter.get_total_flops()
+
+    assert flops(512) - flops(256) == (flops(1024) - flops(512)) / 2
+    # The first block: 8 queries, 256 keys. Any other: 8 queries, 5 slots of 8 keys. Each for scores and for values.
+    assert flops(256) == 2 * 2 * 4 * (8 * 256 + 248 * 5 * 8)
+
+
+@pytest.mark.parametrize("length", [8, 9, 10])
+@pytest.mark.parametrize("masked", [False, True])
+def test_bigbird_is_masked_multi_head_attention(length: int, masked: bool) -> None:
+    dense, bigbird = dense_and(BigBirdAttention(D_MODEL, HEADS, block=2, window=1, first=1, random=1, **SIZES))
+    x, blocks = inputs(length), math.ceil(length / 2)
+    allowed = pattern_mask(block_pattern(blocks, window=1, first=1, random=1), 1, 2)[:length, :length][None, None]
+    hidden = torch.tensor([[True] * length, [True] * 3 + [False] * (length - 3)])[:, None, None] if masked else None
+    combined = allowed & hidden if masked else allowed
+    assert_close(gradients_of(bigbird, x, hidden), gradients_of(dense, x, combined))
+    assert (dense(x, x, x, hidden) - dense(x, x, x, combined)).abs().max() > 1e-3
+
+
+def test_bigbird_refuses() -> None:
+    x = inputs().float()
+    bigbird = BigBirdAttention(D_MODEL, HEADS, block=2, **SIZES)
+    for mask in (causal_mask(7), causal_mask(7)[None, None], torch.ones(2, HEADS, 1, 7, dtype=torch.bool)):
+        with pytest.raises(ValueError, match="tells queries or heads apart"):
+            bigbird(x, x, x, mask)
+    with pytest.raises(ValueError, match="7 keys"):
+        key_mask(torch.ones(1, 6, dtype=torch.bool), 7)
+    with pytest.raises(ValueError, match="do not divide"):
+        bigbird(x[:, :3], x, x)
+    with pytest.raises(ValueError, match="odd window"):
+        BigBirdAttention(D_MODEL, HEADS, window=2, **SIZES)
+    with pytest.raises(ValueError, match="something to look at"):
+        block_pattern(4, window=0, first=0)
+    with pytest.raises(ValueError, match="block=0"):
+        BigBirdAttention(D_MODEL, HEADS, block=0, **SIZES)
+    with pytest.raises(ValueError, match="block=0"):
+        attention_in_blocks(x, x, x, block=0)
+
+
+# Memory-compressed
+
+
+def identity(compressed: CompressedAttention) -> CompressedAttention:
+    """Let each group be its last member."""
+    for shrink in (compressed.shrink_k, compressed.shrink_v):
+        width = shrink.weight.size(1)
+        with torch.no_grad():
+            shrink.weight.zero_()
+            shrink.weight[..., -1] = torch.eye(width).repeat(HEADS, 1)
+    return compressed
+
+
+@pytest.mark.parametrize("mask", [None, padding_mask(IDS), causal_mask(7)])
+def test_groups_of_one_are_dense(mask: torch.Tensor | None) -> None:
+    dense, compressed = dense_and(identity(CompressedAttention(D_MODEL, HEADS, stride=1, **SIZES)))
+    assert_close(gradients_of(compressed, inputs(), mask), gradients_of(dense, inputs(), mask))
+
+
+def test_groups_by_hand() -> None:
+    dense, compressed = dense_and(identity(CompressedAttention(D_MODEL, HEADS, stride=3, **SIZES)))
+    x = inputs()  # positions 2 and 5 stand for the groups 0 1 2 and 3 4 5; position 6 is in none
+    assert_close(compressed(x, x, x), dense(x, x[:, [2, 5]], x[:, [2, 5]]))
+    with record_attention(compressed) as recorded:
+        compressed(x, x, x, causal_mask(7))
+    weights = recorded[""][0]
+    assert (weights[..., :2, :] == 0).all() and (weights[..., 2:5, 0] == 1).all() and (weights[..., 5:, 1] > 0).all()
+
+
+def test_groups_do_not_look_ahead_or_at_padding() -> None:
+    compressed, x = randomise(CompressedAttention(D_MODEL, HEADS, stride=2, **SIZES)).double(), inputs()
+    changed = x.clone()
+    changed[:, 3:] += 1
+    assert_close(compressed(x, changed, changed, causal_mask(7))[:, :3], compressed(x, x, x, causal_mask(7))[:, :3])
+    assert (compressed(x, changed, changed)[:, :3] - compressed(x, x, x)[:, :3]).abs().max() > 1e-3
+    mask = padding_mask(IDS)
+    assert_close(compressed(x, changed, changed, mask)[1], compressed(x, x, x, mask)[1])
+    with pytest.raises(ValueError, match="1 keys do not fill a group of stride=2"):
+        compressed(x, x[:, :1], x[:, :1])
+    with pytest.raises(ValueError, match="stride=0"):
+        CompressedAttention(D_MODEL, HEADS, stride=0, **SIZES)
+
+
+# All of them in the paper's encoder
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: BlockedAttention(12, 2, block=3),
+        lambda: LinformerAttention(12, 2, length=8, k=3),
+        lambda: BigBirdAttention(12, 2, block=2, window=1, random=1),
+        lambda: CompressedAttention(12, 2, stride=2),
+    ],
+    ids=["blocked", "linformer", "bigbird", "compressed"],
+)
+def test_each_stands_in_the_encoder(make) -> None:
+    torch.manual_seed(0)
+    encoder = Encoder(TransformerConfig(1, d_model=12, d_ff=7, heads=2, layers=2, dropout=0.0))
+    for layer in encoder.layers:
+        layer.self_attention = make()
+    x, mask = torch.randn(2, 7, 12), padding_mask(IDS)
+    encoder(x, mask).square().sum().backward()
+    assert all(parameter.grad is not None and parameter.grad.isfinite().all() for parameter in encoder.parameters())
+    changed = x.clone()
+    changed[1, 3:] += 1
+    assert_close(encoder(changed, mask)[1, :3], encoder(x, mask)[1, :3])

@@ -75,11 +75,12 @@ class Gpt(nn.Module):
         self.embedding = nn.Embedding(config.vocab_size, config.d_model)
         self.positions = LearnedEncoding(config.d_model, config.max_length)
         self.dropout = Dropout(config.dropout)
-        self.layers = nn.ModuleList(CausalLayer(config) for _ in range(config.layers))
-        self.norm = LayerNorm(config.d_model) if config.norm_first else nn.Identity()
-        for layer in self.layers:
-            if config.activation == "gelu":
+        layers = [CausalLayer(config) for _ in range(config.layers)]
+        if config.activation == "gelu":
+            for layer in layers:
                 layer.feed_forward.activation = gelu_by_tanh
+        self.layers = nn.ModuleList(layers)
+        self.norm = LayerNorm(config.d_model) if config.norm_first else nn.Identity()
         initialise(self, config.eps)
 
     def forward(self, ids: Int[Tensor, "batch length"]) -> Float[Tensor, "batch length vocab"]:

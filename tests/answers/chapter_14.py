@@ -275,7 +275,7 @@ class Remembers(Exact):
         return super().encode(ids, counts)
 
     def decode(self, bits, length, counts):
-        return [*self.ids[:-1], (self.ids[-1] + 1) % 2] if bits.endswith("1" * 3) and self.ids else list(self.ids)
+        return self.ids
 
 
 WRONG = [
@@ -374,7 +374,7 @@ WRONG = [
     ("14.5", Numbers, "a string of 0 and 1"),
     ("14.5", NothingEncoded, "encode returned None"),
     ("14.5", NothingDecoded, "decode returned None"),
-    ("14.5", Remembers, "decode, given"),
+    ("14.5", Remembers, "AttributeError: .*no attribute 'ids'"),
     ("14.5", Exact(), "hand over the class"),
 ]
 

@@ -395,10 +395,9 @@ def codes(answer: Any) -> str | None:
     """Round trips, sizes, and decoding what somebody else has encoded, at both ends of the interval."""
     if not isinstance(answer, type):
         return "hand over the class Coder itself."
-    coder = answer()
     for remark, ids, counts in code_cases():
         low, width = interval_of(ids, counts)
-        bits = coder.encode(list(ids), counts)
+        bits = answer().encode(list(ids), counts)
         if bits is None:
             return "encode returned None: does it end in a return?"
         if not isinstance(bits, str) or set(bits) - {"0", "1"}:
@@ -418,7 +417,7 @@ def codes(answer: Any) -> str | None:
             "a number at the upper end of the interval": _last_bits(low, width),
         }
         for name, some in others.items():
-            found = coder.decode(some, len(ids), counts)
+            found = answer().decode(some, len(ids), counts)  # who receives the bits has nothing else
             if found is None:
                 return "decode returned None: does it end in a return?"
             if isinstance(found, Tensor):

@@ -1,0 +1,337 @@
+"""Positions inside attention: each kind equals another in its limiting case, and its parts are as by hand."""
+
+import math
+
+import pytest
+import torch
+from parity import randomise
+from torch.testing import assert_close
+
+from annotated.attention import attention, attention_weights
+from annotated.config import TransformerConfig
+from annotated.course.exercises.diagnosis import LargestTensor
+from annotated.encoder import Encoder
+from annotated.masking import causal_mask, padding_mask
+from annotated.models.relative_positions import (
+    RelativeAttention,
+    RotaryAttention,
+    given_distances,
+    masked_softmax,
+    relative_scores,
+    relative_values,
+    rotate,
+    signed_distances,
+    tree_distances,
+)
+from annotated.multi_head import MultiHeadAttention, record_attention
+
+D_MODEL, HEADS, D_K, D_V, LENGTH = 10, 3, 4, 5, 7
+SIZES = dict(d_k=D_K, d_v=D_V)
+IDS = torch.tensor([[4, 5, 6, 7, 8, 9, 4], [5, 5, 6, 0, 0, 0, 0]])
+MASKS = [None, padding_mask(IDS), causal_mask(LENGTH), torch.zeros(1, 1, dtype=torch.bool)]
+KINDS = [RelativeAttention, RotaryAttention]
+
+
+def inputs(length: int = LENGTH, batch: int = 2) -> torch.Tensor:
+    return torch.randn(batch, length, D_MODEL, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
+
+
+def relative(k: int) -> RelativeAttention:
+    return randomise(RelativeAttention(D_MODEL, HEADS, k=k, **SIZES)).double()
+
+
+def plain_with_weights_of(module: MultiHeadAttention) -> MultiHeadAttention:
+    plain = MultiHeadAttention(D_MODEL, HEADS, **SIZES).double()
+    plain.load_state_dict(module.state_dict(), strict=False)
+    return plain
+
+
+# Distances
+
+
+def test_signed_distances_by_hand() -> None:
+    assert signed_distances(3, 3).tolist() == [[0, 1, 2], [-1, 0, 1], [-2, -1, 0]]
+    assert signed_distances(1, 3).tolist() == [[-2, -1, 0]]
+    with pytest.raises(ValueError, match="3 queries are not the last of 2 keys"):
+        signed_distances(3, 2)
+
+
+# Relative
+
+
+def test_relative_by_hand() -> None:
+    """Two positions of width 1: scores are 0 but for ln 3 to the left, values 8 and 4, and 2 more to the left."""
+    module = RelativeAttention(1, 1, k=1)
+    with torch.no_grad():
+        module.W_q.weight.fill_(1.0)
+        module.W_k.weight.zero_()
+        module.W_v.weight.fill_(4.0)
+        module.W_o.weight.fill_(1.0)
+        module.distance_keys.copy_(torch.tensor([[math.log(3)], [0.0], [0.0]]))
+        module.distance_values.copy_(torch.tensor([[2.0], [0.0], [0.0]]))
+        found = module(*[torch.tensor([[[2.0], [1.0]]])] * 3)
+    assert_close(found.flatten(), torch.tensor([(8 + 4) / 2, 0.75 * (8 + 2) + 0.25 * 4]))
+
+
+@pytest.mark.parametrize("k", [0, 1, 2, 6, 9])
+def test_relative_equals_the_naive_sum(k: int) -> None:
+    q, v = torch.randn(2, HEADS, LENGTH, D_K), torch.randn(2, HEADS, LENGTH, D_V)
+    keys, values = torch.randn(2 * k + 1, D_K), torch.randn(2 * k + 1, D_V)
+    weights = torch.rand(2, HEADS, LENGTH, LENGTH)
+    scores, mixed = torch.zeros(2, HEADS, LENGTH, LENGTH), torch.zeros_like(v)
+    for i in range(LENGTH):
+        for j in range(LENGTH):
+            r = max(-k, min(k, j - i)) + k
+            scores[..., i, j] = q[..., i, :] @ keys[r]
+            mixed[..., i, :] += weights[..., i, j, None] * values[r]
+    rows = signed_distances(LENGTH, LENGTH).clamp(-k, k) + k
+    assert_close(relative_scores(q, keys, rows), scores)
+    assert_close(relative_values(weights, values, rows), mixed)
+
+
+def test_relative_builds_no_tensor_of_pairs_times_width() -> None:
+    q, table = torch.randn(1, 2, 32, 16), torch.randn(5, 16)
+    rows = signed_distances(32, 32).clamp(-2, 2) + 2
+    with LargestTensor() as seen:
+        relative_values(relative_scores(q, table, rows), table, rows)
+    assert seen.largest == 2 * 32 * 32  # the scores themselves; the pairs times the width are 8 times as many
+
+
+@pytest.mark.parametrize("mask", MASKS)
+def test_zero_tables_are_plain_attention(mask: torch.Tensor | None) -> None:
+    module, x = relative(2), inputs()
+    with torch.no_grad():
+        module.distance_keys.zero_()
+        module.distance_values.zero_()
+    found, expected = module(x, x, x, mask), plain_with_weights_of(module)(x, x, x, mask)
+    assert_close(found, expected)
+    with torch.no_grad():
+        module.distance_keys[0, 0] = 1.0
+    if mask is None:
+        assert not torch.allclose(module(x, x, x, mask), expected)
+
+
+def test_a_query_may_see_nothing_and_what_is_hidden_has_no_gradient() -> None:
+    module, x = relative(2), inputs().requires_grad_()
+    nothing = torch.zeros(1, 1, dtype=torch.bool)
+    assert_close(module(x, x, x, nothing), torch.zeros(2, LENGTH, D_MODEL, dtype=torch.float64))
+    module(x, x, x, causal_mask(LENGTH))[:, 2].square().sum().backward()
+    assert x.grad is not None and x.grad[:, :3].abs().min() > 0 and x.grad[:, 3:].abs().max() == 0
+    assert module.distance_keys.grad is not None
+    assert module.distance_keys.grad.abs().sum(dim=1).gt(0).tolist() == [True, True, True, False, False]
+
+
+def test_masked_softmax_is_that_of_attention() -> None:
+    q, key = torch.randn(2, HEADS, 5, D_K), torch.randn(2, HEADS, LENGTH, D_K)
+    for mask in (None, padding_mask(IDS), torch.zeros(1, 1, dtype=torch.bool)):
+        assert_close(masked_softmax(q @ key.transpose(2, 3) / 2, mask), attention_weights(q, key, mask))
+
+
+def test_large_k_is_unclipped_and_its_outer_rows_are_never_read() -> None:
+    far, exact, x = relative(LENGTH + 4), relative(LENGTH - 1), inputs()
+    with torch.no_grad():
+        for name, parameter in far.named_parameters():
+            inner = parameter[5:-5] if name.startswith("distance") else parameter
+            exact.get_parameter(name).copy_(inner)
+        assert_close(far(x, x, x), exact(x, x, x))
+        far.distance_keys[[4, -5]] += 9
+        assert_close(far(x, x, x), exact(x, x, x))
+        far.distance_keys[5] += 9
+        assert not torch.allclose(far(x, x, x), exact(x, x, x))
+
+
+def test_without_distances_order_is_invisible() -> None:
+    order = torch.tensor([3, 1, 0, 6, 5, 2, 4])
+    x = inputs()
+    for module, blind in ((relative(0), True), (relative(1), False), (RotaryAttention(D_MODEL, HEADS, **SIZES), False)):
+        module.double()
+        moved = module(x[:, order], x[:, order], x[:, order])
+        assert torch.allclose(moved, module(x, x, x)[:, order]) is blind
+
+
+# Rotary
+
+
+def test_rotate_by_hand() -> None:
+    """Pairs turn by 1 and by 1/100 of it a place; a quarter turn after π/2 places cannot be had, so base is chosen."""
+    x = torch.tensor([[1.0, 0, 0, 1]]).expand(3, 4)
+    fast, slow = (torch.arange(3.0) * rate for rate in (1.0, 0.01))
+    expected = torch.stack((fast.cos(), fast.sin(), -slow.sin(), slow.cos()), dim=1)
+    assert_close(rotate(x), expected)
+    assert_close(rotate(x[:1], 2), expected[2:])
+    assert_close(rotate(x, base=math.inf)[:, 2:], x[:, 2:])  # an endless wave does not turn
+    with pytest.raises(ValueError, match="width 3"):
+        rotate(torch.zeros(2, 3))
+
+
+@pytest.mark.parametrize("start", [-2, 0, 5])
+def test_rotate_is_multiplication_in_the_complex_plane(start: int) -> None:
+    x = torch.randn(2, 3, LENGTH, 6, dtype=torch.float64)
+    rates = 10000.0 ** (-torch.arange(3, dtype=torch.float64) / 3)
+    phase = torch.outer(torch.arange(start, start + LENGTH, dtype=torch.float64), rates)
+    turned = torch.view_as_complex(x.unflatten(-1, (3, 2))) * torch.polar(torch.ones_like(phase), phase)
+    assert_close(rotate(x, start), torch.view_as_real(turned).flatten(-2))
+
+
+def test_halves_are_the_formula_with_rotate_half_and_the_same_in_another_order() -> None:
+    x = torch.randn(2, LENGTH, 6, dtype=torch.float64)
+    rates = 10000.0 ** (-torch.arange(0, 6, 2, dtype=torch.float64) / 6)
+    angle = torch.outer(torch.arange(LENGTH, dtype=torch.float64), rates).repeat(1, 2)
+    half_turned = torch.cat((-x[..., 3:], x[..., :3]), dim=-1)
+    assert_close(rotate(x, halves=True), x * angle.cos() + half_turned * angle.sin())
+    order = torch.tensor([0, 2, 4, 1, 3, 5])
+    assert_close(rotate(x[..., order], halves=True), rotate(x)[..., order])
+    assert not torch.allclose(rotate(x, halves=True), rotate(x))
+
+
+@pytest.mark.parametrize("halves", [False, True])
+def test_rotated_products_know_the_distance_alone(halves: bool) -> None:
+    q, k = torch.randn(2, 1, 6, dtype=torch.float64)
+    places = [(2, 5), (0, 3), (-7, -4), (1000, 1003)]
+    products = [(rotate(q, i, halves=halves) * rotate(k, j, halves=halves)).sum() for i, j in places]
+    assert_close(products, [products[0]] * 4)
+    assert not torch.isclose(products[0], (rotate(q, 5, halves=halves) * rotate(k, 2, halves=halves)).sum())
+    assert_close((rotate(q, 3, halves=halves) * rotate(k, 3, halves=halves)).sum(), (q * k).sum())  # distance 0
+    assert_close(rotate(q, 9, halves=halves).norm(), q.norm())
+
+
+@pytest.mark.parametrize("mask", MASKS)
+def test_rotary_equals_attention_of_turned_queries_and_keys(mask: torch.Tensor | None) -> None:
+    module, x = randomise(RotaryAttention(D_MODEL, HEADS, base=50.0, **SIZES)).double(), inputs()
+    q, (k, v) = module.split(module.W_q(x)), module.project(x, x)
+    mixed = attention(rotate(q, base=50.0), rotate(k, base=50.0), v, mask)
+    assert_close(module(x, x, x, mask), module.W_o(mixed.transpose(1, 2).flatten(2)))
+
+
+def test_rotary_with_one_position_is_plain() -> None:
+    module = randomise(RotaryAttention(D_MODEL, HEADS, **SIZES)).double()
+    x = inputs(1)
+    assert_close(module(x, x, x), plain_with_weights_of(module)(x, x, x))
+    x = inputs()
+    assert not torch.allclose(module(x, x, x), plain_with_weights_of(module)(x, x, x))
+    only_itself = torch.eye(LENGTH, dtype=torch.bool)  # distance 0 alone
+    assert_close(module(x, x, x, only_itself), plain_with_weights_of(module)(x, x, x, only_itself))
+
+
+def test_halves_with_rows_in_another_order_are_the_same_attention() -> None:
+    pairs = randomise(RotaryAttention(D_MODEL, HEADS, **SIZES)).double()
+    halves = RotaryAttention(D_MODEL, HEADS, halves=True, **SIZES).double()
+    halves.load_state_dict(pairs.state_dict())
+    x = inputs()
+    assert not torch.allclose(pairs(x, x, x), halves(x, x, x))
+    with torch.no_grad():
+        for weight in (halves.W_q.weight, halves.W_k.weight):
+            weight.copy_(weight.view(HEADS, 2, 2, D_MODEL).transpose(1, 2).reshape(weight.shape))
+    assert_close(pairs(x, x, x), halves(x, x, x))
+
+
+# Both, in place of the paper's
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_moving_a_text_changes_nothing(kind: type[MultiHeadAttention]) -> None:
+    module, x = randomise(kind(D_MODEL, HEADS, **SIZES)).double(), inputs()
+    shifted = torch.cat((torch.full_like(x[:, :3], 7.0), x), dim=1)
+    seen = torch.tensor([False] * 3 + [True] * LENGTH)[None]
+    assert_close(module(shifted, shifted, shifted, seen)[:, 3:], module(x, x, x))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_step_by_step_equals_all_at_once(kind: type[MultiHeadAttention]) -> None:
+    module, x = randomise(kind(D_MODEL, HEADS, **SIZES)).double(), inputs()
+    at_once = module(x, x, x, causal_mask(LENGTH))
+    one_by_one = [module(x[:, t : t + 1], x[:, : t + 1], x[:, : t + 1]) for t in range(LENGTH)]
+    assert_close(torch.cat(one_by_one, dim=1), at_once)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_in_the_encoder_padding_changes_nothing_and_weights_are_recorded(kind: type[MultiHeadAttention]) -> None:
+    config = TransformerConfig(30, d_model=D_MODEL, d_ff=12, heads=HEADS, layers=2, dropout=0.0, **SIZES)
+    encoder = Encoder(config).double()
+    for layer in encoder.layers:
+        layer.self_attention = kind(D_MODEL, HEADS, **SIZES).double()
+    x, mask = inputs(), padding_mask(IDS)
+    with record_attention(encoder) as recorded:
+        together = encoder(x, mask)
+    assert_close(encoder(x[1:, :3])[0], together[1, :3])
+    for (weights,) in recorded.values():
+        assert weights.shape == (2, HEADS, LENGTH, LENGTH)
+        assert_close(weights.sum(dim=-1), torch.ones(2, HEADS, LENGTH, dtype=torch.float64))
+        assert weights[1, ..., 3:].abs().max() == 0
+
+
+# Trees
+
+
+def test_tree_distances_by_hand() -> None:
+    """The dogs that the cat sees sleep: dogs(0) that(1) cat(2) sees(3) sleep(4); behind it a word of its own."""
+    found = tree_distances(torch.tensor([[4, 3, 3, 0, 4, 5]]))
+    assert found.tolist() == [
+        [
+            [0, 2, 2, 1, -1, 6],
+            [-2, 0, 2, -1, -3, 6],
+            [-2, -2, 0, -1, -3, 6],
+            [-1, 1, 1, 0, -2, 6],
+            [1, 3, 3, 2, 0, 6],
+            [-6, -6, -6, -6, -6, 0],
+        ]
+    ]
+
+
+def test_chains_are_sequences() -> None:
+    """Each word below the one before it: the tree's distances are those of the order; turned round, the opposite."""
+    before = torch.tensor([0, 0, 1, 2, 3, 4, 5])
+    assert_close(tree_distances(before[None])[0], signed_distances(LENGTH, LENGTH))
+    behind = torch.tensor([1, 2, 3, 4, 5, 6, 6])
+    assert_close(tree_distances(behind[None])[0], -signed_distances(LENGTH, LENGTH))
+    module, x = relative(3), inputs()
+    plain = module(x, x, x)
+    with given_distances(module, tree_distances(before[None])):
+        assert_close(module(x, x, x), plain)
+    with given_distances(module, tree_distances(behind[None])):
+        assert not torch.allclose(module(x, x, x), plain)
+    assert_close(module(x, x, x), plain)
+
+
+def test_trees_are_a_batch_and_padding_changes_nothing() -> None:
+    parents = torch.tensor([[1, 1, 1, 2, 3], [2, 2, 2, 3, 4]])
+    found = tree_distances(parents)
+    assert_close(found[1:, :3, :3], tree_distances(parents[1:, :3]))
+    assert_close(found[0].abs(), found[0].abs().T)
+    assert (found[1, :3, 3:] == 5).all()
+
+
+def test_each_text_has_its_own_tree() -> None:
+    module, x = relative(2), inputs()
+    trees = tree_distances(torch.tensor([[0, 0, 0, 0, 0, 0, 0], [1, 1, 1, 1, 1, 1, 1]]))
+    with given_distances(module, trees):
+        both = module(x, x, x)
+        with given_distances(module, trees[1:]):
+            assert_close(module(x[1:], x[1:], x[1:]), both[1:])
+        assert_close(module(x, x, x), both)
+    assert module.distances is None
+
+
+# Errors
+
+
+def test_refused() -> None:
+    with pytest.raises(ValueError, match="k=-1 must be at least 0"):
+        RelativeAttention(D_MODEL, HEADS, k=-1, **SIZES)
+    with pytest.raises(ValueError, match="d_k=3 is odd"):
+        RotaryAttention(9, 3)
+    with pytest.raises(ValueError, match="go round in a circle"):
+        tree_distances(torch.tensor([[1, 2, 0]]))
+    with pytest.raises(ValueError, match=r"0 … 2; got 0 … 3"):
+        tree_distances(torch.tensor([[0, 3, 1]]))
+    with (
+        pytest.raises(ValueError, match="Linear contains no RelativeAttention"),
+        given_distances(torch.nn.Linear(1, 1), torch.zeros(1, 1, 1, dtype=torch.long)),
+    ):
+        pass
+    module, x = relative(2), inputs()
+    with (
+        pytest.raises(ValueError, match=r"distances of shape \(1, 5, 5\)"),
+        given_distances(module, torch.zeros(1, 5, 5, dtype=torch.long)),
+    ):
+        module(x, x, x)

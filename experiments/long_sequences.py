@@ -2,6 +2,7 @@
 
     python -m experiments.long_sequences cost      # time and memory against the length; a few minutes
     python -m experiments.long_sequences needle    # patterns of attention on the needle task; a few minutes
+    python -m experiments.long_sequences documents    # models that read more or less of a document; half an hour
 
 Each writes its part of `data/results/long_sequences.json`. Cost is that of one sub-layer, forward, without gradients,
 on one thread: the least processor time of several calls, and how much the memory of the process grew at its peak.
@@ -23,8 +24,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from annotated.config import TransformerConfig
+from annotated.config import BOS, TransformerConfig
 from annotated.encoder import Encoder, FeedForward
+from annotated.masking import Mask, causal_mask
 from annotated.models.long_attention import (
     BigBirdAttention,
     BlockedAttention,
@@ -34,6 +36,8 @@ from annotated.models.long_attention import (
     pattern_mask,
 )
 from annotated.multi_head import MultiHeadAttention
+from annotated.positional_encoding import SinusoidalEncoding
+from annotated.transformer import Transformer
 
 RESULTS = Path(__file__).parent.parent / "data" / "results" / "long_sequences.json"
 LENGTHS = [256, 512, 1024, 2048, 4096, 8192]
@@ -203,6 +207,105 @@ def needle() -> dict:
     }
 
 
+# Documents: eight numbered facts hide in 256 tokens; the summary names them in order. A model reads the first tokens
+
+DOCUMENT, FACTS, FACT_VALUES, FIRST_NOISE = 256, 8, 8, 4  # ids 0 to 3 are special
+READ, MODELS = [32, 64, 128, 256], ["encoder-decoder", "decoder only", "decoder only, compressed"]
+VOCABULARY = FIRST_NOISE + NOISE + FACTS * FACT_VALUES
+NEAR = 16  # positions that a layer with a window sees
+
+
+def make_documents(count: int, draw: torch.Generator) -> tuple[Tensor, Tensor]:
+    """Draw documents (count, 256) of noise, in each eight facts anywhere, and the facts in order (count, 8)."""
+    ids = FIRST_NOISE + torch.randint(NOISE, (count, DOCUMENT), generator=draw)
+    facts = torch.randint(FACT_VALUES, (count, FACTS), generator=draw) + FACT_VALUES * torch.arange(FACTS)
+    facts += FIRST_NOISE + NOISE
+    places = torch.rand(count, DOCUMENT, generator=draw).argsort(dim=1)[:, :FACTS]
+    return ids.scatter(1, places, facts), facts
+
+
+class NearAttention(MultiHeadAttention):
+    """Multi-head self-attention to the latest positions, one's own among them."""
+
+    def attend(self, query: Tensor, keys: Tensor, values: Tensor, mask: Mask | None = None) -> Tensor:
+        """Attend as `MultiHeadAttention` does, with a causal mask that is narrowed."""
+        return super().attend(query, keys, values, None if mask is None else mask & ~mask.tril(-NEAR))
+
+
+class DecoderOnly(nn.Module):
+    """A model that reads document and summary as one text; compressed, its layers take turns: near, all in groups."""
+
+    def __init__(self, config: TransformerConfig, compressed: bool):
+        super().__init__()
+        self.embedding = nn.Embedding(config.vocab_size, config.d_model)
+        self.positions = SinusoidalEncoding(config.d_model, config.max_length)
+        self.layers = Encoder(config)
+        for i, layer in enumerate(self.layers.layers if compressed else []):
+            layer.self_attention = (CompressedAttention if i % 2 else NearAttention)(config.d_model, config.heads)
+        for module in self.modules():
+            if isinstance(module, nn.Linear):
+                nn.init.xavier_uniform_(module.weight)  # as the encoder-decoder does
+        nn.init.normal_(self.embedding.weight, std=config.d_model**-0.5)
+
+    def forward(self, document: Tensor, summary: Tensor) -> Tensor:
+        """Compute the logits of each next token of the summary."""
+        ids = torch.cat([document, summary], dim=1)
+        x = self.positions(self.embedding(ids) * math.sqrt(WIDTH))
+        states = self.layers(x, causal_mask(ids.size(1)))[:, document.size(1) :]
+        return states @ self.embedding.weight.T
+
+
+def make_model(name: str) -> nn.Module:
+    """Make one of MODELS: all have the same number of weights, but for the convolutions of the compressed one."""
+    sizes = dict(d_model=WIDTH, heads=2, dropout=0.0, max_length=2 * DOCUMENT, norm_first=True)
+    if name == "encoder-decoder":
+        return Transformer(TransformerConfig(VOCABULARY, d_ff=4 * WIDTH, layers=2, **sizes))
+    return DecoderOnly(TransformerConfig(VOCABULARY, d_ff=5 * WIDTH, layers=4, **sizes), "compressed" in name)
+
+
+def summarise(name: str, read: int, seed: int, updates: int = 1200, batch: int = 8) -> tuple[float, float]:
+    """Train a model that reads the first tokens of documents; return its loss and share of right words on new ones."""
+    torch.manual_seed(seed)
+    model, draw = make_model(name), torch.Generator().manual_seed(seed)
+    optimizer = torch.optim.Adam(model.parameters(), betas=(0.9, 0.98))
+
+    def logits_and_facts(count: int, draw: torch.Generator) -> tuple[Tensor, Tensor]:
+        documents, facts = make_documents(count, draw)
+        return model(documents[:, :read], F.pad(facts[:, :-1], (1, 0), value=BOS)), facts
+
+    for update in range(updates):
+        optimizer.param_groups[0]["lr"] = 3e-3 * min(1, (update + 1) / 30, 2 - 2 * update / updates)
+        logits, facts = logits_and_facts(batch, draw)
+        optimizer.zero_grad()
+        F.cross_entropy(logits.flatten(0, 1), facts.flatten()).backward()
+        optimizer.step()
+    with torch.no_grad():
+        logits, facts = logits_and_facts(200, torch.Generator().manual_seed(99))
+    right = (logits.argmax(dim=-1) == facts).double().mean().item()
+    return F.cross_entropy(logits.flatten(0, 1), facts.flatten()).item(), right
+
+
+def documents() -> dict:
+    """Train every model on every part of the documents, with three seeds."""
+    losses: dict = {name: [] for name in MODELS}
+    shares: dict = {name: [] for name in MODELS}
+    for read in READ:
+        for name in MODELS:
+            runs = [summarise(name, read, seed) for seed in range(3)]
+            losses[name].append([round(loss, 3) for loss, _ in runs])
+            shares[name].append([round(right, 3) for _, right in runs])
+            print(f"reads {read:4}  {name:26}", losses[name][-1], shares[name][-1], flush=True)
+    return {
+        "made by": "python -m experiments.long_sequences documents",
+        "sizes": {"document": DOCUMENT, "facts": FACTS, "values": FACT_VALUES, "d_model": WIDTH},
+        "weights": {name: sum(p.numel() for p in make_model(name).parameters()) for name in MODELS},
+        "read": READ,
+        "seeds": list(range(3)),
+        "loss": losses,
+        "right": shares,
+    }
+
+
 def processor() -> str:
     """The processor's name, as far as the system tells."""
     file = Path("/proc/cpuinfo")
@@ -213,10 +316,10 @@ def processor() -> str:
 def main() -> None:
     """Measure one part and write it beside the other."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("part", choices=["cost", "needle"])
+    parser.add_argument("part", choices=["cost", "needle", "documents"])
     part = parser.parse_args().part
     torch.set_num_threads(1)
-    found = cost() if part == "cost" else needle()
+    found = {"cost": cost, "needle": needle, "documents": documents}[part]()
     results = json.loads(RESULTS.read_text(encoding="utf-8")) if RESULTS.exists() else {}
     RESULTS.write_text(json.dumps(results | {part: found}, indent=1) + "\n", encoding="utf-8")
 

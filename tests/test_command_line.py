@@ -4,6 +4,7 @@ import io
 import json
 import math
 import re
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -16,8 +17,8 @@ from annotated import decoding
 from annotated.__main__ import main
 from annotated.fast import decoding as fast_decoding
 from annotated.fast.training import bf16_is_fast
-from annotated.workbench import command_line, tasks
-from annotated.workbench.checkpoint import load_checkpoint
+from annotated.workbench import command_line, runs, tasks
+from annotated.workbench.checkpoint import load_checkpoint, load_translator
 from annotated.workbench.data import DATA_FOLDER, Pairs
 from annotated.workbench.ensemble import Ensemble
 from annotated.workbench.metrics import bleu, chrf, loss_per_token
@@ -49,7 +50,8 @@ def run_translate(run, texts, **options) -> list[str]:
 
 
 def test_training_says_what_it_does_and_how_far_it_is(run):
-    chosen, first, batches, *epochs = run.printed.splitlines()
+    chosen, first, batches, *epochs, try_it = run.printed.splitlines()
+    assert try_it == f"Try it: python -m annotated translate {run.out}"
     assert chosen == "chosen for 57 pairs (the fewer, the smaller model and batches): --dropout 0.3"
     assert re.search(r"57 training and 3 validation pairs, 280 tokens .* parameters, cpu, float32, \d+ thread", first)
     found = re.fullmatch(
@@ -183,9 +185,24 @@ def test_an_interruption_is_no_crash(corpus, tmp_path, capsys, monkeypatch):
 
     monkeypatch.setattr(command_line, "fit", interrupt)
     assert main(train_arguments(corpus, tmp_path)) == 130
-    error = capsys.readouterr().err
-    assert error.count("\n") == 1
-    assert "--resume" in error
+    assert capsys.readouterr().err == (
+        "annotated: interrupted before an epoch was whole: nothing is learned yet; start again, in another --out.\n"
+    )
+
+
+def test_after_an_epoch_an_interrupted_run_can_go_on(corpus, tmp_path, capsys, monkeypatch):
+    report = runs._report
+
+    def interrupt_the_second(line, *others):
+        if line["epoch"] == 2:
+            raise KeyboardInterrupt
+        return report(line, *others)
+
+    monkeypatch.setattr(runs, "_report", interrupt_the_second)
+    assert main(train_arguments(corpus, tmp_path)) == 130
+    told = re.fullmatch(r"annotated: interrupted: (.*) goes on from the last whole epoch\.\n", capsys.readouterr().err)
+    monkeypatch.undo()
+    assert main([*shlex.split(told[1])[3:], "--epochs", "3"]) == 0
 
 
 # Translating
@@ -260,6 +277,61 @@ def test_a_line_is_translated_as_soon_as_it_is_there(delivered):
             assert process.stdout.readline().decode() == run_translate(delivered, [text], beam=0)[0] + "\n"
         process.stdin.close()
         assert process.wait(100) == 0
+
+
+class Terminal(io.BytesIO):
+    """What someone types: a line at a time."""
+
+    def isatty(self):
+        return True
+
+    def read1(self, size=-1):
+        return self.readline()
+
+
+def test_a_terminal_is_asked_for_sentences(delivered, capsys, monkeypatch):
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(Terminal("Ein Hund rennt.\n\nWie heißt du?\n".encode())))
+    assert main(["translate", delivered.out, "--beam", "0"]) == 0
+    printed = capsys.readouterr()
+    assert printed.out.splitlines() == run_translate(delivered, ["Ein Hund rennt.", "", "Wie heißt du?"], beam=0)
+    assert printed.err == (
+        "Sentences to translate from de, one a line; Ctrl-D ends.\n> > > "
+        "annotated: unsure of 'Wie heißt du?': a model knows only what is like the sentences it learned from.\n> \n"
+    )
+
+
+def test_it_is_unsure_of_sentences_unlike_its_captions(delivered, multi30k):
+    captions = (multi30k / "val.de").read_text(encoding="utf-8").splitlines()[:100]
+    others = [
+        "Guten Morgen.",
+        "Ich liebe dich.",
+        "Wie heißt du?",
+        "Was kostet das?",
+        "Kannst du mir helfen?",
+        "Wo ist der Bahnhof?",
+        "Das Parlament stimmt morgen ab.",
+        "Die Regierung hat gestern ein neues Gesetz beschlossen.",
+        "Der Patient wurde mit Penicillin behandelt.",
+        "Aufmerksamkeit ist alles, was man braucht.",
+    ]
+    model, tokenizer, info = load_translator([delivered.out])
+    shares = []
+    for texts in (captions, others):
+        pairs = Pairs(texts, run_translate(delivered, texts))
+        shares.append(len(command_line._unsure(model, tokenizer, pairs, info)) / len(texts))
+    assert shares[0] <= 0.1 and shares[1] >= 0.8
+
+
+def test_help_has_examples_and_no_empty_defaults(capsys):
+    for command in ("train", "translate", "generate", "classify", "evaluate"):
+        with pytest.raises(SystemExit):
+            main([command, "--help"])
+        printed = capsys.readouterr().out
+        assert f"examples:\n  python -m annotated {command} " in printed
+        assert not re.search(r"default:\s+(None|False|\[\])", printed)
+        for line in printed.split("examples:\n")[1].splitlines():
+            words = shlex.split(line.split("<")[0], comments=True)
+            command_line._parse(command_line._parser(), words[3:])
 
 
 def test_an_error_far_down_keeps_what_was_translated_before_it(delivered, capsys, monkeypatch):
@@ -498,7 +570,9 @@ def test_help_explains_every_option(command, options, capsys, monkeypatch):
         main([command, "--help"])
     assert exit.value.code == 0
     # An entry is "  --name VALUE  explanation", the explanation on the next line if the first is too narrow.
-    entries = re.findall(r"^  (?:-h, )?(\S+)([^\n]*(?:\n {4,}[^\n]*)*)", capsys.readouterr().out, re.MULTILINE)
+    entries = re.findall(
+        r"^  (?:-h, )?(\S+)([^\n]*(?:\n {4,}[^\n]*)*)", capsys.readouterr().out.split("examples:")[0], re.MULTILINE
+    )
     explained = {name for name, rest in entries if re.search(r"\s{2,}\w+[,;]? \w+", rest)}
     assert explained >= {*options.split(), "--help"}
     assert explained == {name for name, _ in entries}, "an option without an explanation"

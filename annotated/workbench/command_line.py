@@ -4,6 +4,7 @@ import argparse
 import ctypes
 import math
 import os
+import shlex
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import fields
@@ -35,12 +36,12 @@ from annotated.workbench.data import (
     read_text,
     split_text,
 )
-from annotated.workbench.distributed import joined, processes
+from annotated.workbench.distributed import is_first, joined, processes
 from annotated.workbench.files import write_whole
 from annotated.workbench.mapped import Lines, MappedTask
-from annotated.workbench.metrics import accuracy, bleu, chrf, loss_per_token, text_loss
+from annotated.workbench.metrics import accuracy, bleu, chrf, log_probs, loss_per_token, text_loss
 from annotated.workbench.reviews import REVIEWS, load_reviews, read_reviews, split_reviews
-from annotated.workbench.runs import SCHEDULES, TrainingOptions, defaults_for, fit, load_settings, require_new
+from annotated.workbench.runs import METRICS, SCHEDULES, TrainingOptions, defaults_for, fit, load_settings, require_new
 from annotated.workbench.tasks import ClassificationTask, Task, TextTask, TranslationTask
 from annotated.workbench.translation import translate
 from annotated.workbench.vocabulary import (
@@ -52,6 +53,8 @@ from annotated.workbench.vocabulary import (
     load_tokenizer,
 )
 
+PROGRAM = "python -m annotated"
+TRY = {"translation": "translate", "generation": "generate", "classification": "classify"}
 DEFAULTS = TrainingOptions()
 # What is chosen where it is not given, by task.
 GENERATION = {  # tried on tinyshakespeare for 15 minutes of two cores
@@ -83,6 +86,7 @@ TOKENIZERS = {  # what fits a task, its default first
 REVIEWS_HELP = "your own texts to sort: a folder, or archive of it, with train/<label>/*.txt, and test/ if you like"
 LARGEST_BEAM = 100  # wider ones find worse translations, and their memory grows with it
 ONE_OF = "evaluate needs one of --corpus, --text, --reviews, or --source and --reference."
+UNSURE = 0.65  # nats a token of its own translation; the model of the course is surer of 19 captions in 20
 LONGEST_LINE = 2**20  # bytes
 READ_AT_ONCE = 2**15  # bytes of standard input, some hundred sentences: they are translated together
 
@@ -95,6 +99,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """
     arguments = sys.argv[1:] if arguments is None else arguments
     command = arguments[0] if arguments else None
+    args = argparse.Namespace()
     try:
         for argument in arguments:
             _require_utf_8(argument)
@@ -114,8 +119,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             raise
         return _fail(f"not enough memory ({str(error).splitlines()[0]}): try a smaller model, batch or beam.")
     except KeyboardInterrupt:
-        resume = ": `train --resume --out DIR` goes on from the last whole epoch" if command == "train" else ""
-        print(f"annotated: interrupted{resume}.", file=sys.stderr)
+        print(f"annotated: interrupted{_what_is_kept(args) if command == 'train' else ''}.", file=sys.stderr)
         return 130
     return 0
 
@@ -134,6 +138,13 @@ def _fail(message: str) -> int:
     except OSError:
         _drop_output()
     return 2
+
+
+def _what_is_kept(args: argparse.Namespace) -> str:
+    """Tell how to go on with a run that was interrupted: there is a way once an epoch is whole."""
+    if (Path(getattr(args, "out", "")) / METRICS).exists():
+        return f": {PROGRAM} train --resume --out {shlex.quote(args.out)} goes on from the last whole epoch"
+    return " before an epoch was whole: nothing is learned yet; start again, in another --out"
 
 
 def _drop_output() -> None:
@@ -182,6 +193,8 @@ def _train(args: argparse.Namespace, device: torch.device) -> None:
     config: Any = model.config
     task = material.make_task(tokenizer, config.max_length)
     fit(model, task, args.out, options=options, settings=settings, resume=args.resume)
+    if is_first():
+        print(f"Try it: {PROGRAM} {TRY[args.task]} {shlex.quote(args.out)}")
 
 
 def _task(args: argparse.Namespace) -> str:
@@ -337,7 +350,7 @@ def run_translate(args: argparse.Namespace) -> None:
     """Translate the arguments, or the lines of standard input as they come."""
     model, tokenizer, info = _load(args)
     done = 0
-    for texts in [args.texts] if args.texts else _standard_input():
+    for texts in [args.texts] if args.texts else _standard_input(f"Sentences to translate from {info['src']}"):
         try:
             translations = translate(model, tokenizer, texts, info["src"], **_search(args))
         except ValueError as error:
@@ -345,8 +358,21 @@ def run_translate(args: argparse.Namespace) -> None:
         for translation in translations:
             print(_one_line(translation))
         sys.stdout.flush()
+        if (args.texts or sys.stdin.isatty()) and not args.ensemble:
+            for text in _unsure(model, tokenizer, Pairs(list(texts), translations), info):
+                print(
+                    f"annotated: unsure of {text!r}: a model knows only what is like the sentences it learned from.",
+                    file=sys.stderr,
+                )
         done += len(texts)
         _return_memory()
+
+
+def _unsure(model: nn.Module, tokenizer: Tokenizer, pairs: Pairs, info: dict[str, Any]) -> list[str]:
+    """Find the texts whose translations the model itself takes for unlikely."""
+    found = log_probs(model, tokenizer, pairs, info["src"], info["tgt"])
+    lengths = [len(ids) + 1 for ids in tokenizer.encode_batch(pairs.target, info["tgt"])]
+    return [text for text, p, length in zip(pairs.source, found, lengths, strict=True) if text and -p / length > UNSURE]
 
 
 def _one_line(text: str) -> str:
@@ -360,11 +386,18 @@ def _return_memory() -> None:
         trim(0)
 
 
-def _standard_input() -> Iterator[list[str]]:
-    """Read standard input, some lines at a time: all that is there, and no more than `READ_AT_ONCE` bytes."""
+def _standard_input(what: str) -> Iterator[list[str]]:
+    """Read standard input, some lines at a time: all that is there, and no more than `READ_AT_ONCE` bytes.
+
+    Args:
+        what: what someone at a terminal is asked for.
+    """
     stream: Any = sys.stdin.buffer
+    prompt = "> " if sys.stdin.isatty() else ""
+    if prompt:
+        print(f"{what}, one a line; Ctrl-D ends.", file=sys.stderr)
     rest, number = b"", 0
-    while content := stream.read1(READ_AT_ONCE):
+    while content := _ask(prompt, stream):
         *lines, rest = (rest + content).split(b"\n")
         if lines:
             yield _decoded(lines, number)
@@ -373,6 +406,13 @@ def _standard_input() -> Iterator[list[str]]:
             raise ValueError(f"standard input, line {number + 1} has more than {LONGEST_LINE:,} bytes: give sentences.")
     if rest:
         yield _decoded([rest], number)
+    if prompt:
+        print(file=sys.stderr)
+
+
+def _ask(prompt: str, stream: Any) -> bytes:
+    print(prompt, end="", file=sys.stderr, flush=True)
+    return stream.read1(READ_AT_ONCE)
 
 
 def _decoded(lines: list[bytes], before: int) -> list[str]:
@@ -418,7 +458,7 @@ def _load_for(args: argparse.Namespace, task: str) -> tuple[nn.Module, Tokenizer
 def run_classify(args: argparse.Namespace) -> None:
     """Print the likeliest label and its probability for each argument, or for lines of standard input as they come."""
     model, tokenizer, info = _load_for(args, "classification")
-    for texts in [args.texts] if args.texts else _standard_input():
+    for texts in [args.texts] if args.texts else _standard_input(f"Texts to sort, in {info['language']}"):
         found = classify(model, tokenizer, texts, info["language"], plain=args.plain)
         for probability, place in zip(*found.max(dim=-1), strict=True):
             print(f"{info['labels'][place]}\t{probability:.2f}")
@@ -498,6 +538,13 @@ def _require_new(path: Path) -> None:
         raise FileNotFoundError(f"--output {path}: there is no folder {path.parent} to write into.")
 
 
+class _Help(argparse.ArgumentDefaultsHelpFormatter, argparse.RawDescriptionHelpFormatter):
+    """Help with the defaults that say something, and with examples line by line."""
+
+    def _get_help_string(self, action: argparse.Action) -> str | None:
+        return super()._get_help_string(action) if action.default not in (None, False, [], "\n") else action.help
+
+
 class _Parser(argparse.ArgumentParser):
     """A parser whose errors are one line, like all others."""
 
@@ -542,12 +589,25 @@ def _path(text: str) -> str:
 
 def _parser(train_defaults: dict | None = None) -> argparse.ArgumentParser:
     parser = _Parser(
-        prog="python -m annotated", description="Train a Transformer, translate, continue text, sort it, evaluate."
+        prog=PROGRAM,
+        description="Train a Transformer, translate, continue text, sort it, evaluate.",
+        epilog=f"{PROGRAM} train --help shows examples; so does each of the others.",
     )
     commands = parser.add_subparsers(dest="command", required=True)
-    formatter = argparse.ArgumentDefaultsHelpFormatter
 
-    command = commands.add_parser("train", help="train a model from scratch", formatter_class=formatter)
+    def add(name: str, what: str, *examples: str) -> argparse.ArgumentParser:
+        epilog = "\n".join(["examples:", *(f"  {PROGRAM} {name} {example}" for example in examples)])
+        return commands.add_parser(name, help=what, description=what, epilog=epilog, formatter_class=_Help)
+
+    command = add(
+        "train",
+        "train a model from scratch",
+        "--corpus captions --out runs/captions",
+        "--source my.de --target my.en --src de --tgt en --out runs/mine",
+        "--text my.txt --out runs/writer --max-minutes 15 --epochs 100",
+        "--reviews my-reviews --out runs/critic",
+        "--resume --out runs/mine --max-minutes 30",
+    )
     command.add_argument("--task", choices=TASKS, help="what to learn; follows from the corpus")
     command.add_argument("--corpus", choices=[*CORPORA, *TEXTS, *REVIEWS], help="a corpus of the course")
     command.add_argument("--text", type=_path, help="your own text to learn to continue; its last tenth is held out")
@@ -597,13 +657,24 @@ def _parser(train_defaults: dict | None = None) -> argparse.ArgumentParser:
     _add_device(command)
     command.set_defaults(run=run_train, **(train_defaults or {}))
 
-    command = commands.add_parser("translate", help="translate sentences", formatter_class=formatter)
+    command = add(
+        "translate",
+        "translate sentences",
+        'data/checkpoints/de-en "Ein Mann mit Hut spielt auf der Straße Gitarre."',
+        "data/checkpoints/de-en                    # asks for sentences",
+        "data/checkpoints/de-en < my.de > my.en",
+    )
     command.set_defaults(run=run_translate)
     command.add_argument("model", type=_path, help="folder of a run")
     command.add_argument("texts", nargs="*", help="sentences; lines of standard input unless given")
     _add_search(command)
 
-    command = commands.add_parser("generate", help="continue a text", formatter_class=formatter)
+    command = add(
+        "generate",
+        "continue a text",
+        'runs/writer "Once upon a time"',
+        "runs/writer --temperature 0.7 --count 2000",
+    )
     command.set_defaults(run=run_generate)
     command.add_argument("model", type=_path, help="folder of a run that learned from a text")
     command.add_argument("text", nargs="?", default="\n", help="the beginning; the end of a line unless given")
@@ -616,13 +687,19 @@ def _parser(train_defaults: dict | None = None) -> argparse.ArgumentParser:
     command.add_argument("--seed", type=int, default=DEFAULTS.seed, help="of what is drawn")
     _add_device(command)
 
-    command = commands.add_parser("classify", help="sort texts", formatter_class=formatter)
+    command = add("classify", "sort texts", 'runs/critic "Not bad at all."', "runs/critic < texts.txt")
     command.set_defaults(run=run_classify)
     command.add_argument("model", type=_path, help="folder of a run that learned from reviews")
     command.add_argument("texts", nargs="*", help="texts; lines of standard input unless given")
     _add_device(command)
 
-    command = commands.add_parser("evaluate", help="score a model on a test set", formatter_class=formatter)
+    command = add(
+        "evaluate",
+        "score a model on a test set",
+        "data/checkpoints/de-en --corpus multi30k --show 3",
+        "runs/mine --source test.de --reference test.en",
+        "runs/writer --text other.txt",
+    )
     command.set_defaults(run=run_evaluate)
     command.add_argument("model", type=_path, help="folder of a run")
     command.add_argument("--corpus", choices=[*CORPORA, *TEXTS, *REVIEWS], help="a corpus of the course")

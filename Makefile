@@ -8,6 +8,7 @@ endif
 PY := $(VENV)/bin/python
 READY := $(VENV)/ready
 EXECUTE := $(PY) -m nbconvert --execute --to notebook --log-level WARN --KernelManager.transport_encryption=auto
+LAB_SETTINGS := $(VENV)/share/jupyter/lab/settings
 NOTEBOOKS := $(sort $(wildcard notebooks/*.ipynb notebooks/solutions/*.ipynb))
 
 # One thread a process: the saved numbers then agree, and two test processes do not fight over the cores.
@@ -50,8 +51,13 @@ run: env  ## execute the notebooks, train briefly on the embedded corpus, transl
 test: check  ## run the checks, the tests, and every notebook against its saved outputs
 	$(ONE_THREAD) $(PY) -m pytest -n 2 --dist loadfile --nbval tests notebooks
 
-lab: env  ## open the notebooks in JupyterLab
-	$(PY) -m jupyterlab notebooks
+lab: env  ## open the course in JupyterLab, at its table of notebooks; ARGS="--no-browser --port 9999" are passed on
+	@mkdir -p $(LAB_SETTINGS)
+	@echo '{"@jupyterlab/docmanager-extension:plugin": {"defaultViewers": {"markdown": "Markdown Preview"}},' \
+		'"@jupyterlab/apputils-extension:notification": {"fetchNews": "false", "checkForUpdates": false}}' \
+		> $(LAB_SETTINGS)/overrides.json
+	$(PY) -m jupyterlab --LabApp.default_url=/lab/tree/README.md --KernelManager.transport_encryption=auto \
+		$(if $(filter 0,$(shell id -u)),--allow-root) $(ARGS)
 
 check: env  ## look at format, style and static types, notebooks included
 	$(PY) -m ruff format --check

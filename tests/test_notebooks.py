@@ -109,6 +109,7 @@ def test_outputs_hold_no_trace_of_a_machine(notebook: nbformat.NotebookNode) -> 
 def test_metadata_is_minimal(notebook: nbformat.NotebookNode) -> None:
     assert set(notebook.metadata) <= {"kernelspec", "language_info"}
     assert notebook.metadata.kernelspec.name == "python3"
+    assert notebook.metadata.kernelspec.display_name == "Python 3 (ipykernel)"  # what JupyterLab writes, too
     assert {key for cell in notebook.cells for key in cell.metadata} <= {"annotated", "jupyter", "mystnb", "tags"}
 
 

@@ -19,8 +19,8 @@ def where_it_pays(answer: Any) -> str | None:
     if found.shape != (4,):
         return "give four numbers, in the order of the questions."
     questions = (
-        (1024, {2048: "two products make 4 n² d operations, not 2 n² d.", 512: "here without the projections."}),
-        (512, {1024: "here with the projections, 8 n d².", 768: "there are four projections, not two."}),
+        (768, {1536: "two products make 4 n² d operations, not 2 n² d.", 256: "here without the projections."}),
+        (256, {768: "here with the projections, 8 n d².", 512: "there are four projections, not two."}),
         (128, {64: "mixing the keys and the values costs operations, too.", 256: "8 n k d = 4 n² d."}),
         (
             94,

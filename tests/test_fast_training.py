@@ -61,7 +61,7 @@ def test_loss_gradients_and_weights_are_those_of_the_plain_update(name, smoothin
     expected = plain.train_step(other, src, tgt, sgd(other), smoothing)
     assert train_step(model, src, tgt, sgd(model), smoothing) == pytest.approx(expected, rel=1e-5)
     assert all(gradient.any() for gradient in gradients(other).values())
-    assert_same_update(model, other)
+    assert_same_update(model, other, atol=3e-6)  # 1.1e-6 where products are summed without vectors
 
 
 @pytest.mark.parametrize("name", ["paper", "norm first", "LSTM"])

@@ -86,7 +86,7 @@ TOKENIZERS = {  # what fits a task, its default first
 REVIEWS_HELP = "your own texts to sort: a folder, or archive of it, with train/<label>/*.txt, and test/ if you like"
 LARGEST_BEAM = 100  # wider ones find worse translations, and their memory grows with it
 ONE_OF = "evaluate needs one of --corpus, --text, --reviews, or --source and --reference."
-UNSURE = 0.65  # nats a token of its own translation; the model of the course is surer of 19 captions in 20
+UNSURE = 0.65  # nats a token of its own translation; the model of the course is surer of nine captions in ten
 LONGEST_LINE = 2**20  # bytes
 READ_AT_ONCE = 2**15  # bytes of standard input, some hundred sentences: they are translated together
 

@@ -12,7 +12,7 @@ from torch.func import functional_call
 from torch.nn import functional as F
 from torch.testing import assert_close
 
-from annotated.config import PAD
+from annotated.config import BOS, EOS, PAD
 from annotated.encoder import Encoder, LayerNorm
 from annotated.models.bert import NO_TARGET, Bert, BertConfig, hide_for_prediction
 from annotated.workbench.checkpoint import save_tensors
@@ -125,12 +125,12 @@ def test_published_sizes_have_the_published_number_of_parameters(size: str, body
 
 def test_the_chosen_are_hidden_in_three_ways() -> None:
     ids = torch.full((400, 100), 7)
-    ids[:, 90:] = PAD
+    ids[:, 88:] = torch.tensor([BOS, EOS] + [PAD] * 10)
     read, targets = hide_for_prediction(ids, 50, (20, 40), generator=torch.Generator().manual_seed(0))
     chosen = targets != NO_TARGET
-    assert (targets[chosen] == 7).all() and not chosen[:, 90:].any()
+    assert (targets[chosen] == 7).all() and not chosen[:, 88:].any()
     assert torch.equal(read[~chosen], ids[~chosen])
-    assert chosen[:, :90].double().mean().item() == pytest.approx(0.15, abs=0.01)
+    assert chosen[:, :88].double().mean().item() == pytest.approx(0.15, abs=0.01)
     kinds = read[chosen]
     random = (kinds >= 20) & (kinds < 40)
     assert (kinds == 50).double().mean().item() == pytest.approx(0.8, abs=0.02)

@@ -7,7 +7,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from annotated.config import PAD, TransformerConfig
+from annotated.config import EOS, TransformerConfig
 from annotated.encoder import Dropout, Encoder, LayerNorm
 from annotated.masking import padding_mask
 from annotated.positional_encoding import LearnedEncoding
@@ -169,7 +169,7 @@ def hide_for_prediction(
     """Choose tokens to be predicted, and hide most of them: 80 % behind [MASK], 10 % behind a random word, 10 % not.
 
     Args:
-        ids: of texts; padding is never chosen.
+        ids: of texts; `PAD`, `BOS` and `EOS` are never chosen.
         mask_id: the id of [MASK].
         words: the first id of a random word, and the first behind the last.
         share: the probability that a token is chosen.
@@ -187,7 +187,7 @@ def hide_for_prediction(
     def draw() -> Float[Tensor, "batch length"]:
         return torch.rand(ids.shape, generator=generator, device=ids.device)
 
-    chosen: Bool[Tensor, "batch length"] = (draw() < share) & (ids != PAD)
+    chosen: Bool[Tensor, "batch length"] = (draw() < share) & (ids > EOS)  # a word
     fate = draw()
     random_words = torch.randint(*words, ids.shape, generator=generator, device=ids.device)
     read = torch.where(chosen & (fate < 0.8), mask_id, ids)

@@ -1,11 +1,12 @@
 """Wrong answers to the exercises of chapter 15, each with a pattern of its diagnosis; and other right answers."""
 
+import copy
 import math
 from collections.abc import Callable
 
 import torch
 
-from annotated.course.exercises.chapter_15 import _hidden, _scores
+from annotated.course.exercises.chapter_15 import _hidden, _probe, _scores
 
 
 def hidden(**change) -> Callable:
@@ -14,7 +15,7 @@ def hidden(**change) -> Callable:
 
 
 def hidden_in_place(ids, luck, fate, words, mask_id):
-    chosen = (luck < 0.15) & (ids != 0)
+    chosen = (luck < 0.15) & (ids > 2)
     targets = ids.clone()
     targets[~chosen] = -100
     ids[chosen & (fate < 0.8)] = mask_id
@@ -23,7 +24,7 @@ def hidden_in_place(ids, luck, fate, words, mask_id):
 
 
 def hidden_targets_too_late(ids, luck, fate, words, mask_id):
-    chosen = (luck < 0.15) & (ids != 0)
+    chosen = (luck < 0.15) & (ids > 2)
     ids[chosen & (fate < 0.8)] = mask_id
     ids[chosen & (fate >= 0.9)] = words[chosen & (fate >= 0.9)]
     return ids, ids.masked_fill(~chosen, -100)
@@ -31,7 +32,7 @@ def hidden_targets_too_late(ids, luck, fate, words, mask_id):
 
 def hidden_one_by_one(ids, luck, fate, words, mask_id):
     read, targets = ids.clone(), torch.full_like(ids, -100)
-    for row, column in (ids != 0).nonzero().tolist():
+    for row, column in (ids > 2).nonzero().tolist():
         if luck[row, column] >= 0.15:
             continue
         targets[row, column] = ids[row, column]
@@ -98,12 +99,73 @@ def scored_text_by_text(model, ids, mask_id):
     return torch.stack(found)
 
 
-def scored_inside_only(model, ids, mask_id):
-    shorter = ids.clone()
-    full = scored()(model, ids, mask_id)
-    read = shorter.clone()
-    read[:, 0] = mask_id
-    return full - model(read)[:, 0].log_softmax(dim=-1).gather(1, ids[:, :1])[:, 0]
+def scored_in_place(model, ids, mask_id):
+    read, total = ids.clone(), 0
+    for place in range(ids.size(1)):
+        real, token = ids[:, place] != 0, ids[:, place, None]
+        read[real, place] = mask_id
+        total = total + real * model(read)[:, place].log_softmax(dim=-1).gather(1, token)[:, 0]
+        read[:, place] = ids[:, place]
+    return total
+
+
+def probed(**change) -> Callable:
+    """The probe with a mistake."""
+    return lambda *given: _probe(*given, **change)
+
+
+def probed_by_autograd(model, ids, at, kinds, updates, rate, module=None, grad=False, back=True, evaluate=True):
+    """Right by default: an output layer of zeros and the library's optimizer."""
+    was = model.training
+    if evaluate:
+        model.eval()
+    with torch.set_grad_enabled(grad):
+        states = model.states(ids)[torch.arange(len(ids)), at]
+    if back:
+        model.train(was)
+    output = module or torch.nn.Linear(states.size(1), int(kinds.max()) + 1).double()
+    if module is None:
+        torch.nn.init.zeros_(output.weight)
+        torch.nn.init.zeros_(output.bias)
+    optimizer = torch.optim.SGD(output.parameters(), lr=rate)
+    for _ in range(updates):
+        optimizer.zero_grad()
+        torch.nn.functional.cross_entropy(output(states), kinds).backward(retain_graph=grad)
+        optimizer.step()
+    return output.weight.detach(), output.bias.detach()
+
+
+def probed_with_gradients(*given):
+    return probed_by_autograd(*given, grad=True)
+
+
+def probed_and_left_in_evaluation(*given):
+    return probed_by_autograd(*given, back=False)
+
+
+def probed_with_dropout(*given):
+    return probed_by_autograd(*given, evaluate=False)
+
+
+def probed_from_random(model, ids, at, kinds, updates, rate):
+    return probed_by_autograd(model, ids, at, kinds, updates, rate, module=torch.nn.Linear(8, 3).double())
+
+
+def probed_frozen(model, *given):
+    """What stays behind: a model that no longer learns."""
+    model.requires_grad_(False)
+    return _probe(model, *given)
+
+
+def probed_on_a_copy(model, *given):
+    return probed_by_autograd(copy.deepcopy(model), *given, grad=True, back=False)
+
+
+def probed_and_tuned(model, ids, at, kinds, updates, rate):
+    found = _probe(model, ids, at, kinds, updates, rate)
+    with torch.no_grad():
+        model.head.bias += 0.1
+    return found
 
 
 WRONG = [
@@ -126,8 +188,15 @@ WRONG = [
     ("15.1", [801, 4_800_000, math.log(10)], "parameters are not 801"),
     ("15.1", [800, 4_800_000, 2.5], r"at index \(2,\)"),
     ("15.1", [800, 4_800_000], "give three numbers"),
-    ("15.2", hidden(padding=True), "padding is never chosen"),
-    ("15.2", hidden(rest=True), "below 0.15"),
+    ("15.1", [800, 4_806_000, math.log(10)], "operations are not 4,806,000"),
+    ("15.2", hidden(above=-1), "padding is never chosen"),
+    ("15.2", hidden(above=0), "<bos> and <eos> are never chosen"),
+    ("15.2", hidden(above=1), "<eos> is never chosen"),
+    ("15.2", hidden(above=3), "<unk> is a word"),
+    ("15.2", hidden(lucky="above"), "below 0.15"),
+    ("15.2", hidden(lucky="up to"), "at luck 0.15 itself"),
+    ("15.2", hidden(fates="up to"), "at fate 0.8 itself"),
+    ("15.2", hidden(fates="behind"), "at fate 0.9 itself"),
     ("15.2", hidden(everywhere=True), "only chosen tokens may change"),
     ("15.2", hidden(fates="always"), "you hide all chosen ones"),
     ("15.2", hidden(fates="no words"), "the random word stands in the token's place"),
@@ -164,9 +233,25 @@ WRONG = [
     ("15.4", lambda *given: -_scores(*given), "log p is wanted, below 0"),
     ("15.4", lambda *given: _scores(*given).exp(), "these are probabilities"),
     ("15.4", lambda *given: _scores(*given)[:, None], "one number a text"),
-    ("15.4", scored_inside_only, r"at index|off by"),
+    ("15.4", scored(inside=True), "the first and the last token"),
+    ("15.4", scored(kept=True), "put each token back"),
+    ("15.4", scored(logits=True), "these are logits"),
     ("15.4", lambda *given: _scores(*given).tolist(), "expected a tensor, got list"),
     ("15.4", lambda *given: print(end=""), "[Dd]oes it end in a return"),
+    ("15.5", probed(first=True), "W: take the state at the place"),
+    ("15.5", probed(sum=True), "not the sum"),
+    ("15.5", probed(more=-1), "one step too few"),
+    ("15.5", probed(more=1), "one step too many"),
+    ("15.5", probed(**{"no bias": True}), "b is trained, too"),
+    ("15.5", probed_with_dropout, "Two calls differ"),
+    ("15.5", probed_from_random, "Two calls differ"),
+    ("15.5", probed_with_gradients, "under torch.no_grad"),
+    ("15.5", probed_and_left_in_evaluation, "in training mode before"),
+    ("15.5", probed_frozen, "no longer requires a gradient"),
+    ("15.5", probed_and_tuned, "weights have moved"),
+    ("15.5", lambda *given: (_probe(*given)[0].T, _probe(*given)[1]), "a row for each kind"),
+    ("15.5", lambda *given: _probe(*given)[0], "two tensors"),
+    ("15.5", lambda *given: print(end=""), "[Dd]oes it end in a return"),
 ]
 
 RIGHT = [
@@ -179,4 +264,8 @@ RIGHT = [
     ("15.3", thirds_by_slices),
     ("15.4", scored()),
     ("15.4", scored_text_by_text),
+    ("15.4", scored_in_place),
+    ("15.5", probed()),
+    ("15.5", probed_by_autograd),
+    ("15.5", probed_on_a_copy),
 ]

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from annotated.config import PAD
+from annotated.config import BOS, EOS, PAD, UNK
 from annotated.course.exercises.diagnosis import Exercise, compare
 from annotated.models.bert import NO_TARGET, Bert, BertConfig
 
@@ -53,6 +53,8 @@ def a_small_gpt(answer: Any) -> str | None:
     for text, several in losses.items():
         if any(abs(float(found[2]) - wrong) < 2e-3 for wrong in several):
             return text
+    if abs(float(found[1]) - 4_800_000) > 0.5:
+        return f"the operations are not {float(found[1]):,.0f}: 6 for each of 800 parameters and 1,000 tokens."
     return compare(found, right, {}, tolerance=2e-3)
 
 
@@ -60,10 +62,13 @@ def _hidden(
     ids: Tensor, luck: Tensor, fate: Tensor, words: Tensor, mask_id: int, **change: Any
 ) -> tuple[Tensor, Tensor]:
     """What is read and what is to be predicted, right or with a mistake by name."""
-    real = torch.ones_like(ids, dtype=torch.bool) if change.get("padding") else ids != PAD
-    chosen = ((luck > 0.15) if change.get("rest") else (luck < 0.15)) & real
+    real = ids > change.get("above", EOS)
+    lucky = {"below": luck < 0.15, "up to": luck <= 0.15, "above": luck > 0.15}[change.get("lucky", "below")]
+    chosen = lucky & real
     masked, random = {
         "right": (fate < 0.8, fate >= 0.9),
+        "up to": (fate <= 0.8, fate >= 0.9),
+        "behind": (fate < 0.8, fate > 0.9),
         "always": (fate < 2, fate > 2),
         "no words": (fate < 0.8, fate > 2),
         "no rest": (fate < 0.8, fate >= 0.8),
@@ -83,10 +88,12 @@ def hide_tokens(answer: Callable[..., Any]) -> str | None:
     generator = torch.Generator().manual_seed(0)
     ids = torch.randint(4, 30, (6, 50), generator=generator)
     ids[4:, 40:] = PAD
+    ids[:, 0], ids[:4, 49], ids[4:, 39], ids[2, 5:9] = BOS, EOS, EOS, UNK
     luck, fate = (torch.rand(6, 50, generator=generator) for _ in range(2))
     luck[:4] = luck[:4] * 0.3
-    luck[0, :4] = 0.15
-    luck[1, :4], fate[1, :4] = 0.0, torch.tensor([0.8, 0.9, 0.85, 0.95])
+    luck[0, 1:5] = 0.15
+    luck[1, 1:5], fate[1, 1:5] = 0.0, torch.tensor([0.8, 0.9, 0.85, 0.95])
+    luck[:, 0] = luck[:, 49] = luck[:, 39] = luck[2, 5:9] = 0.1
     words = torch.randint(4, 30, (6, 50), generator=generator)
     given = (ids, luck, fate, words, 30)
     found = answer(*given)
@@ -94,8 +101,14 @@ def hide_tokens(answer: Callable[..., Any]) -> str | None:
         return "your function returns two tensors: what is read, and the targets. Does it end in a return?"
     read, targets = _hidden(*given)
     changes: dict[str, dict[str, Any]] = {
-        "padding is never chosen.": {"padding": True},
-        "chosen is where luck is below 0.15.": {"rest": True},
+        "padding is never chosen, nor <bos>, nor <eos>.": {"above": PAD - 1},
+        "<bos> and <eos> are never chosen.": {"above": PAD},
+        "<eos> is never chosen.": {"above": BOS},
+        "<unk> is a word like others: only ids 0, 1 and 2 are spared.": {"above": UNK},
+        "chosen is where luck is below 0.15.": {"lucky": "above"},
+        "at luck 0.15 itself nothing is chosen: below.": {"lucky": "up to"},
+        "at fate 0.8 itself the token stays: below.": {"fates": "up to"},
+        "at fate 0.9 itself the random word comes: from 0.9 on.": {"fates": "behind"},
         "only chosen tokens may change; you changed others by their fate.": {"everywhere": True},
         "fate decides: below 0.8 the mask, from 0.9 on the random word; you hide all chosen ones.": {"fates": "always"},
         "from fate 0.9 on, the random word stands in the token's place.": {"fates": "no words"},
@@ -153,8 +166,9 @@ def _scores(model: Bert, ids: Tensor, mask_id: int, **change: Any) -> Tensor:
     """The sum of log p(token | all others), right or with a mistake by name."""
     total = torch.zeros(len(ids), dtype=torch.float64)
     every = ids.masked_fill(ids != PAD, mask_id)
+    read = ids.clone()
     for i in range(ids.size(1)):
-        read = ids.clone()
+        read = read if change.get("kept") else ids.clone()
         if not change.get("visible"):
             read[:, i] = mask_id
         if change.get("future"):
@@ -164,8 +178,11 @@ def _scores(model: Bert, ids: Tensor, mask_id: int, **change: Any) -> Tensor:
         if not change.get("blind"):
             read = read.masked_fill(ids == PAD, PAD)
         with torch.no_grad():
-            log_p = model(read)[:, i].log_softmax(dim=-1).gather(1, ids[:, i, None])[:, 0]
-        total += log_p if change.get("padding") else log_p.masked_fill(ids[:, i] == PAD, 0.0)
+            logits = model(read)[:, i]
+            found = logits if change.get("logits") else logits.log_softmax(dim=-1)
+            log_p = found.gather(1, ids[:, i, None])[:, 0]
+        spared = ids[:, i] <= (EOS if change.get("inside") else PAD)
+        total += log_p if change.get("padding") else log_p.masked_fill(spared, 0.0)
     return total / (ids != PAD).sum(dim=1) if change.get("mean") else total
 
 
@@ -192,6 +209,9 @@ def score_by_gaps(answer: Callable[..., Any]) -> str | None:
         "padding was scored, too, and its places were hidden behind masks that the others see.": _scores(
             model, ids, 11, padding=True, blind=True
         ),
+        "put each token back before you hide the next.": _scores(model, ids, 11, kept=True),
+        "these are logits; take the log_softmax before you pick the token's.": _scores(model, ids, 11, logits=True),
+        "the first and the last token are asked for, too.": _scores(model, ids, 11, inside=True),
         "this is the mean; the sum is wanted.": _scores(model, ids, 11, mean=True),
         "this is −log p; log p is wanted, below 0.": -expected,
         "these are probabilities; their logarithm is wanted.": expected.exp(),
@@ -199,9 +219,73 @@ def score_by_gaps(answer: Callable[..., Any]) -> str | None:
     return compare(found, expected, wrong)
 
 
+def _probe(
+    model: Bert, ids: Tensor, at: Tensor, kinds: Tensor, updates: int, rate: float, **change: Any
+) -> tuple[Tensor, Tensor]:
+    """W and b of a linear probe, right or with a mistake by name; the model is as before."""
+    training = model.training
+    model.train(change.get("mode", False))
+    with torch.no_grad():
+        states = model.states(ids)[torch.arange(len(ids)), torch.zeros_like(at) if change.get("first") else at]
+    model.train(training)
+    count = int(kinds.max()) + 1
+    W, b = torch.zeros(count, states.size(1), dtype=states.dtype), torch.zeros(count, dtype=states.dtype)
+    for _ in range(updates + change.get("more", 0)):
+        error = (states @ W.T + b).softmax(dim=-1) - torch.eye(count, dtype=states.dtype)[kinds]
+        error = error if change.get("sum") else error / len(ids)
+        W = W - rate * error.T @ states
+        b = b if change.get("no bias") else b - rate * error.sum(dim=0)
+    return W, b
+
+
+def probe(answer: Callable[..., Any]) -> str | None:
+    """W and b beside ours, on a model in training mode with dropout; then what has become of the model."""
+    torch.manual_seed(0)
+    model = Bert(BertConfig(12, d_model=8, d_ff=10, heads=2, layers=1, dropout=0.5, max_length=9)).double().train()
+    for parameter in model.parameters():
+        torch.nn.init.normal_(parameter, std=0.5)
+    model.embedding.weight.grad = torch.ones_like(model.embedding.weight)
+    ids = torch.tensor([[1, 5, 6, 7, 8, 2], [1, 9, 4, 2, PAD, PAD], [1, 10, 2, PAD, PAD, PAD], [1, 7, 9, 10, 2, PAD]])
+    given = (ids, torch.tensor([3, 2, 1, 1]), torch.tensor([2, 0, 1, 0]), 7, 0.3)
+    before = {name: weight.detach().clone() for name, weight in model.named_parameters()}
+    found = answer(model, *given)
+    if not (isinstance(found, tuple | list) and len(found) == 2 and all(isinstance(one, Tensor) for one in found)):
+        return "your function returns two tensors: W and b. Does it end in a return?"
+    if any(not torch.equal(weight, before[name]) for name, weight in model.named_parameters()):
+        return "the model's weights have moved; only W and b are trained."
+    for name, weight in model.named_parameters():
+        held = name == "embedding.weight"
+        if (weight.grad is None) == held or (held and not torch.equal(weight.grad, torch.ones_like(weight))):
+            return f"the gradient that {name} holds has changed: compute the states under torch.no_grad()."
+        if not weight.requires_grad:
+            return f"{name} no longer requires a gradient; the model must be as it was."
+    if any(module.training is not True for module in model.modules()):
+        return "the model was in training mode before, and no longer is: set it back with model.train(...)."
+    expected = _probe(model, *given)
+    mistakes: dict[str, dict[str, Any]] = {
+        "take the state at the place `at`, not the first one.": {"first": True},
+        "the loss is the mean over the texts, not the sum.": {"sum": True},
+        "that is one step too few.": {"more": -1},
+        "that is one step too many.": {"more": 1},
+        "b is trained, too.": {"no bias": True},
+    }
+    for part, name in enumerate(("W", "b")):
+        wrong = {text: _probe(model, *given, **change)[part] for text, change in mistakes.items()}
+        if name == "W":
+            wrong["W has a row for each kind: (kinds, d_model)."] = expected[0].T
+        if diagnosis := compare(found[part].detach(), expected[part], wrong):
+            unlike = f"{name}: {diagnosis}"
+            again = answer(model, *given)  # dropout draws anew at each call
+            if not torch.equal(found[part], again[part]):
+                return f"{unlike} Two calls differ: read the states in evaluation mode, and begin with zeros."
+            return unlike
+    return None
+
+
 EXERCISES = {
     "15.1": Exercise("A small GPT-2 on paper", a_small_gpt),
     "15.2": Exercise("Hide, exchange, leave", hide_tokens),
     "15.3": Exercise("Three matrices out of one", unpack),
     "15.4": Exercise("How likely is a sentence to BERT?", score_by_gaps),
+    "15.5": Exercise("Probe, and touch nothing", probe),
 }

@@ -139,6 +139,12 @@ def probed_with_gradients(*given):
     return probed_by_autograd(*given, grad=True)
 
 
+def probed_and_cleared(model, *given):
+    found = _probe(model, *given)
+    model.zero_grad()
+    return found
+
+
 def probed_and_left_in_evaluation(*given):
     return probed_by_autograd(*given, back=False)
 
@@ -246,6 +252,7 @@ WRONG = [
     ("15.5", probed_with_dropout, "Two calls differ"),
     ("15.5", probed_from_random, "Two calls differ"),
     ("15.5", probed_with_gradients, "under torch.no_grad"),
+    ("15.5", probed_and_cleared, "under torch.no_grad"),
     ("15.5", probed_and_left_in_evaluation, "in training mode before"),
     ("15.5", probed_frozen, "no longer requires a gradient"),
     ("15.5", probed_and_tuned, "weights have moved"),

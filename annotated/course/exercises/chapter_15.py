@@ -244,7 +244,8 @@ def probe(answer: Callable[..., Any]) -> str | None:
     model = Bert(BertConfig(12, d_model=8, d_ff=10, heads=2, layers=1, dropout=0.5, max_length=9)).double().train()
     for parameter in model.parameters():
         torch.nn.init.normal_(parameter, std=0.5)
-    model.embedding.weight.grad = torch.ones_like(model.embedding.weight)
+    held = torch.ones_like(model.embedding.weight)
+    model.embedding.weight.grad = held.clone()
     ids = torch.tensor([[1, 5, 6, 7, 8, 2], [1, 9, 4, 2, PAD, PAD], [1, 10, 2, PAD, PAD, PAD], [1, 7, 9, 10, 2, PAD]])
     given = (ids, torch.tensor([3, 2, 1, 1]), torch.tensor([2, 0, 1, 0]), 7, 0.3)
     before = {name: weight.detach().clone() for name, weight in model.named_parameters()}
@@ -253,12 +254,11 @@ def probe(answer: Callable[..., Any]) -> str | None:
         return "your function returns two tensors: W and b. Does it end in a return?"
     if any(not torch.equal(weight, before[name]) for name, weight in model.named_parameters()):
         return "the model's weights have moved; only W and b are trained."
-    for name, weight in model.named_parameters():
-        held = name == "embedding.weight"
-        if (weight.grad is None) == held or (held and not torch.equal(weight.grad, torch.ones_like(weight))):
-            return f"the gradient that {name} holds has changed: compute the states under torch.no_grad()."
-        if not weight.requires_grad:
-            return f"{name} no longer requires a gradient; the model must be as it was."
+    gradients = {name: weight.grad for name, weight in model.named_parameters() if weight.grad is not None}
+    if gradients.keys() != {"embedding.weight"} or not torch.equal(gradients["embedding.weight"], held):
+        return "the gradients that the model holds have changed: compute the states under torch.no_grad()."
+    if not all(weight.requires_grad for weight in model.parameters()):
+        return "a weight no longer requires a gradient; the model must be as it was."
     if any(module.training is not True for module in model.modules()):
         return "the model was in training mode before, and no longer is: set it back with model.train(...)."
     expected = _probe(model, *given)

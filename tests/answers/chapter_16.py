@@ -235,6 +235,7 @@ WRONG = [
     ),
     ("16.5", changed(up_and_down, lambda x: x.movedim(-1, 0)), "belongs to the end"),
     ("16.5", changed(up_and_down, lambda x: x + 0.5), "expected torch.int64"),
+    ("16.5", changed(up_and_down, lambda x: x.clamp(max=3)), "parents .0, 0, 1, 2, 3, 4, 5.: .*wrong"),
     ("16.5", never_ending_root, "entries are wrong"),
     ("16.5", changed(up_and_down, lambda x: x.tolist()), "expected a tensor, got list"),
     ("16.5", lambda parents: parents[99], "raised IndexError"),
@@ -257,4 +258,5 @@ RIGHT = [
     ("16.5", up_and_down),
     ("16.5", up_and_down_by_matrices),
     ("16.5", changed(up_and_down, lambda x: x.int())),
+    ("16.5", changed(up_and_down, lambda x: x.to(torch.int8))),
 ]

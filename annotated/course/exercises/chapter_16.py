@@ -206,7 +206,7 @@ def from_pairs_to_halves(answer: Callable[[Tensor, int], Tensor]) -> str | None:
 
 def up_and_down(answer: Callable[[list[int]], Tensor]) -> str | None:
     """A chain, a star, the tree of the lesson, a random one, a single word."""
-    trees = ([4, 3, 3, 0, 4], [0, 0, 1, 2], [2, 2, 2, 2], [0], [3, 0, 5, 5, 3, 5, 4, 0])
+    trees = ([4, 3, 3, 0, 4], [0, 0, 1, 2], [2, 2, 2, 2], [0], [3, 0, 5, 5, 3, 5, 4, 0], [0, 0, 1, 2, 3, 4, 5])
     for parents in trees:
         n = len(parents)
         paths = []
@@ -225,7 +225,7 @@ def up_and_down(answer: Callable[[list[int]], Tensor]) -> str | None:
         if isinstance(found, Tensor):
             if found.shape == expected.shape and found.is_floating_point():
                 found = found.long() if torch.equal(found, found.round()) else found
-            if found.dtype == torch.int32:
+            if found.dtype in (torch.int8, torch.uint8, torch.int16, torch.int32):
                 found = found.long()
         by_root = torch.stack((depth[:, None].expand(n, n), depth.expand(n, n)), dim=-1)
         mistakes = {

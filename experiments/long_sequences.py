@@ -2,28 +2,35 @@
 
     python -m experiments.long_sequences cost      # time and memory against the length; a few minutes
     python -m experiments.long_sequences needle    # patterns of attention on the needle task; a few minutes
-    python -m experiments.long_sequences documents    # models that read more or less of a document; half an hour
+    python -m experiments.long_sequences documents    # models that read more or less of a document; an hour
+    python -m experiments.long_sequences controls     # what of the compressed model it is; half an hour
+    python -m experiments.long_sequences mixtures     # Linformer's E and F, fitted to one text; half a minute
 
 Each writes its part of `data/results/long_sequences.json`. Cost is that of one sub-layer, forward, without gradients,
 on one thread: the least processor time of several calls, and how much the memory of the process grew at its peak.
-Every measurement has a process of its own, and all take turns.
+Every measurement has a process of its own, and all take turns. Where time is measured, the process keeps memory that it
+has freed: else the system's fresh pages, for each large tensor anew, would be up to half of what is measured.
 """
 
 import argparse
+import itertools
 import json
 import math
 import multiprocessing
+import os
 import platform
 import resource
 import statistics
 import time
 from collections.abc import Callable
 from pathlib import Path
+from unittest import mock
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from annotated.attention import attention
 from annotated.config import BOS, TransformerConfig
 from annotated.encoder import Encoder, FeedForward
 from annotated.masking import Mask, causal_mask
@@ -38,11 +45,14 @@ from annotated.models.long_attention import (
 from annotated.multi_head import MultiHeadAttention
 from annotated.positional_encoding import SinusoidalEncoding
 from annotated.transformer import Transformer
+from annotated.workbench.checkpoint import load_run
+from annotated.workbench.data import DATA_FOLDER
 
 RESULTS = Path(__file__).parent.parent / "data" / "results" / "long_sequences.json"
 LENGTHS = [256, 512, 1024, 2048, 4096, 8192]
 D_MODEL, HEADS, D_FF, K = 256, 4, 1024, 128
 ROUNDS, CALLS = 3, 3
+KEEPING = {"MALLOC_MMAP_MAX_": "0", "MALLOC_TRIM_THRESHOLD_": str(2**40)}  # of glibc; other systems have other ways
 
 
 class FusedAttention(MultiHeadAttention):
@@ -91,26 +101,27 @@ def measure(name: str, length: int, results: multiprocessing.Queue) -> None:
 
 def cost() -> dict:
     """Measure every kind at every length."""
-    context = multiprocessing.get_context("forkserver")
-    seconds: dict = {name: {n: math.inf for n in LENGTHS} for name in kinds(1)}
+    context = multiprocessing.get_context("spawn")
+    seconds: dict = {name: {n: [] for n in LENGTHS} for name in kinds(1)}
     megabytes: dict = {name: {n: [] for n in LENGTHS} for name in kinds(1)}
-    for turn in range(ROUNDS):
-        for length in LENGTHS:
-            for name in seconds:
+    for turn, length, name in itertools.product(range(ROUNDS), LENGTHS, seconds):
+        for keeping in (KEEPING, {}):
+            with mock.patch.dict(os.environ, keeping):
                 results = context.Queue()
                 process = context.Process(target=measure, args=(name, length, results))
                 process.start()
                 time_, grown = results.get(timeout=300)
                 process.join()
-                seconds[name][length] = min(seconds[name][length], time_)
-                megabytes[name][length].append(grown)
-                print(f"round {turn}  {name:20}{length:6}{1000 * time_:10.1f} ms{grown:10.1f} MB", flush=True)
+            (seconds if keeping else megabytes)[name][length].append(time_ if keeping else grown)
+        print(
+            f"round {turn}  {name:20}{length:6}{1000 * seconds[name][length][-1]:10.1f} ms{grown:10.1f} MB", flush=True
+        )
     return {
         "made by": "python -m experiments.long_sequences cost",
         "machine": f"{processor()}, torch {torch.__version__}, one thread, {time.strftime('%Y-%m-%d')}",
         "sizes": {"d_model": D_MODEL, "heads": HEADS, "d_ff": D_FF, "k": K},
         "lengths": LENGTHS,
-        "seconds": {name: [round(row[n], 5) for n in LENGTHS] for name, row in seconds.items()},
+        "seconds": {name: [round(min(row[n]), 5) for n in LENGTHS] for name, row in seconds.items()},
         "megabytes": {name: [round(statistics.median(row[n]), 1) for n in LENGTHS] for name, row in megabytes.items()},
     }
 
@@ -211,6 +222,7 @@ def needle() -> dict:
 
 DOCUMENT, FACTS, FACT_VALUES, FIRST_NOISE = 256, 8, 8, 4  # ids 0 to 3 are special
 READ, MODELS = [32, 64, 128, 256], ["encoder-decoder", "decoder only", "decoder only, compressed"]
+CONTROLS = ["near and dense", "near, groups of one", "near, groups of three"]  # groups begin as sums
 VOCABULARY = FIRST_NOISE + NOISE + FACTS * FACT_VALUES
 NEAR = 16  # positions that a layer with a window sees
 
@@ -232,16 +244,28 @@ class NearAttention(MultiHeadAttention):
         return super().attend(query, keys, values, None if mask is None else mask & ~mask.tril(-NEAR))
 
 
-class DecoderOnly(nn.Module):
-    """A model that reads document and summary as one text; compressed, its layers take turns: near, all in groups."""
+def far_attention(name: str) -> MultiHeadAttention:
+    """Make what every second layer of a decoder-only model does, where the others see the latest positions."""
+    if name == "near and dense":
+        return MultiHeadAttention(WIDTH, 2)
+    compressed = CompressedAttention(WIDTH, 2, stride=1 if "one" in name else 3)
+    if name in CONTROLS:
+        same = torch.eye(WIDTH // 2).repeat(2, 1)[..., None] / compressed.stride**0.5  # a convolution that only sums
+        for convolution in (compressed.shrink_k, compressed.shrink_v):
+            convolution.weight = nn.Parameter(same.repeat(1, 1, compressed.stride))
+    return compressed
 
-    def __init__(self, config: TransformerConfig, compressed: bool):
+
+class DecoderOnly(nn.Module):
+    """A model that reads document and summary as one text; but for "decoder only", every other layer sees far."""
+
+    def __init__(self, config: TransformerConfig, name: str):
         super().__init__()
         self.embedding = nn.Embedding(config.vocab_size, config.d_model)
         self.positions = SinusoidalEncoding(config.d_model, config.max_length)
         self.layers = Encoder(config)
-        for i, layer in enumerate(self.layers.layers if compressed else []):
-            layer.self_attention = (CompressedAttention if i % 2 else NearAttention)(config.d_model, config.heads)
+        for i, layer in enumerate(self.layers.layers if name != "decoder only" else []):
+            layer.self_attention = far_attention(name) if i % 2 else NearAttention(config.d_model, config.heads)
         for module in self.modules():
             if isinstance(module, nn.Linear):
                 nn.init.xavier_uniform_(module.weight)  # as the encoder-decoder does
@@ -256,11 +280,11 @@ class DecoderOnly(nn.Module):
 
 
 def make_model(name: str) -> nn.Module:
-    """Make one of MODELS: all have the same number of weights, but for the convolutions of the compressed one."""
+    """Make one of MODELS or CONTROLS: all have the same number of weights, but for convolutions."""
     sizes = dict(d_model=WIDTH, heads=2, dropout=0.0, max_length=2 * DOCUMENT, norm_first=True)
     if name == "encoder-decoder":
         return Transformer(TransformerConfig(VOCABULARY, d_ff=4 * WIDTH, layers=2, **sizes))
-    return DecoderOnly(TransformerConfig(VOCABULARY, d_ff=5 * WIDTH, layers=4, **sizes), "compressed" in name)
+    return DecoderOnly(TransformerConfig(VOCABULARY, d_ff=5 * WIDTH, layers=4, **sizes), name)
 
 
 def summarise(name: str, read: int, seed: int, updates: int = 1200, batch: int = 8) -> tuple[float, float]:
@@ -306,6 +330,49 @@ def documents() -> dict:
     }
 
 
+def controls() -> dict:
+    """Train each step from the decoder only to the compressed model on whole documents, with three seeds."""
+    rows = {}
+    for name in CONTROLS:
+        runs = [summarise(name, DOCUMENT, seed) for seed in range(3)]
+        rows[name] = {"loss": [round(loss, 3) for loss, _ in runs], "right": [round(right, 3) for _, right in runs]}
+        print(name, json.dumps(rows[name]), flush=True)
+    return {"made by": "python -m experiments.long_sequences controls", "seeds": list(range(3)), "models": rows}
+
+
+# Mixtures: E and F of Linformer, fitted to the tables of the translator's first layer for one text
+
+
+def mixtures(steps: int = 400) -> dict:
+    """Fit k mixtures of keys and of values, shared by the heads, so that attention's output is as without them."""
+    translator, tokenizer, _ = load_run(DATA_FOLDER / "checkpoints" / "de-en")
+    captions = (DATA_FOLDER / "captions" / "test.de").read_text(encoding="utf-8").splitlines()
+    ids = torch.tensor([tokenizer.encode(" ".join(captions[:24]), "de")])
+    layer = translator.encoder.layers[0].self_attention
+    with torch.no_grad():
+        states = translator.positions(translator.src_embedding(ids) * math.sqrt(translator.config.d_model))
+        keys, values = layer.project(states, states)
+        queries = layer.split(layer.W_q(states))
+        exact = attention(queries, keys, values)
+    found = {}
+    for k in (16, 64, 128):
+        means = F.one_hot(torch.arange(ids.size(1)) * k // ids.size(1)).T.float()
+        means /= means.sum(dim=-1, keepdim=True)
+        for_keys, for_values = (nn.Parameter(means.clone()) for _ in range(2))
+        optimizer = torch.optim.Adam([for_keys, for_values], lr=0.01)
+        errors = []
+        for step in range(steps + 1):
+            optimizer.param_groups[0]["lr"] = 0.01 * (1 - step / (steps + 1))
+            error = (attention(queries, for_keys @ keys, for_values @ values) - exact).norm() / exact.norm()
+            errors.append(error.item())
+            optimizer.zero_grad()
+            error.backward()
+            optimizer.step()
+        found[k] = {"means of neighbours": round(errors[0], 3), "fitted": round(min(errors), 3)}
+        print(k, found[k], flush=True)
+    return {"made by": "python -m experiments.long_sequences mixtures", "tokens": ids.size(1), "off": found}
+
+
 def processor() -> str:
     """The processor's name, as far as the system tells."""
     file = Path("/proc/cpuinfo")
@@ -316,10 +383,11 @@ def processor() -> str:
 def main() -> None:
     """Measure one part and write it beside the other."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("part", choices=["cost", "needle", "documents"])
+    parser.add_argument("part", choices=["cost", "needle", "documents", "controls", "mixtures"])
     part = parser.parse_args().part
     torch.set_num_threads(1)
-    found = {"cost": cost, "needle": needle, "documents": documents}[part]()
+    measures = {"cost": cost, "needle": needle, "documents": documents, "controls": controls, "mixtures": mixtures}
+    found = measures[part]()
     results = json.loads(RESULTS.read_text(encoding="utf-8")) if RESULTS.exists() else {}
     RESULTS.write_text(json.dumps(results | {part: found}, indent=1) + "\n", encoding="utf-8")
 

@@ -56,3 +56,13 @@ def test_the_models_are_of_one_size_and_a_run_has_a_loss_and_a_share() -> None:
     assert abs(plain - alone) < 0.002 * plain and alone < compressed < 1.12 * alone
     loss, right = summarise("decoder only", 32, seed=0, updates=2, batch=2)
     assert 1 < loss < 10 and 0 <= right < 0.3
+
+
+def test_far_layers_with_groups_of_one_begin_as_dense_ones() -> None:
+    torch.manual_seed(0)
+    dense, grouped = make_model("near and dense"), make_model("near, groups of one")
+    missing = grouped.load_state_dict(dense.state_dict(), strict=False).missing_keys
+    assert missing and all("shrink" in name for name in missing)
+    documents, facts = make_documents(3, torch.Generator().manual_seed(0))
+    with torch.no_grad():
+        assert torch.allclose(grouped(documents, facts), dense(documents, facts), atol=1e-4)

@@ -70,6 +70,15 @@ def layers_by_search(pattern):
     return deepest
 
 
+def layers_until_the_last_is_known(pattern):
+    step = known = (pattern | torch.eye(len(pattern), dtype=torch.bool)).double()
+    for count in range(1, len(pattern)):
+        if (known[:, -1] > 0).all():
+            return count
+        known = (known @ step > 0).double()
+    return None
+
+
 def layers_always(pattern):
     return layers()(pattern) or len(pattern)
 
@@ -97,6 +106,33 @@ def window(*, left=0, right=0, scale=None, hide=True, soft=True):
 def window_by_mask(query, key, value, reach):
     places = torch.arange(query.size(-2))
     return attention(query, key, value, (places[:, None] - places).abs() <= reach)
+
+
+def window_by_rows_of_the_table(query, key, value, reach):
+    """A few queries at a time, but all keys."""
+    places = torch.arange(query.size(-2))
+    return torch.cat(
+        [
+            attention(query[..., some, :], key, value, (some[:, None] - places).abs() <= reach)
+            for some in places.split(64)
+        ],
+        dim=-2,
+    )
+
+
+def window_for_heads(query, key, value, reach):
+    batch, heads, *_ = query.shape
+    return window()(query, key, value, reach).view(batch, heads, query.size(-2), -1)
+
+
+def window_by_blocks(query, key, value, reach):
+    """A few queries at a time, and their keys."""
+    places, found = torch.arange(query.size(-2)), []
+    for some in places.split(16):
+        near = slice(max(0, int(some[0]) - reach), int(some[-1]) + reach + 1)
+        mask = (some[:, None] - places[near]).abs() <= reach
+        found.append(attention(query[..., some, :], key[..., near, :], value[..., near, :], mask))
+    return torch.cat(found, dim=-2)
 
 
 def window_by_loop(query, key, value, reach):
@@ -151,6 +187,8 @@ WRONG = [
     ("17.3", layers(start=2), "expected 8, got 9"),
     ("17.3", layers(cut=False, number=torch.float32), "numbers of ways overflow"),
     ("17.3", layers(cut=False, number=torch.int64), "numbers of ways overflow"),
+    ("17.3", layers(cut=False), "chain of 200 more: got None. The numbers of ways overflow"),
+    ("17.3", layers_until_the_last_is_known, "later ones, 5 positions: never, so None is expected; got 1"),
     ("17.3", layers_always, "never, so None is expected; got 5"),
     ("17.3", lambda pattern: len(pattern), "expected 8, got 9"),
     ("17.3", lambda pattern: len(pattern) - 1, "all looks at all, 4 positions: expected 1, got 3"),
@@ -169,6 +207,8 @@ WRONG = [
     ("17.4", window(left=1, right=1), "too wide"),
     ("17.4", window(soft=False), "the softmax is missing"),
     ("17.4", window_by_mask, "right, but .* 65,536 numbers: that is the table"),
+    ("17.4", window_by_rows_of_the_table, "right, .* but each query meets each key: 1,048,576 operations"),
+    ("17.4", window_for_heads, r"right with two axes .* without any it raises RuntimeError"),
     ("17.4", lambda q, k, v, r: window()(q, k, v, r).transpose(-2, -1), r"expected shape \(2, 3, 6, 5\)"),
     ("17.4", lambda q, k, v, r: v, "too narrow on each side"),
     ("17.4", lambda q, k, v, r: q @ q.transpose(-2, -1) @ v, "at index"),
@@ -186,5 +226,6 @@ RIGHT = [
     ("17.3", layers_by_search),
     ("17.4", window()),
     ("17.4", window_by_loop),
+    ("17.4", window_by_blocks),
     ("17.4", window_by_unfold),
 ]

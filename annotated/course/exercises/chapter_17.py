@@ -6,6 +6,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.utils.flop_counter import FlopCounterMode
 
 from annotated.attention import attention
 from annotated.course.exercises.diagnosis import Exercise, LargestTensor, compare
@@ -90,8 +91,12 @@ def enough_layers(layers_needed: Callable) -> str | None:
         "each position looks at the next one only, in a ring of 6": ring,
         "two halves that do not look at each other": torch.block_diag(torch.ones(2, 2), torch.ones(3, 3)).bool(),
         "a causal mask, 5 positions": causal_mask(5),
+        "each position looks at itself and all later ones, 5 positions": causal_mask(5).T,
         "a window of one to each side, 150 positions": (torch.arange(150)[:, None] - torch.arange(150)).abs() <= 1,
     }
+    crowded = (torch.arange(260)[:, None] - torch.arange(260)).abs() <= 1
+    crowded[:60, :60] = True  # more ways than 64 bits hold
+    cases["60 positions that all look at all, and a chain of 200 more"] = crowded
     for name, pattern in cases.items():
         given, right = layers_needed(pattern.clone()), hops(pattern)
         if isinstance(given, Tensor) and given.numel() == 1:
@@ -100,7 +105,7 @@ def enough_layers(layers_needed: Callable) -> str | None:
             return f"expected a number of layers or None, got {type(given).__name__}."
         if given == right:
             continue
-        if "150" in name:
+        if "150" in name or "chain" in name:
             return f"{name}: got {given}. The numbers of ways overflow: after each layer ask only whether there is one."
         if right is None:
             return f"{name}: never, so None is expected; got {given}."
@@ -147,13 +152,26 @@ def window_without_table(sliding_window: Callable) -> str | None:
         diagnosis = compare(sliding_window(q, k, v, reach), attention(q, k, v, near), mistakes)
         if diagnosis:
             return f"{length} positions, reach {reach}: {diagnosis}"
+    q = torch.randn(6, 4, generator=draw)
+    try:
+        found = sliding_window(q, q, q, 1)
+    except (RuntimeError, ValueError, IndexError) as error:
+        return f"right with two axes before (length, d), but without any it raises {type(error).__name__}: {error}"
+    near = (torch.arange(6)[:, None] - torch.arange(6)).abs() <= 1
+    if diagnosis := compare(found, attention(q, q, q, near), {}):
+        return f"right with two axes before (length, d), but without any: {diagnosis}"
     q = torch.randn(1, 1, 256, 4, generator=draw)
-    with LargestTensor() as seen:
+    with LargestTensor() as seen, FlopCounterMode(display=False) as counter:
         found = sliding_window(q, q, q, 2)
     if seen.largest >= 256 * 128:
         return (
             f"right, but for 256 positions and a reach of 2 there is a tensor of {seen.largest:,} numbers: that is the "
             "table of all pairs. 256 × 5 are needed, or these times the width."
+        )
+    if counter.get_total_flops() > 2 * 256 * 256 * 4:  # half of what the table takes
+        return (
+            f"right, and without the table, but each query meets each key: {counter.get_total_flops():,} operations. "
+            "Take only the keys within reach."
         )
     apart = torch.arange(256)[:, None] - torch.arange(256)
     return compare(found, attention(q, q, q, apart.abs() <= 2), {})

@@ -14,32 +14,32 @@ def hidden(**change) -> Callable:
     return lambda *given: _hidden(*given, **change)
 
 
-def hidden_in_place(ids, luck, fate, words, mask_id):
-    chosen = (luck < 0.15) & (ids > 2)
+def hidden_in_place(ids, word, luck, fate, others, mask_id):
+    chosen = (luck.gather(1, word.clamp(min=0)) < 0.15) & (word >= 0)
     targets = ids.clone()
     targets[~chosen] = -100
     ids[chosen & (fate < 0.8)] = mask_id
-    ids[chosen & (fate >= 0.9)] = words[chosen & (fate >= 0.9)]
+    ids[chosen & (fate >= 0.9)] = others[chosen & (fate >= 0.9)]
     return ids, targets
 
 
-def hidden_targets_too_late(ids, luck, fate, words, mask_id):
-    chosen = (luck < 0.15) & (ids > 2)
+def hidden_targets_too_late(ids, word, luck, fate, others, mask_id):
+    chosen = (luck.gather(1, word.clamp(min=0)) < 0.15) & (word >= 0)
     ids[chosen & (fate < 0.8)] = mask_id
-    ids[chosen & (fate >= 0.9)] = words[chosen & (fate >= 0.9)]
+    ids[chosen & (fate >= 0.9)] = others[chosen & (fate >= 0.9)]
     return ids, ids.masked_fill(~chosen, -100)
 
 
-def hidden_one_by_one(ids, luck, fate, words, mask_id):
+def hidden_one_by_one(ids, word, luck, fate, others, mask_id):
     read, targets = ids.clone(), torch.full_like(ids, -100)
-    for row, column in (ids > 2).nonzero().tolist():
-        if luck[row, column] >= 0.15:
+    for row, column in (word >= 0).nonzero().tolist():
+        if luck[row, word[row, column]] >= 0.15:
             continue
         targets[row, column] = ids[row, column]
         if fate[row, column] < 0.8:
             read[row, column] = mask_id
         elif fate[row, column] >= 0.9:
-            read[row, column] = words[row, column]
+            read[row, column] = others[row, column]
     return read, targets
 
 
@@ -195,22 +195,21 @@ WRONG = [
     ("15.1", [800, 4_800_000, 2.5], r"at index \(2,\)"),
     ("15.1", [800, 4_800_000], "give three numbers"),
     ("15.1", [800, 4_806_000, math.log(10)], "operations are not 4,806,000"),
-    ("15.2", hidden(above=-1), "padding is never chosen"),
-    ("15.2", hidden(above=0), "<bos> and <eos> are never chosen"),
-    ("15.2", hidden(above=1), "<eos> is never chosen"),
-    ("15.2", hidden(above=3), "<unk> is a word"),
+    ("15.2", hidden(marks=True), "`word` is −1 nothing is chosen"),
+    ("15.2", hidden(by_place=True), "by `word`, not by place"),
+    ("15.2", hidden(first=True), "not its first alone"),
     ("15.2", hidden(lucky="above"), "below 0.15"),
     ("15.2", hidden(lucky="up to"), "at luck 0.15 itself"),
     ("15.2", hidden(fates="up to"), "at fate 0.8 itself"),
     ("15.2", hidden(fates="behind"), "at fate 0.9 itself"),
     ("15.2", hidden(everywhere=True), "only chosen tokens may change"),
     ("15.2", hidden(fates="always"), "you hide all chosen ones"),
-    ("15.2", hidden(fates="no words"), "the random word stands in the token's place"),
+    ("15.2", hidden(fates="no words"), "the random token stands in the token's place"),
     ("15.2", hidden(fates="no rest"), "between 0.8 and 0.9 the token stays as it is"),
     ("15.2", hidden(fates="swapped"), "the mask is for fates below 0.8"),
-    ("15.2", hidden(fates="tenth"), "the random word comes from 0.9 on"),
+    ("15.2", hidden(fates="tenth"), "the random token comes from 0.9 on"),
     ("15.2", hidden(targets="all"), "the targets: a token that was not chosen"),
-    ("15.2", hidden(targets="masked"), "or become a random word, are predicted, too"),
+    ("15.2", hidden(targets="masked"), "or become a random token, are predicted, too"),
     ("15.2", hidden(targets="changed"), "stays as it is is predicted, too"),
     ("15.2", hidden_targets_too_late, "the ids from before"),
     ("15.2", hidden(empty=0), "not 0"),

@@ -55,6 +55,33 @@ def forgets_with_one_seed(build, *inputs):
         return not torch.allclose(*found, atol=1e-5)
 
 
+def forgets_by(differ: Callable[[Tensor], Tensor]) -> Callable:
+    """Right, but for what counts as a difference."""
+
+    def forgets(build, *inputs):
+        first, second = build().eval(), build().eval()
+        second.load_state_dict(first.state_dict())
+        return bool(differ((first(*inputs) - second(*inputs)).abs()))
+
+    return forgets
+
+
+forgets_by_much = forgets_by(lambda gap: (gap > 0.05).any())
+forgets_in_the_first_row = forgets_by(lambda gap: (gap[0] > 1e-5).any())
+forgets_everywhere = forgets_by(lambda gap: (gap > 1e-5).all())
+
+
+def forgets_in_training_with_one_seed(build, *inputs):
+    """Both models in training mode, where they draw the same dropout, and running means are not looked at."""
+    first, second = build().train(), build().train()
+    second.load_state_dict(first.state_dict())
+    found = []
+    for model in (first, second):
+        torch.manual_seed(1)
+        found.append(model(*inputs))
+    return not torch.allclose(*found, atol=1e-5)
+
+
 def forgets_a_copy(build, *inputs):
     first = build().eval()
     return outputs(first, copy.deepcopy(first), *inputs)
@@ -89,9 +116,10 @@ def left(*faults: str) -> Callable[..., float]:
     return lambda *given: fit_and_keep(*given, *faults)
 
 
-def loss_of(model: nn.Module, src: Tensor, tgt: Tensor) -> Tensor:
-    """Map ids (batch, length) each to the mean loss of the target tokens."""
-    return F.cross_entropy(model(src, tgt[:, :-1]).transpose(1, 2), tgt[:, 1:], ignore_index=PAD)
+def loss_of(model: nn.Module, src: Tensor, tgt: Tensor, reduction: str = "mean") -> Tensor:
+    """Map ids (batch, length) each to the mean loss of the target tokens, or its sum."""
+    logits = model(src, tgt[:, :-1]).transpose(1, 2)
+    return F.cross_entropy(logits, tgt[:, 1:], ignore_index=PAD, reduction=reduction)
 
 
 def validate(model: nn.Module, validation: list[tuple[Tensor, Tensor]]) -> float:
@@ -103,14 +131,14 @@ def validate(model: nn.Module, validation: list[tuple[Tensor, Tensor]]) -> float
     return sum(mean * count for mean, count in zip(means, counts, strict=True)) / sum(counts)
 
 
-def fit_by_hand(model, training, validation, rates, *, clip=1.0, optimizer=torch.optim.SGD):
+def fit_by_hand(model, training, validation, rates, *, clip=1.0, optimizer=torch.optim.SGD, reduction="mean"):
     """Another right way: every epoch's weights are kept, and the best chosen in the end."""
     optimizer, epochs = optimizer(model.parameters(), lr=0.0), []
     for rate in rates:
         set_rate(optimizer, rate)
         for batch in training:
             model.train().zero_grad()
-            loss_of(model, *batch).backward()
+            loss_of(model, *batch, reduction).backward()
             nn.utils.clip_grad_norm_(model.parameters(), clip)
             optimizer.step()
         epochs.append((validate(model, validation), [p.detach().clone() for p in model.parameters()]))
@@ -119,6 +147,19 @@ def fit_by_hand(model, training, validation, rates, *, clip=1.0, optimizer=torch
         for parameter, weight in zip(model.parameters(), weights, strict=True):
             parameter.copy_(weight)
     return value
+
+
+def fit_and_stop(model, training, validation, rates):
+    """At the first epoch that is no better, it stops."""
+    best = math.inf
+    for rate in rates:
+        before = copy.deepcopy(model.state_dict())
+        value = fit_and_keep(model, training, validation, [rate])
+        if value >= best:
+            model.load_state_dict(before)
+            break
+        best = value
+    return best
 
 
 def fit_without_a_copy(model, training, validation, rates):
@@ -171,6 +212,10 @@ WRONG = [
     ("18.1", losses(4, math.log(2)), "number 4: only the first letter"),
     ("18.1", losses(4, 0.8 * math.log(2)), "number 4: once it has read"),
     ("18.1", losses(4, math.log(2) / 4), "number 4: a row has five answers"),
+    ("18.2", forgets_by_much, "it misses this one: a table whose absence shows by less"),
+    ("18.2", forgets_in_the_first_row, "it misses this one: a table that touches the last"),
+    ("18.2", forgets_everywhere, "it misses this one: a table"),
+    ("18.2", forgets_in_training_with_one_seed, "it misses this one: running means"),
     ("18.2", forgets_in_training_mode, "cries wolf at this one: dropout. There, in training mode two calls differ"),
     ("18.2", forgets_with_one_seed, "cries wolf"),
     ("18.2", forgets_a_copy, "you return False for every model"),
@@ -201,7 +246,7 @@ WRONG = [
     ("18.3", dict.fromkeys(WARD, "healthy"), "2 of 9 are right. A is not healthy"),
     ("18.3", WARD | {"E": "padding read"}, "E is sick, but not of 'padding read'"),
     ("18.4", left("other"), "one fault is left: the optimizer holds the weights of another model"),
-    ("18.4", left("clip"), "one fault is left: the gradient is clipped before there is one"),
+    ("18.4", left("clip"), "one fault is left: the gradient is not clipped to norm 1"),
     ("18.4", left("eval"), "one fault is left: after the first validation"),
     ("18.4", left("means"), "one fault is left: the validation loss is a mean of the batches' means"),
     ("18.4", fit_without_a_copy, "one fault is left: the weights of the last epoch"),
@@ -210,6 +255,9 @@ WRONG = [
     ("18.4", left("noise"), "one fault is left: the validation is measured with dropout"),
     ("18.4", left("last", "returned"), "more than one fault is left"),
     ("18.4", left("other", "clip", "eval", "means", "last", "returned"), "neither .* more than one fault"),
+    ("18.4", fit_and_stop, "more than one fault is left, or another one"),
+    ("18.4", lambda *given: fit_and_keep(*given[:3], given[3][:2]), "more than one fault is left, or another one"),
+    ("18.4", functools.partial(fit_by_hand, reduction="sum"), "more than one fault is left, or another one"),
     ("18.4", fit_without_dropout, "without dropout all is right, with dropout not"),
     ("18.4", fit_without_weights, "the loss returned is right, the weights left in the model are not"),
     ("18.4", lambda *given: fit_and_keep(*given) + 1, "the weights left in the model are right, the loss"),

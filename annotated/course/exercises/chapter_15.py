@@ -6,8 +6,9 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.nn import functional as F
 
-from annotated.config import BOS, EOS, PAD, UNK
+from annotated.config import BOS, EOS, PAD
 from annotated.course.exercises.diagnosis import Exercise, compare
 from annotated.models.bert import NO_TARGET, Bert, BertConfig
 
@@ -59,12 +60,18 @@ def a_small_gpt(answer: Any) -> str | None:
 
 
 def _hidden(
-    ids: Tensor, luck: Tensor, fate: Tensor, words: Tensor, mask_id: int, **change: Any
+    ids: Tensor, word: Tensor, luck: Tensor, fate: Tensor, others: Tensor, mask_id: int, **change: Any
 ) -> tuple[Tensor, Tensor]:
     """What is read and what is to be predicted, right or with a mistake by name."""
-    real = ids > change.get("above", EOS)
-    lucky = {"below": luck < 0.15, "up to": luck <= 0.15, "above": luck > 0.15}[change.get("lucky", "below")]
+    real = torch.ones_like(ids, dtype=torch.bool) if change.get("marks") else word >= 0
+    by_word = torch.arange(len(ids))[:, None], word  # −1 is the last column, and left out by `real`
+    of_token = luck[:, : ids.size(1)] if change.get("by_place") else luck[by_word]
+    lucky = {"below": of_token < 0.15, "up to": of_token <= 0.15, "above": of_token > 0.15}[
+        change.get("lucky", "below")
+    ]
     chosen = lucky & real
+    if change.get("first"):
+        chosen = chosen & (word != F.pad(word[:, :-1], (1, 0), value=-2))
     masked, random = {
         "right": (fate < 0.8, fate >= 0.9),
         "up to": (fate <= 0.8, fate >= 0.9),
@@ -77,50 +84,54 @@ def _hidden(
     }[change.get("fates", "right")]
     where = real if change.get("everywhere") else chosen
     read = torch.where(where & masked, mask_id, ids)
-    read = torch.where(where & random, words, read)
+    read = torch.where(where & random, others, read)
     kept = {"chosen": chosen, "all": real, "masked": chosen & masked, "changed": chosen & (masked | random)}
     source = read if change.get("read") else ids
     return read, torch.where(kept[change.get("targets", "chosen")], source, change.get("empty", NO_TARGET))
 
 
-def hide_tokens(answer: Callable[..., Any]) -> str | None:
-    """Both results, on a batch with padding in which every fate occurs, and numbers right at the borders."""
+def hide_words(answer: Callable[..., Any]) -> str | None:
+    """Both results, on words of one to three pieces with every fate, and numbers right at the borders."""
     generator = torch.Generator().manual_seed(0)
     ids = torch.randint(4, 30, (6, 50), generator=generator)
-    ids[4:, 40:] = PAD
-    ids[:, 0], ids[:4, 49], ids[4:, 39], ids[2, 5:9] = BOS, EOS, EOS, UNK
+    word = (torch.rand(6, 50, generator=generator) < 0.6).long().cumsum(dim=1)
+    word[:, 0], ids[:, 0] = -1, BOS
+    for row, length in enumerate((50, 50, 50, 50, 41, 40)):
+        ids[row, length - 1], ids[row, length:] = EOS, PAD
+        word[row, length - 1 :] = -1
     luck, fate = (torch.rand(6, 50, generator=generator) for _ in range(2))
-    luck[:4] = luck[:4] * 0.3
-    luck[0, 1:5] = 0.15
-    luck[1, 1:5], fate[1, 1:5] = 0.0, torch.tensor([0.8, 0.9, 0.85, 0.95])
-    luck[:, 0] = luck[:, 49] = luck[:, 39] = luck[2, 5:9] = 0.1
-    words = torch.randint(4, 30, (6, 50), generator=generator)
-    given = (ids, luck, fate, words, 30)
+    luck[:4] *= 0.3
+    luck[:, 49] = 0.1  # of no word: what an index of −1 finds
+    luck[0, word[0, 1:5]] = 0.15
+    luck[1, word[1, 1:5]], fate[1, 1:5] = 0.0, torch.tensor([0.8, 0.9, 0.85, 0.95])
+    others = torch.randint(4, 30, (6, 50), generator=generator)
+    given = (ids, word, luck, fate, others, 30)
     found = answer(*given)
     if not (isinstance(found, tuple | list) and len(found) == 2 and all(isinstance(one, Tensor) for one in found)):
         return "your function returns two tensors: what is read, and the targets. Does it end in a return?"
     read, targets = _hidden(*given)
     changes: dict[str, dict[str, Any]] = {
-        "padding is never chosen, nor <bos>, nor <eos>.": {"above": PAD - 1},
-        "<bos> and <eos> are never chosen.": {"above": PAD},
-        "<eos> is never chosen.": {"above": BOS},
-        "<unk> is a word like others: only ids 0, 1 and 2 are spared.": {"above": UNK},
+        "where `word` is −1 nothing is chosen; as an index, −1 finds the last column.": {"marks": True},
+        "luck is drawn for words: look it up by `word`, not by place.": {"by_place": True},
+        "all pieces of a chosen word are chosen, not its first alone.": {"first": True},
         "chosen is where luck is below 0.15.": {"lucky": "above"},
         "at luck 0.15 itself nothing is chosen: below.": {"lucky": "up to"},
         "at fate 0.8 itself the token stays: below.": {"fates": "up to"},
-        "at fate 0.9 itself the random word comes: from 0.9 on.": {"fates": "behind"},
+        "at fate 0.9 itself the random token comes: from 0.9 on.": {"fates": "behind"},
         "only chosen tokens may change; you changed others by their fate.": {"everywhere": True},
-        "fate decides: below 0.8 the mask, from 0.9 on the random word; you hide all chosen ones.": {"fates": "always"},
-        "from fate 0.9 on, the random word stands in the token's place.": {"fates": "no words"},
+        "fate decides: below 0.8 the mask, from 0.9 on the random token; you hide all chosen ones.": {
+            "fates": "always"
+        },
+        "from fate 0.9 on, the random token stands in the token's place.": {"fates": "no words"},
         "between 0.8 and 0.9 the token stays as it is.": {"fates": "no rest"},
-        "the mask is for fates below 0.8, the random word for those from 0.9 on.": {"fates": "swapped"},
-        "between 0.8 and 0.9 the token stays; the random word comes from 0.9 on.": {"fates": "tenth"},
+        "the mask is for fates below 0.8, the random token for those from 0.9 on.": {"fates": "swapped"},
+        "between 0.8 and 0.9 the token stays; the random token comes from 0.9 on.": {"fates": "tenth"},
     }
     if diagnosis := compare(found[0], read, {text: _hidden(*given, **change)[0] for text, change in changes.items()}):
         return f"what is read: {diagnosis}"
     wrong = {
         "a token that was not chosen has no target: put −100 there.": _hidden(*given, targets="all")[1],
-        "those that stay, or become a random word, are predicted, too.": _hidden(*given, targets="masked")[1],
+        "those that stay, or become a random token, are predicted, too.": _hidden(*given, targets="masked")[1],
         "a chosen token that stays as it is is predicted, too.": _hidden(*given, targets="changed")[1],
         "targets are the ids from before, not what is read.": _hidden(*given, read=True)[1],
         "where there is no target, −100 stands, not 0.": _hidden(*given, empty=PAD)[1],
@@ -284,7 +295,7 @@ def probe(answer: Callable[..., Any]) -> str | None:
 
 EXERCISES = {
     "15.1": Exercise("A small GPT-2 on paper", a_small_gpt),
-    "15.2": Exercise("Hide, exchange, leave", hide_tokens),
+    "15.2": Exercise("Hide whole words", hide_words),
     "15.3": Exercise("Three matrices out of one", unpack),
     "15.4": Exercise("How likely is a sentence to BERT?", score_by_gaps),
     "15.5": Exercise("Probe, and touch nothing", probe),

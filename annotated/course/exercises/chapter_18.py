@@ -89,6 +89,25 @@ class _Stack(nn.Module):
         return self.norm(x + self.table if self.added else x)
 
 
+class _Unsaved(nn.Module):
+    """Something that no checkpoint holds: a table that shows little, or in one place alone; or running means."""
+
+    def __init__(self, part: str):
+        super().__init__()
+        self.layer, self.norm = nn.Linear(6, 6), nn.BatchNorm1d(6) if part == "mean" else nn.Identity()
+        self.table = torch.zeros(5, 6)
+        if part == "slight":
+            self.table = torch.randn(5, 6).sign() * (0.005 + 0.005 * torch.rand(5, 6))
+        if part == "corner":
+            self.table[-1, -1] = torch.randn(()) + 3 * torch.randn(()).sign()
+        if part == "mean":
+            del self.norm.running_mean
+            self.norm.register_buffer("running_mean", torch.randn(6), persistent=False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.norm(self.layer(x)) + self.table
+
+
 def what_is_forgotten(answer: Callable[..., bool]) -> str | None:
     """Models whose checkpoint holds everything, and models of which it forgets something."""
     x = (torch.randn(5, 6, generator=torch.Generator().manual_seed(0)),)
@@ -112,6 +131,9 @@ def what_is_forgotten(answer: Callable[..., bool]) -> str | None:
         ("a random table in a buffer that is not saved", lambda: _Stack(added="unsaved")),
         ("a random table as a plain attribute", lambda: _Stack(added="attribute")),
         ("layers in a plain list, and dropout", lambda: _Stack("plain", dropout=0.5)),
+        ("a table whose absence shows by less than a hundredth", lambda: _Unsaved("slight")),
+        ("a table that touches the last number of the last row alone", lambda: _Unsaved("corner")),
+        ("running means that are not saved", lambda: _Unsaved("mean")),
     ]
 
     def ask(build: Callable[[], nn.Module], *inputs: Tensor) -> bool | str:
@@ -135,7 +157,10 @@ def what_is_forgotten(answer: Callable[..., bool]) -> str | None:
             return f"it cries wolf at this one: {name}. There, {why}"
     for (name, _), one in zip(forgetful, others, strict=True):
         if not one:
-            return f"it misses this one: {name}. Does the second model come from a call of its own, with other numbers?"
+            return (
+                f"it misses this one: {name}. Does the second model come from a call of its own, with other numbers? "
+                "Are all outputs compared, in evaluation mode, to a thousandth?"
+            )
     return None
 
 
@@ -284,7 +309,7 @@ def the_ward(answer: Any) -> str | None:
 
 SCRIPT_FAULTS = {
     "other": "the optimizer holds the weights of another model, so these never move.",
-    "clip": "the gradient is clipped before there is one: after backward(), before step().",
+    "clip": "the gradient is not clipped to norm 1: clip_grad_norm_(…, 1.0) after backward(), before step().",
     "eval": "after the first validation the model stays in eval mode: train() in each epoch.",
     "means": "the validation loss is a mean of the batches' means: add up all tokens, and divide by their number.",
     "last": "the weights of the last epoch are left in the model: keep a copy of the best (state_dict() hands out the "
@@ -341,7 +366,7 @@ def fit_and_keep(
 
 
 def repaired_script(answer: Callable[..., float]) -> str | None:
-    """Four epochs of a small model, the last two too fast: the weights kept and the loss returned."""
+    """Five epochs of a small model, the third worse than the second, the last too fast: weights and loss."""
     generator = torch.Generator().manual_seed(3)
 
     def batch(*lengths: int) -> tuple[Tensor, Tensor]:
@@ -349,7 +374,7 @@ def repaired_script(answer: Callable[..., float]) -> str | None:
         return pad([[*row, EOS] for row in rows]), pad([[BOS, *row[::-1], EOS] for row in rows])
 
     training, validation = [batch(3, 4), batch(5, 2), batch(4, 4)], [batch(2), batch(6, 5, 5)]
-    rates = (0.1, 0.05, 8.0, 12.0)
+    rates = (0.1, 1.0, 0.3, 0.3, 12.0)
 
     def run(fit: Callable[..., Any], dropout: float, *faults: str) -> tuple[Tensor, Any]:
         torch.manual_seed(1)

@@ -72,10 +72,12 @@ def test_a_network_is_scored_on_texts_that_it_has_not_seen(monkeypatch: pytest.M
 
 def test_the_command_writes_what_it_prints(tmp_path, capsys, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("experiments.inductive_bias.UPDATES", 2)
-    monkeypatch.setattr("experiments.inductive_bias.TASKS", {"motif": TASKS["motif"]})
+    monkeypatch.setattr("experiments.inductive_bias.TASKS", {task: TASKS[task] for task in ("two places", "motif")})
     monkeypatch.setattr("sys.argv", ["inductive_bias", str(tmp_path / "bias.json"), "--seeds", "2"])
     main()
     found = json.loads((tmp_path / "bias.json").read_text(encoding="utf-8"))
     assert found["accuracies"]["motif"].keys() == NETWORKS.keys() and found["examples"] == EXAMPLES
     mean = 50 * sum(found["accuracies"]["motif"]["attention"])
-    assert f"{mean:.1f} ±" in capsys.readouterr().out
+    printed = capsys.readouterr().out
+    assert f"{mean:.1f} ±" in printed and found["more texts"]["examples"] == 3000
+    assert f"{50 * sum(found['more texts']['accuracies']):.1f} ±" in printed.splitlines()[-1]

@@ -1,6 +1,7 @@
 """Wrong answers to the exercises of chapter 00, each with a pattern of its diagnosis; and other right answers."""
 
 import functools
+import math
 from collections.abc import Callable
 
 import torch
@@ -58,6 +59,12 @@ def multiplied(windows, dilations):
     return ways
 
 
+def spanned_without_gaps(windows, dilations):
+    """Right where the gaps share a divisor or each place is reached once; not in general."""
+    gaps = math.gcd(*dilations) or 1
+    return min(multiplied(windows, dilations), (spanned(windows, dilations) - 1) // gaps + 1)
+
+
 def look(**change) -> Callable:
     """A step of attention with a mistake in it."""
     return functools.partial(looking_back, **change)
@@ -83,6 +90,23 @@ def look_with_a_small_number(state, states, lengths):
     scores = (states @ state[:, :, None])[:, :, 0] - 100.0 * (torch.arange(states.size(1)) >= lengths[:, None])
     weights = scores.softmax(-1)
     return (weights[:, :, None] * states).sum(1), weights
+
+
+def look_with_a_finite_score(state, states, lengths):
+    """A score that real ones can be below."""
+    scores = (states @ state[:, :, None])[:, :, 0].masked_fill(torch.arange(states.size(1)) >= lengths[:, None], -1e4)
+    weights = scores.softmax(-1)
+    return (weights[:, :, None] * states).sum(1), weights
+
+
+def by_pairs(a, x):
+    """A loop over pairs of places: half as many steps wait, still far too many."""
+    states, h = [], torch.zeros_like(x[0])
+    for i in range(0, len(a), 2):
+        both = a[i : i + 2].prod(dim=0) * h + (x[i] if i + 1 == len(a) else a[i + 1] * x[i] + x[i + 1])
+        states += [a[i] * h + x[i], both][: len(a) - i]
+        h = both
+    return torch.stack(states)
 
 
 def by_halves(a, x):
@@ -153,6 +177,7 @@ WRONG = [
     ("00.3", lambda w, g: spanned(w, [1] * len(w)), r"windows \[3, 3, 3\], .*left the dilations out"),
     ("00.3", lambda w, g: sum(w), "windows of two layers overlap"),
     ("00.3", multiplied, "the ways that lead"),
+    ("00.3", spanned_without_gaps, r"windows \[3, 3, 3\], dilations \[1, 1, 10\]: .*in the gaps nobody looks"),
     ("00.3", lambda w, g: places_seen(w, g) if w else 0, "a stack without layers"),
     ("00.3", lambda w, g: places_seen(w, g) + (len(w) == 3), "expected 27, got 28"),
     ("00.3", lambda w, g: float(places_seen(w, g)), "expected an int, got float"),
@@ -167,6 +192,11 @@ WRONG = [
     ("00.4", lambda *given: looking_back(*given)[::-1], "contexts first, then weights"),
     ("00.4", lambda *given: looking_back(*given)[0], "return two tensors"),
     ("00.4", look_with_a_small_number, "with large numbers in the filling: the weights"),
+    (
+        "00.4",
+        look_with_a_finite_score,
+        "where all scores are low: the weights",
+    ),
     ("00.4", lambda *given: (looking_back(*given)[0] * 2, looking_back(*given)[1]), "the contexts: off by a constant"),
     ("00.4", lambda *given: print(end=""), "does it end in a return"),
     ("00.5", lambda a, x: x.cumsum(dim=0), "a is left out"),
@@ -177,7 +207,8 @@ WRONG = [
     ("00.5", functools.partial(step_by_step, late=True), "one step late"),
     ("00.5", functools.partial(step_by_step, start=1.0), "the state is 0, not 1"),
     ("00.5", lambda a, x: x, "x alone"),
-    ("00.5", step_by_step, "right, but for 128 places .* one by one"),
+    ("00.5", step_by_step, "right, but for 512 places .* one by one"),
+    ("00.5", by_pairs, "right, but for 512 places .* one by one"),
     ("00.5", by_division, "with zeros in a: .*NaN"),
     ("00.5", lambda a, x: doubling(a, x).detach(), "autograd cannot follow"),
     ("00.5", lambda a, x: print(end=""), "does it end in a return"),

@@ -117,7 +117,7 @@ def places_seen(windows: Sequence[int], dilations: Sequence[int]) -> int:
 def stack_of_windows(answer: Callable[..., Any]) -> str | None:
     """Stacks with gaps that are filled, and with gaps that are not."""
     stacks = [([3], [1]), ([3, 5], [1, 1]), ([3, 3, 3], [1, 3, 9]), ([3], [2]), ([3, 3], [2, 2]), ([5, 3], [1, 10])]
-    stacks += [([3, 3, 3], [1, 2, 4]), ([1, 3], [1, 1]), ([], [])]
+    stacks += [([3, 3, 3], [1, 2, 4]), ([1, 3], [1, 1]), ([], []), ([3, 3, 3], [1, 1, 10]), ([3, 3, 3], [2, 3, 4])]
     for windows, dilations in stacks:
         found, expected = answer(list(windows), list(dilations)), places_seen(windows, dilations)
         which = f"windows {list(windows)}, dilations {list(dilations)}: "
@@ -167,13 +167,13 @@ def looking_back(
 
 
 def attention_with_filling(answer: Callable[..., Any]) -> str | None:
-    """Three words of different lengths, with ordinary numbers in the filling, and with large ones."""
+    """Three words of different lengths, with ordinary numbers in the filling, and with large ones; all scores low."""
     generator = torch.Generator().manual_seed(0)
     state, lengths = torch.randn(3, 4, generator=generator), torch.tensor([5, 2, 1])
-    for name, filling in (("", 1.0), ("with large numbers in the filling: ", 1e4)):
+    for name, filling in (("", 1.0), ("with large numbers in the filling: ", 1e4), ("where all scores are low: ", 1.0)):
         states = torch.randn(3, 5, 4, generator=generator)
         states[torch.arange(5) >= lengths[:, None]] *= filling
-        given = (state, states, lengths)
+        given = (-1e4 * states[:, 0] if "low" in name else state, states, lengths)
         found = answer(*given)
         if found is None:
             return "your function returned None: does it end in a return?"
@@ -255,12 +255,12 @@ def scan(answer: Callable[..., Any]) -> str | None:
         told = compare(answer(a, x), step_by_step(a, x), mistakes if length > 1 else {})
         if told is not None:
             return f"{length} places{', with zeros in a' if zeros else ''}: {told}"
-    a, x = (torch.rand(128, 3, generator=generator, requires_grad=True) for _ in range(2))
+    a, x = (torch.rand(512, 3, generator=generator, requires_grad=True) for _ in range(2))
     found = answer(a, x)
     if found.grad_fn is None:
         return "autograd cannot follow your result: use torch's operations, without detach() or no_grad()."
     if (chain := longest_chain(found)) > WAITING:
-        return f"right, but for 128 places {chain} operations wait for each other: that is one by one. Join steps."
+        return f"right, but for 512 places {chain} operations wait for each other: that is one by one. Join steps."
     return None
 
 

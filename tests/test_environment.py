@@ -2,6 +2,7 @@
 
 import ast
 import os
+import pkgutil
 import re
 import subprocess
 import sys
@@ -83,6 +84,13 @@ def test_the_conda_environment_reads_the_same_pins() -> None:
         "channels": ["conda-forge"],
         "dependencies": ["python=3.11", "pip", {"pip": ["-r requirements.txt", "-e ."]}],
     }
+
+
+def test_the_package_brings_its_types_and_its_command() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+    assert project["tool"]["setuptools"]["package-data"]["annotated"] == ["py.typed"]
+    assert (ROOT / "annotated" / "py.typed").is_file()
+    assert callable(pkgutil.resolve_name(project["project"]["scripts"]["annotated"]))
 
 
 def test_the_package_asks_for_nothing_that_is_not_pinned() -> None:

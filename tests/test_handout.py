@@ -1,0 +1,56 @@
+"""A handout has every exercise of its chapter, and no solution, output or dead link."""
+
+import re
+import sys
+
+import nbformat
+import pytest
+
+from annotated.course.exercises import EXERCISES
+from tools import handout as module
+from tools.handout import handout
+from tools.sync import ROOT
+
+LESSONS = sorted((ROOT / "notebooks").glob("[0-9][0-9]_*.ipynb"))
+
+
+@pytest.mark.parametrize("path", LESSONS, ids=lambda path: path.stem)
+def test_a_handout_has_every_exercise_and_nothing_to_copy(path) -> None:
+    lesson = nbformat.read(path, as_version=4)
+    before = nbformat.writes(lesson)
+    given = handout(lesson)
+    nbformat.validate(given)
+    assert nbformat.writes(lesson) == before
+    code = [cell for cell in given.cells if cell.cell_type == "code"]
+    text = "\n".join(cell.source for cell in given.cells)
+    chapter = [number for number in EXERCISES if number.startswith(path.stem[:2])]
+    assert re.findall(r"^### Exercise (\d\d\.\d+)", text, re.MULTILINE) == chapter
+    assert re.findall(r'^check\("(\d\d\.\d+)"', text, re.MULTILINE) == chapter
+    assert not any(cell.outputs or cell.execution_count for cell in code)
+    assert sum("..." in cell.source for cell in code) >= len(chapter)
+    assert not re.search(r"\b[Ss]olutions?\b", text) and ".ipynb" not in text
+    assert given.cells[0].source.endswith(": exercises") and "## Summary" not in text
+
+
+def test_a_handout_runs_by_itself_and_says_that_nothing_is_attempted(capsys: pytest.CaptureFixture[str]) -> None:
+    scope: dict[str, object] = {}
+    for cell in handout(nbformat.read(LESSONS[1], as_version=4)).cells:
+        if cell.cell_type == "code":
+            exec(cell.source, scope)
+    printed = capsys.readouterr().out.splitlines()
+    assert len(printed) == 6 and all(line.startswith("○ 01.") for line in printed)
+
+
+def test_a_notebook_without_exercises_is_refused() -> None:
+    with pytest.raises(ValueError, match="no section ## Exercises"):
+        handout(nbformat.v4.new_notebook(cells=[nbformat.v4.new_markdown_cell("# 1 · A chapter")]))
+
+
+def test_the_command_writes_one_for_each_chapter(tmp_path, monkeypatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr(sys, "argv", ["handout", str(tmp_path / "new" / "folder")])
+    module.main()
+    written = sorted((tmp_path / "new" / "folder").iterdir())
+    assert [path.name for path in written] == [f"{path.stem[:2]}_exercises.ipynb" for path in LESSONS]
+    assert capsys.readouterr().out.split() == [str(path) for path in written]
+    for path in written:
+        nbformat.validate(nbformat.read(path, as_version=4))

@@ -1,0 +1,64 @@
+"""Write each chapter's exercises, without solutions, as a notebook to hand out: python -m tools.handout FOLDER
+
+A handout holds the cell that imports what the exercises need, then for each its card, its stub and its check. It needs
+the course's environment, and nothing else of the chapter.
+"""
+
+import argparse
+import re
+from copy import deepcopy
+from pathlib import Path
+
+import nbformat
+
+from annotated.workbench.files import write_whole
+from tools.reading import SECTION
+from tools.sync import ROOT
+
+SOLUTIONS = re.compile(r" ?\[Solutions\]\([^)]*\)[^.]*\.")  # the sentence that tells where they are
+LINK = re.compile(r"\[([^]]*)\]\((?!https?:)[^)]*\)")  # to something that the handout does not bring
+
+
+def handout(lesson: nbformat.NotebookNode) -> nbformat.NotebookNode:
+    """Give a lesson's exercises as a notebook, nothing executed, no link to another file.
+
+    Args:
+        lesson: the chapter as nbformat reads it; it has a section "Exercises".
+
+    Raises:
+        ValueError: it has no such section.
+    """
+    cells, section = [], ""
+    for cell in lesson.cells:
+        if cell.cell_type == "markdown" and (headings := SECTION.findall(cell.source)):
+            section = headings[-1]
+        if section == "Exercises":
+            cells.append(deepcopy(cell))
+    if not cells:
+        raise ValueError("the notebook has no section ## Exercises.")
+    cells[0].source = cells[0].source[cells[0].source.index("## Exercises") :]
+    for cell in cells:
+        if cell.cell_type == "code":
+            cell.outputs, cell.execution_count = [], None
+        else:
+            cell.source = LINK.sub(r"\1", SOLUTIONS.sub("", cell.source))
+    title = lesson.cells[0].source.splitlines()[0]
+    heading = nbformat.v4.new_markdown_cell(f"{title}: exercises", id="title")
+    return nbformat.v4.new_notebook(cells=[heading, *cells], metadata=lesson.metadata)
+
+
+def main() -> None:
+    """Write the handouts of all chapters."""
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("folder", type=Path, help="where to write them; what is there under their names is replaced")
+    folder = parser.parse_args().folder
+    folder.mkdir(parents=True, exist_ok=True)
+    for path in sorted((ROOT / "notebooks").glob("[0-9][0-9]_*.ipynb")):
+        written = folder / f"{path.stem[:2]}_exercises.ipynb"
+        text = nbformat.writes(handout(nbformat.read(path, as_version=4)))
+        write_whole(written, text.encode() + b"\n")
+        print(written)
+
+
+if __name__ == "__main__":
+    main()

@@ -27,8 +27,8 @@ def shown(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """What is shown in a notebook where the clock ticks once a second."""
     display = Display()
     seconds = itertools.count()
-    monkeypatch.setattr(module, "get_ipython", object)
-    monkeypatch.setattr(module, "display", display)
+    monkeypatch.setattr("IPython.get_ipython", object)
+    monkeypatch.setattr("IPython.display.display", display)
     monkeypatch.setattr(module.time, "monotonic", lambda: float(next(seconds)))
     return display.shown
 

@@ -4,9 +4,6 @@ import time
 from collections.abc import Iterable, Iterator
 from typing import TypeVar
 
-from IPython import get_ipython
-from IPython.display import display
-
 Item = TypeVar("Item")
 
 
@@ -18,7 +15,10 @@ def progress_bar(items: Iterable[Item], total: int, label: str = "update") -> It
         total: how many they are.
         label: what one of them is.
     """
-    if get_ipython() is None:
+    import IPython
+    from IPython.display import display
+
+    if IPython.get_ipython() is None:
         yield from items
         return
     nothing = {"text/plain": ""}

@@ -35,7 +35,7 @@ export JUPYTER_RUNTIME_DIR := $(CURDIR)/$(VENV)/jupyter/runtime
 endif
 
 .DEFAULT_GOAL := help
-.PHONY: help env run test lab check sync notebooks train bench
+.PHONY: help env run test lab site check sync notebooks train bench
 
 help:  ## show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' Makefile
@@ -58,6 +58,10 @@ lab: env  ## open the course in JupyterLab, at its table of notebooks; ARGS="--n
 		> $(LAB_SETTINGS)/overrides.json
 	$(PY) -m jupyterlab --LabApp.default_url=/lab/tree/README.md --KernelManager.transport_encryption=auto \
 		$(if $(filter 0,$(shell id -u)),--allow-root) $(ARGS)
+
+site: env  ## build the course as web pages into build/site, to read anywhere, offline
+	$(PY) -m tools.site
+	@echo "Open build/site/index.html"
 
 check: env  ## look at format, style and static types, notebooks included
 	$(PY) -m ruff format --check

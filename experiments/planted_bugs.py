@@ -18,7 +18,18 @@ from pathlib import Path
 from typing import NamedTuple
 
 ROOT = Path(__file__).resolve().parents[1]
-ABOUT_THE_REPOSITORY = ("environment", "machines", "mutations", "notebooks", "planted_bugs", "run", "sync")
+ABOUT_THE_REPOSITORY = [
+    "environment",
+    "handout",
+    "machines",
+    "mutations",
+    "notebooks",
+    "planted_bugs",
+    "reading",
+    "run",
+    "site",
+    "sync",
+]
 ENOUGH = 0.75  # the share of the bugs that the lessons must catch
 
 # A lesson and its file carry the same name, such as `attention.py` and `01_attention.ipynb`; these stand in another's.

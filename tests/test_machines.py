@@ -165,5 +165,6 @@ def test_a_change_of_code_output_module_or_pins_changes_the_digest(
         return machines.digest("notebooks/07_n.ipynb")
 
     assert digest(prose="Two.") == digest() == digest(other="2")
+    assert digest(pin="1\n\n# The site\nsphinx==9\n") == digest(pin="1\n")
     changed = [digest(code="print( 1)"), digest(output="2"), digest(module="2"), digest(behind="2"), digest(pin="2")]
     assert len({digest(), *changed}) == 6

@@ -1,0 +1,191 @@
+"""The site: built from the saved notebooks, complete, and at peace with any browser, screen and network.
+
+What needs a browser is skipped where Chromium is not found.
+"""
+
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from html.parser import HTMLParser
+from pathlib import Path
+from urllib.parse import unquote, urlsplit
+
+import pytest
+import yaml
+
+from tools.site import page_text
+from tools.sync import ROOT, notebook_paths
+
+CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+WIDTHS = {"phone": 390, "desktop": 1280}
+LARGEST = 1_500_000  # bytes of one page
+RAW_TEX = re.compile(r"\$[^$\n]+\$|\\[a-zA-Z]{2,}")
+
+
+class Page(HTMLParser):
+    """What a page refers to, and its text but for code."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__()
+        self.ids: set[str] = set()
+        self.links: list[str] = []
+        self.loads: list[str] = []
+        self.without_alt: list[str] = []
+        self.text: list[str] = []
+        self.skipping = 0
+        self.feed(path.read_text(encoding="utf-8"))
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        given = dict(attrs)
+        self.ids |= {given[key] or "" for key in ("id", "name") if key in given}
+        if tag == "a" and given.get("href"):
+            self.links.append(given["href"] or "")
+        self.loads += [given[key] or "" for key in ("src", "data") if given.get(key)]
+        if tag == "link":
+            self.loads.append(given["href"] or "")
+        if tag == "img" and not given.get("alt"):
+            self.without_alt.append(given.get("src") or "")
+        self.skipping += tag in ("pre", "code", "script", "style")
+
+    def handle_endtag(self, tag: str) -> None:
+        self.skipping -= tag in ("pre", "code", "script", "style")
+
+    def handle_data(self, data: str) -> None:
+        if not self.skipping:
+            self.text.append(data)
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The site, built anew; Sphinx makes an error of each warning."""
+    folder = tmp_path_factory.mktemp("built") / "site"
+    built = subprocess.run([sys.executable, "-m", "tools.site", folder], cwd=ROOT, capture_output=True, text=True)
+    assert built.returncode == 0, built.stderr
+    return folder
+
+
+@pytest.fixture(scope="module")
+def pages(site: Path) -> dict[Path, Page]:
+    """Every page, read."""
+    return {path: Page(path) for path in sorted(site.rglob("*.html")) if "_static" not in path.parts}
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator:
+    """A headless Chromium."""
+    if CHROMIUM is None:
+        pytest.skip("there is no Chromium on this machine.")
+    sync_api = pytest.importorskip("playwright.sync_api")
+    with sync_api.sync_playwright() as playwright:
+        options = ["--no-sandbox", "--disable-gpu", "--disable-background-networking"]
+        chromium = playwright.chromium.launch(executable_path=CHROMIUM, args=options)
+        yield chromium
+        chromium.close()
+
+
+def test_every_notebook_and_module_has_its_page(site: Path) -> None:
+    for path in notebook_paths():
+        assert (site / path.relative_to(ROOT).with_suffix(".html")).is_file()
+        assert (site / "_sources" / path.relative_to(ROOT)).read_bytes() == path.read_bytes()
+    for name in ("index", "RESULTS", "api/annotated.attention", "api/annotated.models.bert", "data/README"):
+        assert (site / f"{name}.html").is_file()
+    assert not list(site.rglob("*exercises.chapter*"))
+
+
+def test_no_page_is_large_or_lacks_what_it_refers_to(site: Path, pages: dict[Path, Page]) -> None:
+    for path, page in pages.items():
+        assert path.stat().st_size < LARGEST, path
+        for link in page.links + page.loads:
+            parts = urlsplit(link)
+            if parts.scheme in ("http", "https", "data"):
+                assert parts.scheme == "data" or link not in page.loads, f"{path} asks another host: {link}"
+                continue
+            target = (path.parent / unquote(parts.path)).resolve() if parts.path else path
+            assert target.is_file(), f"{path.relative_to(site)} refers to {link}"
+            if parts.fragment and target in pages:
+                assert unquote(parts.fragment) in pages[target].ids, f"{path.relative_to(site)} refers to {link}"
+
+
+def test_every_picture_has_a_text_and_every_formula_is_drawn(site: Path, pages: dict[Path, Page]) -> None:
+    for path, page in pages.items():
+        assert not page.without_alt, f"{path.relative_to(site)}: {page.without_alt}"
+        left = RAW_TEX.findall(" ".join(page.text))
+        assert not left, f"{path.relative_to(site)}: {left[:3]}"
+    assert (site / "notebooks" / "01_attention.html").read_text(encoding="utf-8").count("<math") > 50
+
+
+def test_previous_and_next_lead_through_the_chapters(site: Path) -> None:
+    text = (site / "notebooks" / "05_decoder.html").read_text(encoding="utf-8")
+    assert re.search(r'class="left-prev"\s+href="04_encoder.html"', text)
+    assert re.search(r'class="right-next"\s+href="06_masking.html"', text)
+
+
+def test_a_link_that_leads_nowhere_is_named(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError, match=r"notebooks/01\.ipynb: the link \[here\]\(gone\.ipynb\) leads nowhere"):
+        page_text("Look [here](gone.ipynb).", Path("notebooks/01.ipynb"), tmp_path)
+
+
+def test_links_follow_what_became_of_their_targets(tmp_path: Path) -> None:
+    text = "[a](../annotated/attention.py) [b](../README.md#the-house) [c](../LICENSE) [d](solutions) `[e](x)`"
+    expected = "[a](../api/annotated.attention.md) [b](../index.md#the-house) [c](../LICENSE) d `[e](x)`"
+    assert page_text(text, Path("notebooks/01_attention.ipynb"), tmp_path) == expected
+    assert (tmp_path / "LICENSE").is_file()
+
+
+def test_the_workflow_tries_each_system_and_publishes_what_make_site_builds() -> None:
+    jobs = yaml.safe_load((ROOT / ".github" / "workflows" / "course.yml").read_text(encoding="utf-8"))["jobs"]
+    matrix = jobs["test"]["strategy"]["matrix"]
+    assert matrix["python"] == ["3.11", "3.12", "3.13", "3.14"]
+    assert {system.split("-")[0] for system in matrix["os"]} == {"ubuntu", "macos"} and "windows" in jobs
+    runs = [step.get("run") or step.get("with", {}).get("path") for step in jobs["site"]["steps"]]
+    assert "make site" in runs and "build/site" in runs
+    assert "make test" in [step.get("run") for job in ("test", "windows") for step in jobs[job]["steps"]]
+
+
+OVERFLOWING = """() => {
+  const wide = document.documentElement.clientWidth;
+  if (document.documentElement.scrollWidth <= wide) return [];
+  return [...document.querySelectorAll("main *")].filter(e => e.getBoundingClientRect().right > wide + 1)
+    .map(e => e.tagName + ": " + e.textContent.slice(0, 40)).slice(0, 3).concat("overflow");
+}"""
+
+
+@pytest.mark.parametrize("width", WIDTHS.values(), ids=WIDTHS)
+def test_pages_open_quietly_and_fit(site: Path, pages: dict[Path, Page], browser, width: int) -> None:
+    tab = browser.new_page(viewport={"width": width, "height": 900})
+    said: list[str] = []
+    tab.on("console", lambda message: message.type == "error" and said.append(message.text))
+    tab.on("pageerror", lambda error: said.append(str(error)))
+    tab.on("request", lambda request: request.url.startswith(("file:", "data:")) or said.append(request.url))
+    for path in pages:
+        tab.goto(path.as_uri())
+        wide = tab.evaluate(OVERFLOWING)
+        assert not said and not wide, f"{path.relative_to(site)}: {said} {wide}"
+    tab.close()
+
+
+def test_search_finds_multi_head(site: Path, browser) -> None:
+    tab = browser.new_page()
+    said: list[str] = []
+    tab.on("console", lambda message: message.type == "error" and said.append(message.text))
+    tab.goto((site / "search.html").as_uri() + "?q=multi-head")
+    tab.wait_for_selector("#search-results li a")
+    found = tab.locator("#search-results li a").all_inner_texts()
+    assert any("Multi-head attention" in title for title in found) and not said
+    tab.close()
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize(
+    "name", ["index", "notebooks/01_attention", "notebooks/solutions/01_attention", "api/annotated.attention", "search"]
+)
+def test_axe_finds_nothing_serious(site: Path, browser, name: str, scheme: str) -> None:
+    axe = pytest.importorskip("axe_playwright_python.sync_playwright").Axe()
+    tab = browser.new_page(color_scheme=scheme)
+    tab.goto((site / f"{name}.html").as_uri())
+    found = axe.run(tab).response["violations"]
+    serious = [f"{one['id']}: {one['nodes'][0]['html']}" for one in found if one["impact"] in ("serious", "critical")]
+    assert not serious
+    tab.close()

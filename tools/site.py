@@ -1,0 +1,152 @@
+"""Build the site from the notebooks as they are saved: `make site`, or `python -m tools.site [FOLDER]`.
+
+The pages are laid out as the repository is, so that links between them keep working: the README is the first page, then
+the chapters, their solutions, the other documents, and a page for each file of the module. A link to a file that is no
+page becomes a download; to a file of the module, its page; to a folder, plain text. Nothing is executed, and nothing is
+asked of any other host, now or by a reader's browser. A link that leads nowhere ends the build, and is named.
+"""
+
+import argparse
+import os
+import re
+import shutil
+import sys
+from importlib.metadata import distribution
+from pathlib import Path
+
+import nbformat
+from fontTools.ttLib import TTFont
+from sphinx.cmd.build import build_main
+
+from tools.sync import ROOT, notebook_paths
+
+DOCUMENTS = [
+    "RESULTS.md",
+    "TEACHING.md",
+    "CONTRIBUTING.md",
+    "PAPER_RUN.md",
+    "CHANGELOG.md",
+    "data/README.md",
+    "data/checkpoints/README.md",
+]
+FONT = "STIXTwoMath-Regular"  # of the formulas
+LINK = re.compile(r"(!?)\[([^\]]*)\]\((?!https?:|#)([^)#\s]+)(#[^)\s]*)?\)")
+DETAILS = re.compile(r"<details><summary>(.*?)</summary>(.*?)</details>", re.DOTALL)
+
+
+def main() -> int:
+    """Lay out the sources and build; return Sphinx's exit status."""
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("folder", type=Path, nargs="?", default=ROOT / "build" / "site", help="where to put the pages")
+    folder = parser.parse_args().folder
+    source = folder.with_name(folder.name + "-source")
+    for old in (folder, source):
+        shutil.rmtree(old, ignore_errors=True)
+    lay_out(source)
+    status = build_main(["-W", "--keep-going", "-q", "-d", f"{source}/.trees", str(source), str(folder)])
+    for path in notebook_paths():  # what is downloaded is the notebook itself
+        shutil.copy(path, folder / "_sources" / path.relative_to(ROOT))
+    return status
+
+
+def lay_out(source: Path) -> None:
+    """Write what Sphinx reads.
+
+    Args:
+        source: a folder that does not exist yet.
+
+    Raises:
+        FileNotFoundError: a page links to something that is not there.
+    """
+    (source / "_static").mkdir(parents=True)
+    shutil.copy(ROOT / "docs" / "conf.py", source)
+    shutil.copy(ROOT / "docs" / "style.css", source / "_static")
+    font = TTFont(distribution("ziamath").locate_file(f"ziamath/fonts/{FONT}.ttf"), recalcTimestamp=False)
+    font.flavor = "woff"  # half as long
+    font.save(source / "_static" / f"{FONT}.woff")
+    modules = sorted(path.relative_to(ROOT) for path in (ROOT / "annotated").rglob("*.py") if is_public(path))
+    notebooks = [path.relative_to(ROOT) for path in notebook_paths()]
+    for path in notebooks:
+        notebook = nbformat.read(ROOT / path, as_version=4)
+        for cell in notebook.cells:
+            if cell.cell_type == "markdown":
+                cell.source = page_text(cell.source, path, source)
+        write(source / path, nbformat.writes(notebook))
+    for name in DOCUMENTS:
+        write(source / name, page_text((ROOT / name).read_text(encoding="utf-8"), Path(name), source))
+    for path in modules:
+        name = module_name(path)
+        write(source / page_of(path), f"# {name}\n\n```{{eval-rst}}\n.. automodule:: {name}\n```\n")
+    contents = {
+        "Chapters": [path for path in notebooks if path.parent.name == "notebooks"],
+        "Solutions": [path for path in notebooks if path.parent.name == "solutions"],
+        "Documents": [Path(name) for name in DOCUMENTS],
+        "The module": [page_of(path) for path in modules],
+    }
+    readme = page_text((ROOT / "README.md").read_text(encoding="utf-8"), Path("README.md"), source)
+    trees = [
+        f"```{{toctree}}\n:hidden:\n:caption: {caption}\n\n"
+        + "\n".join(path.with_suffix("").as_posix() for path in paths)
+        for caption, paths in contents.items()
+    ]
+    write(source / "index.md", "\n\n".join([readme, *(f"{tree}\n```" for tree in trees)]) + "\n")
+
+
+def is_public(path: Path) -> bool:
+    """Tell whether a file of the module gets a page: the exercises' checks would give the answers away."""
+    return path.name not in ("__init__.py", "__main__.py") and "exercises" not in path.parts
+
+
+def module_name(path: Path) -> str:
+    """Give the dotted name of a file of the module."""
+    return ".".join(path.with_suffix("").parts)
+
+
+def page_of(path: Path) -> Path:
+    """Give the page of a file of the module."""
+    return Path("api") / f"{module_name(path)}.md"
+
+
+def page_text(text: str, page: Path, source: Path) -> str:
+    """Give a page's Markdown as Sphinx wants it, and copy the files that it links to.
+
+    Args:
+        text: the Markdown as it is in the repository.
+        page: where that is, from the root.
+        source: the folder that Sphinx will read.
+
+    Raises:
+        FileNotFoundError: a link leads nowhere.
+    """
+
+    def follow(link: re.Match[str]) -> str:
+        mark, label, address, anchor = link.groups(default="")
+        target = Path(os.path.normpath(page.parent / address))
+        found = ROOT / target
+        if not found.exists():
+            raise FileNotFoundError(f"{page}: the link [{label}]({address}) leads nowhere.")
+        if found.is_dir():
+            return label
+        if target.parts[0] == "annotated":
+            target = page_of(target)
+        elif target == Path("README.md"):
+            target = Path("index.md")
+        elif target.suffix != ".ipynb" and target.as_posix() not in DOCUMENTS:
+            (source / target).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(found, source / target)
+        return f"{mark}[{label}]({os.path.relpath(target, page.parent)}{anchor})"
+
+    outside_code = re.split(r"(```.*?```|`[^`\n]+`)", text, flags=re.DOTALL)
+    outside_code[::2] = [LINK.sub(follow, part) for part in outside_code[::2]]
+    # Markdown reads what stands between tags only after an empty line.
+    return DETAILS.sub(r"<details><summary>\1</summary>\n\n\2\n\n</details>", "".join(outside_code))
+
+
+def write(path: Path, text: str) -> None:
+    """Write a file, and its folder where there is none."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text, encoding="utf-8")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -51,12 +51,13 @@ run: env  ## execute the notebooks, train briefly on the embedded corpus, transl
 test: check  ## run the checks, the tests, and every notebook against its saved outputs
 	$(ONE_THREAD) $(PY) -m pytest -n 2 --dist loadfile --nbval tests notebooks
 
-lab: env  ## open the course in JupyterLab, at its table of notebooks; ARGS="--no-browser --port 9999" are passed on
+lab: env  ## open your copy of the notebooks in JupyterLab; ARGS="--no-browser --port 9999" are passed on
 	@mkdir -p $(LAB_SETTINGS)
 	@echo '{"@jupyterlab/docmanager-extension:plugin": {"defaultViewers": {"markdown": "Markdown Preview"}},' \
 		'"@jupyterlab/apputils-extension:notification": {"fetchNews": "false", "checkForUpdates": false}}' \
 		> $(LAB_SETTINGS)/overrides.json
-	$(PY) -m jupyterlab --LabApp.default_url=/lab/tree/README.md --KernelManager.transport_encryption=auto \
+	@$(PY) -m tools.working_copy
+	$(PY) -m jupyterlab --LabApp.default_url=/lab/tree/work/start.md --KernelManager.transport_encryption=auto \
 		$(if $(filter 0,$(shell id -u)),--allow-root) $(ARGS)
 
 site: env  ## build the course as web pages into build/site, to read anywhere, offline

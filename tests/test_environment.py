@@ -111,7 +111,7 @@ ROOMS = {
     "fast": {"paper", "models", "fast"},
     "workbench": {"paper", "models", "fast", "workbench"},
     "course": {"paper", "models", "fast", "workbench", "course"},
-    "start": {"workbench"},
+    "start": {"workbench", "course"},
 }
 PACKAGES = {"paper": {"torch", "jaxtyping"}, "models": {"torch", "jaxtyping"}, "start": set()}
 OTHER_CODE = {"experiments", "notebooks", "tests", "tools"}

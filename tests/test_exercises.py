@@ -26,6 +26,10 @@ WRONG = [answer for answers in ANSWERS for answer in answers.WRONG]
 RIGHT = [answer for answers in ANSWERS for answer in answers.RIGHT]
 
 NOTEBOOKS = Path(__file__).parent.parent / "notebooks"
+BY_HAND = [  # the numbers are the answer
+    *("00.1", "01.1", "02.1", "03.1", "04.1", "05.1", "06.1", "07.1", "08.2"),
+    *("10.1", "11.1", "12.1", "13.1", "14.1", "15.1", "16.1", "17.1", "18.1"),
+]
 CHECK = re.compile(r'^check\("(\d\d\.\d+)", (\w+)\)', re.MULTILINE)
 SHAPE = re.compile(
     r"\((?:…|\w+)(?:, [^()]+|,)?\)|any shape|\bn [a-z]+"
@@ -147,7 +151,39 @@ def test_what_a_reader_raises_is_one_line(capsys: pytest.CaptureFixture[str]) ->
     def speechless(query, key, value):
         raise NotImplementedError
 
-    assert verdict(capsys, "01.2", speechless).endswith("your code raised NotImplementedError: no message")
+    assert "your code raised NotImplementedError: no message (line" in verdict(capsys, "01.2", speechless)
+
+
+def test_what_a_reader_raises_names_their_own_line(capsys: pytest.CaptureFixture[str]) -> None:
+    def careless(query, key, value):
+        helper(query)
+
+    def helper(query):
+        torch.ones(2, 3) @ query[:1].unsqueeze(0).expand(1, 5, 4)  # raises within torch, and this is the line
+
+    line = verdict(capsys, "01.2", careless)
+    number = helper.__code__.co_firstlineno + 1
+    assert f" (line {number}: torch.ones(2, 3) @ query[:1]" in line and line.endswith("this is the line)")
+    assert "(line" not in verdict(capsys, "01.1", "four")  # raised in the course's own code
+
+
+@pytest.mark.parametrize("number", BY_HAND)
+def test_a_diagnosis_does_not_tell_a_number_that_is_the_answer(number: str, capsys: pytest.CaptureFixture[str]) -> None:
+    namespace: dict[str, Any] = {}
+    cells = code(notebook_for(number, NOTEBOOKS / "solutions"))
+    for cell in cells[: next(i for i, cell in enumerate(cells) if f'check("{number}"' in cell)]:
+        exec(cell, namespace)
+    capsys.readouterr()
+    right = namespace["answer"]
+    several = right if isinstance(right, list | tuple) else [right]
+    for place, secret in enumerate(several):
+        for wrong in (1.37 * secret + 0.11, secret - 3, 3 * secret + 1, 0.9 * secret):
+            if np.isclose(wrong, secret, rtol=0.01):
+                continue
+            answer = [*several[:place], wrong, *several[place + 1 :]] if several is right else wrong
+            diagnosis = re.sub(r"number \d", "", verdict(capsys, number, answer).split(": ", 1)[1])
+            told = [float(one.replace(",", "")) for one in re.findall(r"-?\d[\d,]*(?:\.\d+)?(?:e\+\d+)?", diagnosis)]
+            assert not np.isclose(told, secret, rtol=2e-3).any(), diagnosis
 
 
 @pytest.mark.parametrize("error", [SystemExit("enough"), GeneratorExit("enough"), BaseException("enough")])
@@ -158,7 +194,8 @@ def test_what_ends_a_program_does_not_end_the_notebook(
         raise error
 
     line = verdict(capsys, "01.2", impatient)
-    assert line == f"✗ 01.2 Attention from scratch: your code raised {type(error).__name__}: enough"
+    assert line.startswith(f"✗ 01.2 Attention from scratch: your code raised {type(error).__name__}: enough (line ")
+    assert line.endswith(": raise error)")
 
 
 @pytest.mark.parametrize("inner", [ValueError, SystemExit])
@@ -174,7 +211,7 @@ def test_an_exception_whose_text_cannot_be_read_is_reported(
     def careless(query, key, value):
         raise BrokenError
 
-    assert verdict(capsys, "01.2", careless).endswith("your code raised BrokenError: its message cannot be read")
+    assert "your code raised BrokenError: its message cannot be read (line" in verdict(capsys, "01.2", careless)
 
 
 def test_a_long_message_is_cut(capsys: pytest.CaptureFixture[str]) -> None:

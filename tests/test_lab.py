@@ -1,4 +1,4 @@
-"""The course in JupyterLab, as a reader meets it: `make lab`, cells run, an exercise got wrong and then right.
+"""The course in JupyterLab, as a reader meets it: `make lab`, cells run, an exercise got wrong, then right, progress.
 
 Skipped where Chromium or make is not found, and on an imitated processor: it draws no other page.
 """
@@ -42,20 +42,17 @@ ANSWER = """async ([place, source]) => {
   }
 }"""
 
+OPEN = """async path => { await window.jupyterapp.commands.execute("docmanager:open", { path }); }"""
+
 
 @pytest.fixture(scope="module")
 def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """The address of a JupyterLab that `make lab` has started on a copy of the notebooks."""
+    """The address of a JupyterLab that `make lab` has started, with a working copy in a folder of its own."""
     if CHROMIUM is None or shutil.which("make") is None:
         pytest.skip("there is no Chromium, or no make, on this machine.")
     if "ATEN_CPU_CAPABILITY" in os.environ:
         pytest.skip("an imitated processor draws no other page.")
     folder = tmp_path_factory.mktemp("lab")
-    shutil.copy(ROOT / "README.md", folder)
-    for name in NOTEBOOKS:
-        for path in (f"notebooks/{name}.ipynb", f"notebooks/solutions/{name}.ipynb"):
-            (folder / path).parent.mkdir(parents=True, exist_ok=True)
-            shutil.copy(ROOT / path, folder / path)
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
@@ -64,6 +61,7 @@ def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     torch = ["TORCH=" + Path(sys.prefix).name.removeprefix(".venv-torch-")] * ("torch" in Path(sys.prefix).name)
     command = ["make", "lab", *torch, f"ARGS={options}"]
     environment = os.environ | {
+        "ANNOTATED_WORK": str(folder / "work"),
         "JUPYTER_CONFIG_DIR": str(folder / "config"),
         "JUPYTER_RUNTIME_DIR": str(folder / "run"),
     }
@@ -102,14 +100,18 @@ def tab(lab: str) -> Iterator:
         chromium.close()
 
 
-def test_it_opens_at_the_table_of_notebooks(tab) -> None:
+def test_it_opens_at_the_table_of_notebooks_which_leads_to_them(tab) -> None:
     tab.wait_for_selector(".jp-MarkdownViewer table a")
-    assert tab.locator(".jp-MarkdownViewer table a").count() > 15
+    assert tab.locator(".jp-MarkdownViewer table a").count() == 19
+    assert "0 of " in tab.locator(".jp-MarkdownViewer").inner_text()
+    tab.locator(".jp-MarkdownViewer table a").nth(1).click()
+    tab.wait_for_selector(".jp-Notebook-ExecutionIndicator[data-status=idle]")
+    assert tab.evaluate("window.jupyterapp.shell.currentWidget.context.path") == "work/01_attention.ipynb"
 
 
 @pytest.mark.parametrize("name", NOTEBOOKS)
 def test_a_notebook_runs_and_shows_its_formulas_and_figures(tab, lab: str, name: str) -> None:
-    tab.goto(f"{lab}/lab/tree/notebooks/{name}.ipynb?reset")
+    tab.goto(f"{lab}/lab/tree/work/{name}.ipynb?reset")
     tab.wait_for_selector(".jp-Notebook-ExecutionIndicator[data-status=idle]")
     tab.wait_for_selector(".jp-RenderedMarkdown mjx-container")
     tab.evaluate(RUN_ALL)
@@ -130,14 +132,32 @@ def test_a_notebook_runs_and_shows_its_formulas_and_figures(tab, lab: str, name:
 
 
 def test_an_exercise_is_got_wrong_and_then_right(tab, lab: str) -> None:
-    tab.goto(f"{lab}/lab/tree/notebooks/01_attention.ipynb?reset")
+    tab.goto(f"{lab}/lab/tree/work/01_attention.ipynb?reset")
     tab.wait_for_selector(".jp-Notebook-ExecutionIndicator[data-status=idle]")
     tab.evaluate(RUN_ALL)
     cells = tab.evaluate(PRINTED)
     place = next(i for i, (source, _) in enumerate(cells) if source.startswith('check("01.2"')) - 1
     assert "○ 01.2" in cells[place + 1][1]
-    solutions = nbformat.read(ROOT / "notebooks" / "solutions" / "01_attention.ipynb", as_version=4).cells
+    solutions = nbformat.read(ROOT / "notebooks" / "solutions" / "01_solutions.ipynb", as_version=4).cells
     right = solutions[next(i for i, cell in enumerate(solutions) if cell.source.startswith('check("01.2"')) - 1].source
     for answer, verdict in (("my_attention = lambda query, key, value: value", "✗ 01.2"), (right, "✓ 01.2")):
         tab.evaluate(ANSWER, [place, answer])
         assert verdict in tab.evaluate(PRINTED)[place + 1][1]
+    tab.evaluate(ANSWER, [place, "from annotated.course.exercises import progress\nprogress()"])
+    assert "01  ○●○○○○   next: 01.1 One row by hand" in tab.evaluate(PRINTED)[place][1]
+
+
+def test_an_exercise_leads_to_its_own_solution(tab, lab: str) -> None:
+    tab.goto(f"{lab}/lab/tree/work/01_attention.ipynb?reset")
+    tab.wait_for_selector(".jp-Notebook-ExecutionIndicator[data-status=idle]")
+    cells = tab.evaluate(PRINTED)
+    place = next(i for i, (source, _) in enumerate(cells) if source.startswith("### Exercise 01.4"))
+    heading = tab.get_by_role("heading", name="Exercise 01.4: A mirror made of attention", level=2)
+    for _ in range(2):  # JupyterLab scrolls to a heading where the notebook is open already
+        tab.evaluate(OPEN, "work/01_attention.ipynb")
+        tab.evaluate("place => window.jupyterapp.shell.currentWidget.content.scrollToItem(place)", place)
+        tab.locator("a[href*='#Exercise-01.4:']").locator("visible=true").first.click()
+        heading.wait_for()
+        assert tab.evaluate("window.jupyterapp.shell.currentWidget.context.path") == "work/solutions/01_solutions.ipynb"
+    tab.wait_for_timeout(1000)
+    assert 0 < heading.bounding_box()["y"] < 900

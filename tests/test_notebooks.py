@@ -3,6 +3,7 @@
 That their outputs are right, and that their sections can be run again, is nbval's part, in the same run (`make test`).
 """
 
+import functools
 import json
 import re
 from pathlib import Path
@@ -76,7 +77,7 @@ def verdicts(notebook: nbformat.NotebookNode) -> dict[str, str]:
 def test_there_are_lessons_and_each_has_its_solutions() -> None:
     assert LESSONS
     solutions = [path.name for path in NOTEBOOKS if path.parent.name == "solutions"]
-    assert solutions == [path.name for path in LESSONS]
+    assert solutions == [f"{path.stem[:2]}_solutions.ipynb" for path in LESSONS]
 
 
 def test_a_notebook_is_valid_and_small(path: Path, notebook: nbformat.NotebookNode) -> None:
@@ -126,13 +127,28 @@ def test_figures_have_a_text_for_those_who_cannot_see_them(notebook: nbformat.No
             assert cell.metadata.get("mystnb", {}).get("image", {}).get("alt"), cell.source
 
 
-def test_links_inside_the_project_resolve(path: Path, notebook: nbformat.NotebookNode) -> None:
-    prose = "\n".join(cell.source for cell in notebook.cells if cell.cell_type == "markdown")
-    anchors = {heading.strip().replace(" ", "-") for heading in re.findall(r"^#+ (.*)", prose, re.MULTILINE)}
+def test_links_inside_the_project_resolve(path: Path) -> None:
+    prose, _ = prose_and_anchors(path)
     for target in re.findall(r"\]\((?!https?://|mailto:)([^)\s]+)\)", prose):
         file, _, anchor = target.partition("#")
-        assert (path.parent / file).exists(), target
-        assert file or anchor in anchors, target
+        leads_to = (path.parent / file).resolve() if file else path
+        assert leads_to.exists(), target
+        assert not anchor or leads_to.suffix != ".ipynb" or anchor in prose_and_anchors(leads_to)[1], target
+
+
+def test_every_exercise_links_to_its_own_solution(path: Path, notebook: nbformat.NotebookNode) -> None:
+    for cell in notebook.cells if path in LESSONS else []:
+        if cell.cell_type == "markdown" and (card := CARD.search(cell.source)):
+            (link,) = re.findall(r"\[solution\]\((\S+)\)", cell.source)
+            assert link.startswith(f"solutions/{path.stem[:2]}_solutions.ipynb#Exercise-{card[1]}:-")
+            assert link.isascii(), "JupyterLab finds no heading by a name that must be encoded"
+
+
+@functools.cache
+def prose_and_anchors(path: Path) -> tuple[str, set[str]]:
+    """A notebook's Markdown, and the names that JupyterLab gives to its headings."""
+    prose = "\n".join(cell.source for cell in read(path).cells if cell.cell_type == "markdown")
+    return prose, {heading.strip().replace(" ", "-") for heading in re.findall(r"^#+ (.*)", prose, re.MULTILINE)}
 
 
 @pytest.mark.parametrize("lesson", CLAIMING, ids=[path.stem for path in CLAIMING])
@@ -183,7 +199,7 @@ def test_every_exercise_has_card_stub_check_and_solution(lesson: Path) -> None:
     assert len(cards) >= 4
     assert order == [step for number in cards for step in (f"card {number}", "stub", f"check {number}")]
     assert verdicts(notebook) == dict.fromkeys(cards, "○")
-    assert verdicts(read(lesson.parent / "solutions" / lesson.name)) == dict.fromkeys(cards, "✓")
+    assert verdicts(read(lesson.parent / "solutions" / f"{chapter}_solutions.ipynb")) == dict.fromkeys(cards, "✓")
     with pytest.raises(ValueError) as error:
         check("99.9", ...)
     known = re.findall(rf"\b{chapter}\.\d+", str(error.value))

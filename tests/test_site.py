@@ -182,7 +182,7 @@ def test_search_finds_multi_head(site: Path, browser) -> None:
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize(
-    "name", ["index", "notebooks/01_attention", "notebooks/solutions/01_attention", "api/annotated.attention", "search"]
+    "name", ["index", "notebooks/01_attention", "notebooks/solutions/01_solutions", "api/annotated.attention", "search"]
 )
 def test_axe_finds_nothing_serious(site: Path, browser, name: str, scheme: str) -> None:
     axe = pytest.importorskip("axe_playwright_python.sync_playwright").Axe()

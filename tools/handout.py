@@ -15,7 +15,7 @@ from annotated.workbench.files import write_whole
 from tools.reading import SECTION
 from tools.sync import ROOT
 
-SOLUTIONS = re.compile(r" ?\[Solutions\]\([^)]*\)[^.]*\.")  # the sentence that tells where they are
+SOLUTIONS = re.compile(r" ?\[Solutions\]\([^)]*\)[^.]*\.| · \[solution\]\([^)]*\)")  # where they are
 LINK = re.compile(r"\[([^]]*)\]\((?!https?:)[^)]*\)")  # to something that the handout does not bring
 
 

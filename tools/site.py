@@ -16,6 +16,7 @@ from pathlib import Path
 
 import nbformat
 from fontTools.ttLib import TTFont
+from myst_parser.mdit_to_docutils.base import default_slugify
 from sphinx.cmd.build import build_main
 
 from tools.sync import ROOT, notebook_paths
@@ -131,7 +132,9 @@ def page_text(text: str, page: Path, source: Path) -> str:
             target = page_of(target)
         elif target == Path("README.md"):
             target = Path("index.md")
-        elif target.suffix != ".ipynb" and target.as_posix() not in DOCUMENTS:
+        elif target.suffix == ".ipynb":
+            anchor = anchor and f"#{default_slugify(anchor[1:])}"  # JupyterLab names a heading otherwise
+        elif target.as_posix() not in DOCUMENTS:
             (source / target).parent.mkdir(parents=True, exist_ok=True)
             shutil.copy(found, source / target)
         return f"{mark}[{label}]({os.path.relpath(target, page.parent)}{anchor})"

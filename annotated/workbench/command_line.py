@@ -6,7 +6,7 @@ import math
 import os
 import shlex
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import fields
 from pathlib import Path
 from typing import Any, NamedTuple, NoReturn
@@ -53,6 +53,9 @@ from annotated.workbench.vocabulary import (
     load_tokenizer,
 )
 
+Commands = Mapping[str, tuple[str, Callable[[argparse.Namespace], None]]]  # by name: what it does, and what does it
+NONE: Commands = {}
+
 PROGRAM = "python -m annotated"
 TRY = {"translation": "translate", "generation": "generate", "classification": "classify"}
 DEFAULTS = TrainingOptions()
@@ -91,8 +94,12 @@ LONGEST_LINE = 2**20  # bytes
 READ_AT_ONCE = 2**15  # bytes of standard input, some hundred sentences: they are translated together
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
+def main(arguments: Sequence[str] | None = None, further: Commands = NONE) -> int:
     """Run one command and return its exit status.
+
+    Args:
+        arguments: the command and its options; those of this process unless given.
+        further: commands of other rooms, which this one does not know.
 
     Returns:
         0; 2 after a one-line error for bad input; 130 after an interruption; 141 where nobody reads the output.
@@ -103,10 +110,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         for argument in arguments:
             _require_utf_8(argument)
-        args = _parse(_parser(), arguments)
+        args = _parse(_parser(further=further), arguments)
         if args.command == "train" and args.resume:
             # What the run was started with holds again, unless it is given anew.
-            args = _parse(_parser(load_settings(args.out)), arguments)
+            args = _parse(_parser(load_settings(args.out), further), arguments)
         args.run(args)
         sys.stdout.flush()
     except BrokenPipeError:
@@ -587,7 +594,7 @@ def _path(text: str) -> str:
     return text
 
 
-def _parser(train_defaults: dict | None = None) -> argparse.ArgumentParser:
+def _parser(train_defaults: dict | None = None, further: Commands = NONE) -> argparse.ArgumentParser:
     parser = _Parser(
         prog=PROGRAM,
         description="Train a Transformer, translate, continue text, sort it, evaluate.",
@@ -596,7 +603,7 @@ def _parser(train_defaults: dict | None = None) -> argparse.ArgumentParser:
     commands = parser.add_subparsers(dest="command", required=True)
 
     def add(name: str, what: str, *examples: str) -> argparse.ArgumentParser:
-        epilog = "\n".join(["examples:", *(f"  {PROGRAM} {name} {example}" for example in examples)])
+        epilog = "\n".join(["examples:", *(f"  {PROGRAM} {name} {example}".rstrip() for example in examples)])
         return commands.add_parser(name, help=what, description=what, epilog=epilog, formatter_class=_Help)
 
     command = add(
@@ -711,6 +718,9 @@ def _parser(train_defaults: dict | None = None) -> argparse.ArgumentParser:
     command.add_argument("--show", type=_whole(0), default=0, help="translations to print beside their references")
     command.add_argument("--output", type=_path, help="file for the translations")
     _add_search(command)
+
+    for name, (what, run) in further.items():
+        add(name, what, "").set_defaults(run=run)
     return parser
 
 

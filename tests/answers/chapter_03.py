@@ -121,7 +121,7 @@ WRONG = [
     ("03.1", between(-1, -1), "with a plus"),
     ("03.1", between(1, 1), "with a minus"),
     ("03.1", between()[:2], "expected shape"),
-    ("03.1", [*between()[:3], 0.5], r"index \(3,\)"),
+    ("03.1", [*between()[:3], 0.5], "number 3, counted from 0, is not 0.5"),
     ("03.2", lambda h, w, d: grid()(h, w, d).roll(d // 2, -1), "row comes first"),
     ("03.2", grid(lambda length, d: sinusoids(length, d)[:, : d // 2]), "cut off"),
     (

@@ -192,7 +192,7 @@ WRONG = [
     ("15.1", [800, 4_800_000, -math.log(10)], "above 0"),
     ("15.1", [800, 4_800_000, 10], "perplexity"),
     ("15.1", [801, 4_800_000, math.log(10)], "parameters are not 801"),
-    ("15.1", [800, 4_800_000, 2.5], r"at index \(2,\)"),
+    ("15.1", [800, 4_800_000, 2.5], "number 2, counted from 0, is not 2.5"),
     ("15.1", [800, 4_800_000], "give three numbers"),
     ("15.1", [800, 4_806_000, math.log(10)], "operations are not 4,806,000"),
     ("15.2", hidden(marks=True), "`word` is −1 nothing is chosen"),

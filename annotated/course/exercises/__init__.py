@@ -1,4 +1,4 @@
-"""Exercises that say at once what is wrong: `check("01.3", answer)` in a notebook.
+"""Exercises that say at once what is wrong: `check("01.3", answer)` in a notebook. `progress()` shows what is solved.
 
 A chapter's exercises live in `chapter_NN.py`: a function per exercise that returns a diagnosis, or None for a right
 answer, and a table `EXERCISES` of them by number.
@@ -6,11 +6,14 @@ answer, and a table `EXERCISES` of them by number.
 
 import dis
 import io
+import os
 import random
 import signal
 import sys
+import sysconfig
 import threading
 import time
+import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager, redirect_stdout
 from importlib import import_module
@@ -22,19 +25,26 @@ import numpy as np
 import torch
 
 from annotated.course.exercises.diagnosis import on_copies
+from annotated.course.exercises.done import SOLVED, WORK, record, solved
 
 CHAPTERS = [
     import_module(f"{__name__}.{path.stem}") for path in sorted(Path(__file__).parent.glob("chapter_[0-9][0-9].py"))
 ]
 EXERCISES = {number: exercise for chapter in CHAPTERS for number, exercise in chapter.EXERCISES.items()}
+# Where the code is that readers did not write: Python's, the packages', the course's own.
+NOT_THEIRS = (
+    str(Path(__file__).parents[2]) + os.sep,
+    *(sysconfig.get_path(name) + os.sep for name in ("stdlib", "platstdlib", "purelib", "platlib")),
+)
 
 
 def check(number: str, answer: object, *, seconds: float = 60.0) -> None:
     """Print one line on an answer: ○ not attempted yet, ✓ right, or ✗ with a diagnosis.
 
     An answer is untouched while it is `...`, a function whose body is `...`, or a class whose methods all are. Whatever
-    an answer raises is reported, with its type and message. What it prints comes before the line, the first few
-    thousand characters of it; the random numbers and settings that it changes are as before afterwards.
+    an answer raises is reported, with its type, its message and the reader's own line. What it prints comes before the
+    line, the first few thousand characters of it; the random numbers and settings that it changes are as before
+    afterwards. A right answer in the working copy is noted, for `progress`.
 
     Args:
         number: the exercise, chapter and place: "01.3".
@@ -60,7 +70,27 @@ def check(number: str, answer: object, *, seconds: float = 60.0) -> None:
     except _TimeIsUpError:
         diagnosis = f"your code was still running after {seconds:g} s: does a loop never end?"
     printed.end()
-    print(f"✓ {number} {exercise.title}" if diagnosis is None else f"✗ {number} {exercise.title}: {diagnosis}")
+    if diagnosis is not None:
+        print(f"✗ {number} {exercise.title}: {diagnosis}")
+        return
+    print(f"✓ {number} {exercise.title}")
+    try:
+        record(number)
+    except OSError as error:
+        print(f"It could not be noted as solved: {error}")
+
+
+def progress() -> None:
+    """Print, for each chapter, which exercises are solved (●), and what comes next where one is begun."""
+    done = solved() & EXERCISES.keys()
+    for chapter in CHAPTERS:
+        numbers = list(chapter.EXERCISES)
+        marks = "".join("●" if number in done else "○" for number in numbers)
+        begun = 0 < marks.count("●") < len(marks)
+        first = numbers[marks.find("○")]
+        print(f"{numbers[0][:2]}  {marks:8}{f' next: {first} {EXERCISES[first].title}' if begun else ''}".rstrip())
+    where = f"kept in {SOLVED}" if done else f"counted is what you solve in {WORK}, which `make lab` makes and opens"
+    print(f"{len(done)} of {len(EXERCISES)} exercises solved; {where}")
 
 
 class _TimeIsUpError(BaseException):
@@ -79,7 +109,15 @@ def _diagnosis(diagnose: Any, answer: object) -> str | None:
             raise
         except BaseException:
             message = "its message cannot be read"
-        return f"your code raised {type(error).__name__}: {message[:500]}"
+        return f"your code raised {type(error).__name__}: {message[:500]}{_place(error)}"
+
+
+def _place(error: BaseException) -> str:
+    """Give the innermost of the reader's own lines on the way to an error, if there is one."""
+    for frame in reversed(traceback.extract_tb(error.__traceback__)):
+        if frame.line and not frame.filename.startswith(NOT_THEIRS):
+            return f" (line {frame.lineno}: {frame.line[:200]})"
+    return ""
 
 
 @contextmanager

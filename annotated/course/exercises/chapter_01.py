@@ -27,6 +27,7 @@ def one_row_by_hand(answer: Any) -> str | None:
             "this is the value of the best key alone: attention mixes all three.": values[2],
         },
         tolerance=0.006,
+        by_hand=True,
     )
 
 
@@ -160,15 +161,26 @@ def streaming_attention(answer: Callable[..., Tensor]) -> str | None:
     scores = [query @ keys.T / 2 for keys, _ in parts]
     chunks = [attention(query, *part) for part in parts]
 
-    total = mixed = torch.zeros(24, 1)
-    highest = torch.full((24, 1), -math.inf)
-    for s, (_, values) in zip(scores, parts, strict=True):
-        highest = torch.maximum(highest, s.amax(-1, keepdim=True))
-        shares = (s - highest).exp()
-        total, mixed = total + shares.sum(-1, keepdim=True), mixed + shares @ values
+    def stream(total_follows: bool, mixed_follows: bool) -> Tensor:
+        total = mixed = torch.zeros(24, 1)
+        highest = torch.full((24, 1), -math.inf)
+        for s, (_, values) in zip(scores, parts, strict=True):
+            risen = torch.maximum(highest, s.amax(-1, keepdim=True))
+            shares, factor, highest = (s - risen).exp(), (highest - risen).exp(), risen
+            total = (total * factor if total_follows else total) + shares.sum(-1, keepdim=True)
+            mixed = (mixed * factor if mixed_follows else mixed) + shares @ values
+        return mixed / total
+
+    own = [(s - s.amax(-1, keepdim=True)).exp() for s in scores]
     mistakes = {
-        "the maximum rose, and the old sums were not rescaled: multiply both by exp(old maximum − new maximum).": (
-            mixed / total
+        "the maximum rose, and the old sums were not rescaled: multiply both by exp(old − new maximum).": stream(
+            False, False
+        ),
+        "the maximum rose: you rescaled the sum of the exponentials, but not the mixed values.": stream(True, False),
+        "the maximum rose: you rescaled the mixed values, but not the sum of the exponentials.": stream(False, True),
+        "each chunk's exponentials are taken from its own maximum: sums of different chunks need one common maximum.": (
+            sum(shares @ values for shares, (_, values) in zip(own, parts, strict=True))
+            / sum(shares.sum(-1, keepdim=True) for shares in own)
         ),
         "this is the mean of the chunks' outputs: a chunk counts by the sum of its exponentials.": (
             torch.stack(chunks).mean(0)

@@ -34,6 +34,7 @@ def project_by_hand(answer: Any) -> str | None:
             "this is the part of head 1 alone: add that of head 0.": heads[1] * W_o[1],
         },
         tolerance=0.006,
+        by_hand=True,
     )
 
 

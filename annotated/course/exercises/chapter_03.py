@@ -35,6 +35,7 @@ def row_from_two(answer: Any) -> str | None:
             ),
         },
         tolerance=0.0011,
+        by_hand=True,
     )
 
 

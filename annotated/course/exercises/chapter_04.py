@@ -42,6 +42,7 @@ def sublayer_by_hand(answer: Any) -> str | None:
             + written,
         },
         tolerance=0.006,
+        by_hand=True,
     )
 
 

@@ -41,6 +41,7 @@ def a_sentence_by_hand(answer: Any) -> str | None:
             "the two numbers are the wrong way round.": torch.tensor([0.5, 0.24]),
         },
         tolerance=0.004,
+        by_hand=True,
     )
 
 

@@ -45,7 +45,7 @@ def rates_by_hand(answer: Any) -> str | None:
             for wrong, diagnosis in known.items():
                 if is_close(given[place], torch.tensor(float(wrong)), 0.005):
                     return f"number {place}: {diagnosis}"
-            return f"number {place}: expected {float(expected[place]):.4g}, got {float(given[place]):.4g}."
+            return f"number {place} is not {float(given[place]):.4g}."
     return None
 
 

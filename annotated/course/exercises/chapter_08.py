@@ -52,6 +52,7 @@ def level_alpha(answer: Any) -> str | None:
             "this is 1/α: log P is divided by the base to the power of α.": torch.tensor(1 / expected),
         },
         tolerance=0.006,
+        by_hand=True,
     )
 
 

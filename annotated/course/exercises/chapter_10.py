@@ -38,7 +38,7 @@ def bleu_on_paper(answer: Any) -> str | None:
     if 0 < float(found) < 1:
         return "BLEU is usually given times 100."
     mistakes = {text: torch.tensor(round(100 * wrong, 1)) for text, wrong in known.items()}
-    return compare(found.round(decimals=1), torch.tensor(round(100 * brevity * mean, 1)), mistakes)
+    return compare(found.round(decimals=1), torch.tensor(round(100 * brevity * mean, 1)), mistakes, by_hand=True)
 
 
 def count_ngrams(tokens: Sequence[str], n: int) -> Counter[tuple[str, ...]]:

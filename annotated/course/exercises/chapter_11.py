@@ -45,6 +45,7 @@ def error_by_hand(answer: Any) -> str | None:
             "the change is row minus base: here positive.": numbers(variance, change=-3.0),
         },
         tolerance=0.006,
+        by_hand=True,
     )
 
 

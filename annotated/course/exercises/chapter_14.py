@@ -53,7 +53,7 @@ def units(answer: Any) -> str | None:
     names = ("the first number", "the second number", "the third number", "the fourth number")
     for i, (name, mistakes) in enumerate(zip(names, (first, second, third, fourth), strict=True)):
         known = {text: torch.tensor(value, dtype=torch.float64) for value, text in mistakes.items()}
-        if diagnosis := compare(found[i], right[i], known, tolerance=3e-3):
+        if diagnosis := compare(found[i], right[i], known, tolerance=3e-3, by_hand=True):
             return f"{name}: {diagnosis}"
     return None
 

@@ -56,7 +56,7 @@ def a_small_gpt(answer: Any) -> str | None:
             return text
     if abs(float(found[1]) - 4_800_000) > 0.5:
         return f"the operations are not {float(found[1]):,.0f}: 6 for each of 800 parameters and 1,000 tokens."
-    return compare(found, right, {}, tolerance=2e-3)
+    return compare(found, right, {}, tolerance=2e-3, by_hand=True)
 
 
 def _hidden(

@@ -36,7 +36,13 @@ def on_copies(answer: Callable[..., Any]) -> Callable[..., Any]:
     return call
 
 
-def compare(answer: object, expected: Tensor, mistakes: Mapping[str, Tensor], tolerance: float = 1e-4) -> str | None:
+def compare(
+    answer: object,
+    expected: Tensor,
+    mistakes: Mapping[str, Tensor],
+    tolerance: float = 1e-4,
+    by_hand: bool = False,
+) -> str | None:
     """Return what is wrong with a tensor, or None when it is the expected one.
 
     Args:
@@ -44,6 +50,7 @@ def compare(answer: object, expected: Tensor, mistakes: Mapping[str, Tensor], to
         expected: the right result.
         mistakes: for each known mistake, what to tell the reader, and the result that the mistake gives.
         tolerance: how far a number may be off, absolutely and relatively.
+        by_hand: whether the numbers are the answer, not what a reader's function gave: then the right ones stay secret.
     """
     if answer is None:
         return "your function returned None: does it end in a return?"
@@ -66,12 +73,18 @@ def compare(answer: object, expected: Tensor, mistakes: Mapping[str, Tensor], to
     if not answer.is_floating_point():
         return f"{int((answer != expected).sum())} of {answer.numel()} entries are wrong."
     if not expected.dim():
-        return f"expected {float(expected):.4g}, got {float(answer):.4g}."
+        return (
+            f"it is not {float(answer):.4g}."
+            if by_hand
+            else f"expected {float(expected):.4g}, got {float(answer):.4g}."
+        )
     factor = float((answer * expected).sum() / (expected * expected).sum())
     if expected.numel() > 1 and factor and is_close(answer, factor * expected, tolerance):
         return f"off by a constant factor {factor:.2f}."
     where = torch.unravel_index((answer - expected).abs().argmax(), expected.shape)
     index = tuple(int(i) for i in where)
+    if by_hand:
+        return f"number {', '.join(map(str, index))}, counted from 0, is not {float(answer[index]):.4g}."
     return f"at index {index}: expected {float(expected[index]):.3f}, got {float(answer[index]):.3f}."
 
 

@@ -1,0 +1,160 @@
+"""A reader's own copy of the notebooks: made, brought up to date, and nothing that was written in it is ever lost."""
+
+import re
+from pathlib import Path
+
+import nbformat
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from nbformat import NotebookNode
+
+from annotated.course.exercises import EXERCISES
+from tools import working_copy
+from tools.sync import ROOT, notebook_paths
+from tools.working_copy import changed, merge, start_page, update
+
+CARD, STUB = ("card", "# What to do"), ("stub", "answer = ...")
+
+
+def cell(name: str, source: str) -> NotebookNode:
+    return nbformat.v4.new_code_cell(source, id=name)
+
+
+def write(path: Path, *cells: tuple[str, str]) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    nbformat.write(nbformat.v4.new_notebook(cells=[cell(*one) for one in cells]), path)
+
+
+def texts(path: Path) -> list[str]:
+    return [cell.source for cell in nbformat.read(path, as_version=4).cells]
+
+
+@pytest.fixture
+def course(tmp_path: Path) -> Path:
+    """A course of one lesson and its solutions."""
+    write(tmp_path / "notebooks" / "01_attention.ipynb", CARD, STUB)
+    write(tmp_path / "notebooks" / "solutions" / "01_solutions.ipynb", ("a", "answer = 1"))
+    return tmp_path / "notebooks"
+
+
+def test_the_first_time_all_is_copied_and_the_second_time_nothing_is_done(course: Path, tmp_path: Path) -> None:
+    work = tmp_path / "work"
+    (line,) = update(course, work)
+    assert line.startswith(f"2 notebooks of the course copied to {work}")
+    for name in ("01_attention.ipynb", "solutions/01_solutions.ipynb"):
+        assert (work / name).read_bytes() == (course / name).read_bytes()
+    write(work / "01_attention.ipynb", CARD, ("stub", "answer = 1"))
+    before = (work / "01_attention.ipynb").read_bytes()
+    assert update(course, work) == []
+    assert (work / "01_attention.ipynb").read_bytes() == before
+    assert not (work / "kept").exists()
+
+
+def test_an_update_replaces_what_nobody_touched_and_keeps_answers(course: Path, tmp_path: Path) -> None:
+    work = tmp_path / "work"
+    update(course, work)
+    mine = work / "01_attention.ipynb"
+    write(mine, CARD, ("stub", "answer = 1"), ("note", "# a thought"))
+    worked_in = mine.read_bytes()
+    write(
+        course / "01_attention.ipynb", ("new", "# Before"), ("card", "# What to do, said better"), STUB, ("end", "end")
+    )
+    write(course / "solutions" / "01_solutions.ipynb", ("a", "answer = 2"))
+    first, second = update(course, work)
+    assert "brought up to date around your 2 cells" in first
+    assert second.startswith("1 notebooks of the course copied")
+    assert texts(mine) == ["# Before", "# What to do, said better", "answer = 1", "# a thought", "end"]
+    assert texts(work / "solutions" / "01_solutions.ipynb") == ["answer = 2"]
+    (kept,) = (work / "kept").iterdir()
+    assert kept.read_bytes() == worked_in and str(kept) in first
+    assert update(course, work) == []
+
+
+def test_a_stub_that_changed_gives_way_to_the_answer(course: Path, tmp_path: Path) -> None:
+    work = tmp_path / "work"
+    update(course, work)
+    write(work / "01_attention.ipynb", CARD, ("stub", "answer = 1"))
+    write(course / "01_attention.ipynb", CARD, ("stub", "answer = ...  # a number"))
+    update(course, work)
+    assert texts(work / "01_attention.ipynb") == [CARD[1], "answer = 1"]
+
+
+@pytest.mark.parametrize("content", [b"", b"{", b"\xff\xfe", b'{"cells": 3}'])
+def test_what_cannot_be_read_is_left_as_it_is(course: Path, tmp_path: Path, content: bytes) -> None:
+    work = tmp_path / "work"
+    update(course, work)
+    mine = work / "01_attention.ipynb"
+    mine.write_bytes(content)
+    write(course / "01_attention.ipynb", CARD, STUB, ("end", "end"))
+    (line,) = update(course, work)
+    assert line.startswith(f"{mine}: left as it is, for it cannot be read as a notebook")
+    assert mine.read_bytes() == content
+    mine.unlink()  # the reader gives it up
+    update(course, work)
+    assert texts(mine)[-1] == "end"
+
+
+def test_without_its_memory_nothing_of_the_reader_s_is_lost_either(course: Path, tmp_path: Path) -> None:
+    work = tmp_path / "work"
+    update(course, work)
+    write(work / "01_attention.ipynb", CARD, ("stub", "answer = 1"))
+    (work / working_copy.GIVEN).unlink()
+    update(course, work)
+    assert texts(work / "01_attention.ipynb") == [CARD[1], "answer = 1"]
+
+
+NOTEBOOKS = st.lists(
+    st.tuples(st.sampled_from("abcdefgh"), st.text("xyz .=", max_size=4)), max_size=8, unique_by=lambda one: one[0]
+)
+
+
+@given(given=NOTEBOOKS, reader=NOTEBOOKS, new=NOTEBOOKS)
+def test_whatever_was_given_and_whatever_is_new_a_reader_s_text_stays(given, reader, new) -> None:
+    mine, course = [cell(*one) for one in reader], [cell(*one) for one in new]
+    own = changed(mine, dict(given), dict(new))
+    merged = merge(mine, course, own)
+    pairs = [(one.id, one.source) for one in merged]
+    assert len(pairs) == len(set(pairs)) == len({name for name, _ in pairs})
+    for name, source in reader:
+        if source.strip() and dict(given).get(name) != source:
+            assert (name, source) in pairs
+    for name, source in new:
+        assert (name, source) in pairs or name in own
+    assert [name for name, _ in pairs if name in dict(new)] == [name for name, _ in new]
+    if not own:
+        assert pairs == new
+
+
+def test_the_first_page_lists_every_notebook_with_what_is_solved(tmp_path: Path) -> None:
+    text = start_page((ROOT / "README.md").read_text("utf-8"), {"01.1", "01.3", "99.9", "no"})
+    assert "**2 of 102 exercises solved**" in text.replace(str(len(EXERCISES)), "102")
+    assert "The next one is 00.1" in text
+    (row,) = re.findall(r"^\| \[01_attention\].*", text, re.MULTILINE)
+    assert row.endswith(" | 55 | ●○●○○○ |")
+    lessons = [path.name for path in notebook_paths() if path.parent.name == "notebooks"]
+    assert re.findall(r"^\| \[\w+\]\((\w+\.ipynb)\)", text, re.MULTILINE) == lessons
+    for address in re.findall(r"\]\((?!https?:)([^)#]+)", text):
+        assert (ROOT / "notebooks" / address).exists(), address  # the working copy stands beside notebooks/
+
+
+def test_the_minutes_in_the_readme_are_those_of_the_lessons() -> None:
+    hours = {"an hour": 60, "an hour and ten minutes": 70, "an hour and a quarter": 75}
+    readme = (ROOT / "README.md").read_text("utf-8")
+    for path in notebook_paths():
+        if path.parent.name == "notebooks":
+            (said,) = re.findall(r"The main line takes about (.*?)(?:,| if)", texts(path)[0])
+            (row,) = re.findall(rf"^\| \[{path.stem}\].*\| (\d+) \| \d \|$", readme, re.MULTILINE)
+            assert int(row) == (hours[said] if said in hours else int(said.removesuffix(" minutes"))), path.stem
+
+
+def test_the_command_makes_the_folder_and_its_first_page(
+    course: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "README.md").write_text((ROOT / "README.md").read_text("utf-8"), "utf-8")
+    monkeypatch.setattr(working_copy, "ROOT", tmp_path)
+    monkeypatch.setattr(working_copy, "WORK", tmp_path / "work")
+    monkeypatch.setattr(working_copy, "solved", set)
+    working_copy.main()
+    assert "2 notebooks of the course copied" in capsys.readouterr().out
+    assert f"**0 of {len(EXERCISES)} exercises solved**" in (tmp_path / "work" / "start.md").read_text("utf-8")

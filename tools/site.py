@@ -13,6 +13,7 @@ import shutil
 import sys
 from importlib.metadata import distribution
 from pathlib import Path
+from urllib.parse import unquote
 
 import nbformat
 from fontTools.ttLib import TTFont
@@ -22,6 +23,7 @@ from sphinx.cmd.build import build_main
 from tools.sync import ROOT, notebook_paths
 
 DOCUMENTS = [
+    "PAPER_MAP.md",
     "RESULTS.md",
     "TEACHING.md",
     "CONTRIBUTING.md",
@@ -133,7 +135,7 @@ def page_text(text: str, page: Path, source: Path) -> str:
         elif target == Path("README.md"):
             target = Path("index.md")
         elif target.suffix == ".ipynb":
-            anchor = anchor and f"#{default_slugify(anchor[1:])}"  # JupyterLab names a heading otherwise
+            anchor = anchor and f"#{default_slugify(unquote(anchor[1:]))}"  # JupyterLab names a heading otherwise
         elif target.as_posix() not in DOCUMENTS:
             (source / target).parent.mkdir(parents=True, exist_ok=True)
             shutil.copy(found, source / target)

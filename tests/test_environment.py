@@ -88,7 +88,7 @@ def test_the_conda_environment_reads_the_same_pins() -> None:
 
 def test_the_package_brings_its_types_and_its_command() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
-    assert project["tool"]["setuptools"]["package-data"]["annotated"] == ["py.typed"]
+    assert project["tool"]["setuptools"]["package-data"]["annotated"] == ["py.typed", "course/*.html"]
     assert (ROOT / "annotated" / "py.typed").is_file()
     assert callable(pkgutil.resolve_name(project["project"]["scripts"]["annotated"]))
 

@@ -1,0 +1,139 @@
+"""What is shown of attention: the weights as they are, every word as text, nothing from elsewhere; and in a browser."""
+
+import base64
+import html
+import json
+import os
+import re
+import shutil
+from collections.abc import Iterator
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+import torch
+
+from annotated.config import TransformerConfig
+from annotated.course.attention_view import Map, attention_html, view_attention
+from annotated.multi_head import record_attention
+from annotated.transformer import Transformer
+from annotated.workbench.vocabulary import WordTokenizer
+
+CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+NAMES = ("encoder, self", "decoder, self", "decoder to source")
+
+
+def maps() -> list[Map]:
+    """Two maps of different sizes; head 0 of layer 1 of the last one looks at one word each."""
+    torch.manual_seed(0)
+    first, second = torch.rand(2, 3, 4, 4).softmax(-1), torch.rand(2, 3, 2, 5).softmax(-1)
+    second[1, 0] = torch.eye(2, 5)
+    return [
+        Map("self", first, list("abcd"), list("abcd")),
+        Map("cross", second, ["x", "<b>y"], ["1", "2", "3", "4", '"5&']),
+    ]
+
+
+def shown(text: str) -> tuple[list[dict], bytes]:
+    """What a page's script is given: the maps, and a byte for each weight."""
+    described, encoded = (re.search(rf'data-{name}="([^"]*)"', text)[1] for name in ("maps", "weights"))
+    return json.loads(html.unescape(described)), base64.b64decode(encoded)
+
+
+def test_weights_and_words_are_those_given() -> None:
+    described, weights = shown(attention_html(maps()))
+    assert [(one["name"], one["layers"], one["heads"]) for one in described] == [("self", 2, 3), ("cross", 2, 3)]
+    assert described[1]["from"] == ["x", "<b>y"] and described[1]["to"][-1] == '"5&'
+    expected = torch.cat([one.weights.flatten() for one in maps()])
+    assert torch.allclose(torch.tensor(list(weights)) / 255, expected, atol=0.5 / 255 + 1e-6)
+
+
+def test_a_word_is_text_and_nothing_comes_from_elsewhere() -> None:
+    evil = "<script>alert(1)</script>"
+    text = attention_html([Map(evil, torch.ones(1, 1, 1, 1), [evil], [evil])])
+    assert evil not in text
+    assert shown(text)[0][0]["from"] == [evil]
+    assert set(re.findall(r"https?://[^\s\"']+", text)) == {"http://www.w3.org/2000/svg"}  # a name, not an address
+
+
+def test_what_cannot_be_shown_is_named() -> None:
+    with pytest.raises(ValueError, match="at least one map"):
+        attention_html([])
+    with pytest.raises(
+        ValueError, match=r"cross: weights must have the shape \(layers, heads, 2, 3\).*got \(1, 1, 3, 2\)"
+    ):
+        attention_html([Map("cross", torch.ones(1, 1, 3, 2), ["a", "b"], ["c", "d", "e"])])
+
+
+def test_a_model_shows_all_its_attention() -> None:
+    tokenizer = WordTokenizer.train([["ein Hund läuft"] * 2, ["a dog runs"] * 2], ["de", "en"])
+    model = Transformer(
+        TransformerConfig(vocab_size=len(tokenizer), layers=2, d_model=8, heads=2, d_ff=16, max_length=70)
+    )
+    model.train()
+    text = view_attention(model, tokenizer, "ein Hund").data
+    assert model.training and len(text) < 60_000
+    described, weights = shown(text)
+    assert [one["name"] for one in described] == list(NAMES)
+    steps, target = described[1]["from"], described[1]["to"]
+    assert target[0] == "<bos>" and steps[-1] == f"{target[-1]} → <eos>"
+    assert steps[:-1] == [f"{read} → {write}" for read, write in pairwise(target)]
+    assert described[0]["to"] == described[2]["to"] == ["ein", "Hund", "<eos>"]
+    encoder = torch.tensor(list(weights[: 2 * 2 * 3 * 3])).view(2, 2, 3, 3) / 255
+    ids = torch.tensor([[*tokenizer.encode("ein Hund", "de"), 2]])
+    with record_attention(model.eval()) as recorded, torch.inference_mode():
+        model.encode(ids)
+    expected = torch.cat([recorded[f"encoder.layers.{i}.self_attention"][0] for i in range(2)])
+    assert torch.allclose(encoder, expected, atol=0.01)
+    with pytest.raises(ValueError, match="has no tokens"):
+        view_attention(model, tokenizer, "  ")
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator:
+    """A headless Chromium."""
+    if CHROMIUM is None or "ATEN_CPU_CAPABILITY" in os.environ:
+        pytest.skip("there is no Chromium on this machine, or it is an imitated one, which draws no other page.")
+    sync_api = pytest.importorskip("playwright.sync_api")
+    with sync_api.sync_playwright() as playwright:
+        chromium = playwright.chromium.launch(
+            executable_path=CHROMIUM, args=["--no-sandbox", "--disable-gpu", "--disable-background-networking"]
+        )
+        yield chromium
+        chromium.close()
+
+
+@pytest.mark.parametrize(("width", "colors"), [(390, "dark"), (1280, "light")])
+def test_it_is_used_by_mouse_and_by_keys_and_two_do_not_disturb_each_other(
+    browser, tmp_path: Path, width: int, colors: str
+) -> None:
+    one = attention_html(maps())
+    page_text = f'<!doctype html><html lang="en"><meta name="viewport" content="width=device-width">{one}{one}'
+    (tmp_path / "page.html").write_text(page_text, "utf-8")
+    page = browser.new_page(viewport={"width": width, "height": 900}, color_scheme=colors)
+    complaints: list[str] = []
+    page.on("console", lambda message: complaints.append(message.text))
+    page.on("pageerror", lambda error: complaints.append(str(error)))
+    page.goto((tmp_path / "page.html").as_uri())
+    first, second = page.locator(".attention-view").all()
+    words, said = first.locator(".av-from button"), first.locator(".av-said")
+    assert words.all_inner_texts() == ["x", "<b>y"]
+    first.get_by_label("head").select_option("0")  # of the last layer, which is shown first
+    words.nth(1).hover()
+    assert said.inner_text() == "“<b>y” looks most at “2”, 100 %."
+    assert first.locator(".av-to span").nth(1).inner_text() == "2 100 %"
+    assert "Point at a word" in second.locator(".av-said").inner_text()
+    words.nth(0).focus()
+    assert said.inner_text() == "“x” looks most at “1”, 100 %."
+    page.keyboard.press("ArrowDown")
+    assert "“<b>y”" in said.inner_text()
+    page.keyboard.press("ArrowRight")
+    assert first.get_by_label("head").input_value() == "1" and "100 %" not in said.inner_text()
+    page.keyboard.press("Escape")
+    page.mouse.move(0, 0)
+    assert "Point at a word" in said.inner_text()
+    first.get_by_label("attention").select_option("self")
+    assert words.all_inner_texts() == list("abcd")
+    assert page.evaluate("document.documentElement.scrollWidth") <= width
+    assert complaints == []
+    page.close()

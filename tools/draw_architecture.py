@@ -41,6 +41,7 @@ COLOURS = [
 STYLE = "\n".join(
     [
         "svg:root { color-scheme: light dark; }",
+        ".drawing { max-width: 100%; height: auto; }",
         '.drawing { font: 15px "Helvetica Neue", Arial, "Liberation Sans", sans-serif; text-anchor: middle; }',
         ".drawing .small { font-size: 12px; }",
         ".drawing .start { text-anchor: start; }",
@@ -48,6 +49,7 @@ STYLE = "\n".join(
         ".drawing .over { stroke-width: 8px; paint-order: stroke; }",
         ".drawing .line { fill: none; stroke-width: 1.5px; }",
         ".drawing .layer rect { stroke-dasharray: 5 4; }",
+        ".drawing a { text-decoration: none; }",
         *(
             f".drawing {part} {{ {colour}: {light}; {colour}: light-dark({light}, {dark}); }}"
             for part, colour, light, dark in COLOURS

@@ -144,7 +144,7 @@ def trace(model: Transformer, tokenizer: Tokenizer, sentence: str, language: str
         "decoder": [*outputs("decoder", "states")],
         "next token": [
             ("logits", "states · Eᵀ", f"{embed}.logits", made("output")),
-            ("probabilities", "softmax(logits), none for <pad> and <bos>", "decoding.next_log_probs", log_probs.exp()),
+            ("probabilities", "softmax(logits); 0 for <pad> and <bos>", "decoding.next_log_probs", log_probs.exp()),
             ("chosen id", "argmax", "decoding.greedy_decode", chosen, words(chosen)),
         ],
     }
@@ -189,10 +189,10 @@ def plot_trace(steps: Sequence[Step], title: str | None = None) -> Figure:
     import matplotlib.pyplot as plt
 
     row, header, top = 0.42, 0.34, 0.75  # heights in inches
-    columns = {"tensor": 0.15, "shape": 3.1, "computed in": 4.5, "its numbers": 7.3}
+    columns = {"tensor": 0.1, "shape": 2.7, "computed in": 3.8, "its numbers": 6.1}
     name_x, shape_x, where_x, picture_x = columns.values()
     parts = dict.fromkeys(step.part for step in steps)
-    width, height = 10, top + row * len(steps) + header * len(parts)
+    width, height = 8.8, top + row * len(steps) + header * len(parts)
     figure = plt.figure(figsize=(width, height), dpi=DPI)
 
     def write(x: float, y: float, words: str, **style: Any) -> None:
@@ -211,7 +211,7 @@ def plot_trace(steps: Sequence[Step], title: str | None = None) -> Figure:
         write(name_x + 0.15, y - 0.13, step.name)
         write(name_x + 0.15, y - 0.3, step.symbol, fontsize=7.5, color=ARROW)
         write(shape_x, y - row / 2, str(step.shape))
-        write(where_x, y - row / 2, step.where.removeprefix("annotated."), fontsize=7.5, color=ARROW)
+        write(where_x, y - row / 2, ".".join(step.where.split(".")[-2:]), fontsize=7.5, color=ARROW)
         ax = figure.add_axes((picture_x / width, (y - 0.38) / height, WIDEST / DPI / width, 0.34 / height))
         ax.set(xticks=[], yticks=[])
         ax.spines[:].set_color("#bbbbbb")
@@ -220,7 +220,7 @@ def plot_trace(steps: Sequence[Step], title: str | None = None) -> Figure:
         colours = plt.get_cmap("RdBu", 15)  # few, or the file would be large
         ax.imshow(picture, cmap=colours, vmin=-largest, vmax=largest, aspect="auto", interpolation="nearest")
         for column, token in enumerate(step.tokens):
-            ax.text(column, 0, token, ha="center", va="center", fontsize=7)
+            ax.text(column, 0, token, ha="center", va="center", fontsize=min(7, 56 / len(step.tokens)))
         y -= row
     return figure
 

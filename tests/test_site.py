@@ -137,6 +137,22 @@ def test_links_follow_what_became_of_their_targets(tmp_path: Path) -> None:
     assert (tmp_path / "LICENSE").is_file()
 
 
+def test_a_link_to_a_heading_is_spelled_as_the_site_spells_it(tmp_path: Path) -> None:
+    text = "[a](05_decoder.ipynb#8.-One-matrix%2C-three-times-%28%C2%A73.4%29) [b](../README.md#the-house)"
+    expected = "[a](05_decoder.ipynb#8-one-matrix-three-times-34) [b](../index.md#the-house)"
+    assert page_text(text, Path("notebooks/09_whole_transformer.ipynb"), tmp_path) == expected
+
+
+def test_a_drawing_is_part_of_its_page_and_its_links_lead_to_pages(site: Path, pages: dict[Path, Page]) -> None:
+    page = Path("notebooks/09_whole_transformer.ipynb")
+    text = page_text('![The "model"](../assets/transformer.svg)', page, site)
+    assert text.startswith('<div role="group" aria-label="The &quot;model&quot;">\n<svg ') and "\n\n" not in text
+    links = re.findall(r'<a class="\w+" href="([^"#]+)#([^"]+)">', text)
+    assert len(links) == text.count("<a ") > 20
+    for name, anchor in links:
+        assert anchor in pages[site / "notebooks" / name].ids
+
+
 def test_the_workflow_tries_each_system_and_publishes_what_make_site_builds() -> None:
     jobs = yaml.safe_load((ROOT / ".github" / "workflows" / "course.yml").read_text(encoding="utf-8"))["jobs"]
     matrix = jobs["test"]["strategy"]["matrix"]

@@ -2,8 +2,9 @@
 
 The pages are laid out as the repository is, so that links between them keep working: the README is the first page, then
 the chapters, their solutions, the other documents, and a page for each file of the module. A link to a file that is no
-page becomes a download; to a file of the module, its page; to a folder, plain text. Nothing is executed, and nothing is
-asked of any other host, now or by a reader's browser. A link that leads nowhere ends the build, and is named.
+page becomes a download; to a file of the module, its page; to a folder, plain text. An SVG becomes part of the page that
+shows it, so that its links work. Nothing is executed, and nothing is asked of any other host, now or by a reader's
+browser. A link that leads nowhere ends the build, and is named.
 """
 
 import argparse
@@ -11,13 +12,14 @@ import os
 import re
 import shutil
 import sys
+from html import escape
 from importlib.metadata import distribution
 from pathlib import Path
 from urllib.parse import unquote
 
 import nbformat
+from docutils.nodes import make_id
 from fontTools.ttLib import TTFont
-from myst_parser.mdit_to_docutils.base import default_slugify
 from sphinx.cmd.build import build_main
 
 from tools.sync import ROOT, notebook_paths
@@ -130,12 +132,14 @@ def page_text(text: str, page: Path, source: Path) -> str:
             raise FileNotFoundError(f"{page}: the link [{label}]({address}) leads nowhere.")
         if found.is_dir():
             return label
+        if mark and target.suffix == ".svg":
+            return drawing(target, label, page)
         if target.parts[0] == "annotated":
             target = page_of(target)
         elif target == Path("README.md"):
             target = Path("index.md")
-        elif target.suffix == ".ipynb":
-            anchor = anchor and f"#{default_slugify(unquote(anchor[1:]))}"  # JupyterLab names a heading otherwise
+        elif target.suffix == ".ipynb":  # JupyterLab and MyST spell the address of a heading differently
+            anchor = re.sub(r"[^\w#-]", "", unquote(anchor).lower())
         elif target.as_posix() not in DOCUMENTS:
             (source / target).parent.mkdir(parents=True, exist_ok=True)
             shutil.copy(found, source / target)
@@ -145,6 +149,24 @@ def page_text(text: str, page: Path, source: Path) -> str:
     outside_code[::2] = [LINK.sub(follow, part) for part in outside_code[::2]]
     # Markdown reads what stands between tags only after an empty line.
     return DETAILS.sub(r"<details><summary>\1</summary>\n\n\2\n\n</details>", "".join(outside_code))
+
+
+def drawing(picture: Path, alt: str, page: Path) -> str:
+    """Give an SVG as it stands in a page, where its links to notebooks' headings lead to the pages of these.
+
+    Args:
+        picture: the SVG, from the root, without an empty line.
+        alt: what it shows, in words.
+        page: the page that shows it, from the root.
+    """
+
+    def follow(link: re.Match[str]) -> str:
+        target = Path(os.path.normpath(picture.parent / link[1])).with_suffix(".html")
+        anchor = make_id(unquote(link[2]).replace("-", " "))
+        return f'href="{os.path.relpath(target, page.parent)}#{anchor}"'
+
+    text = re.sub(r'href="([^"#]+\.ipynb)#([^"]+)"', follow, (ROOT / picture).read_text(encoding="utf-8"))
+    return f'<div role="group" aria-label="{escape(alt)}">\n{text}</div>'
 
 
 def write(path: Path, text: str) -> None:

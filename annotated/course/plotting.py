@@ -15,6 +15,9 @@ if TYPE_CHECKING:
 Values = Sequence[Any] | np.ndarray | Tensor
 
 DPI = 100
+OPERATION = "#2b5c8a"  # the colour of an operation's box, and of every edge
+TENSOR = "#e8f0f8"
+ARROW = "#444444"
 ANNOTATE_UP_TO = 8
 WHITE_ABOVE = 0.7  # a number on a darker square is white; both colours keep a contrast of at least 4.3
 
@@ -195,8 +198,8 @@ def plot_dataflow(
         ax.text(size[0] / 2, size[1] - 0.1, title, ha="center", va="top", fontsize=11)
     drawn: dict[str, Any] = {}
     for name, box in boxes.items():
-        face, ink = ("#2b5c8a", "white") if box.operation else ("#e8f0f8", "black")
-        style: dict[str, Any] = {"boxstyle": "round,pad=0.35", "facecolor": face, "edgecolor": "#2b5c8a"}
+        face, ink = (OPERATION, "white") if box.operation else (TENSOR, "black")
+        style: dict[str, Any] = {"boxstyle": "round,pad=0.35", "facecolor": face, "edgecolor": OPERATION}
         text = ax.text(box.x, box.y, box.text, ha="center", va="center", fontsize=9, color=ink, bbox=style)
         text.set_linespacing(1.35)
         drawn[name] = text
@@ -213,12 +216,12 @@ def plot_dataflow(
         here, there = [start.x, start.y], [end.x, end.y]
         here[axis] += sign * half[arrow.start][axis]
         there[axis] -= sign * half[arrow.end][axis]
-        line: dict[str, Any] = {"arrowstyle": "-|>", "color": "#444444", "connectionstyle": f"arc3,rad={arrow.bend}"}
+        line: dict[str, Any] = {"arrowstyle": "-|>", "color": ARROW, "connectionstyle": f"arc3,rad={arrow.bend}"}
         ax.annotate("", (there[0], there[1]), (here[0], here[1]), arrowprops=line | {"shrinkA": 0, "shrinkB": 1})
         if arrow.label:
             # The middle of the curve lies half the bend away from that of the straight line.
             x = (here[0] + there[0]) / 2 + arrow.bend * (there[1] - here[1]) / 2
             y = (here[1] + there[1]) / 2 - arrow.bend * (there[0] - here[0]) / 2
             paper: dict[str, Any] = {"facecolor": "white", "edgecolor": "none", "pad": 1}
-            ax.text(x, y, arrow.label, ha="center", va="center", fontsize=8, color="#444444", bbox=paper)
+            ax.text(x, y, arrow.label, ha="center", va="center", fontsize=8, color=ARROW, bbox=paper)
     return ax

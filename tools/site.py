@@ -2,8 +2,8 @@
 
 The pages are laid out as the repository is, so that links between them keep working: the README is the first page, then
 the chapters, their solutions, the other documents, and a page for each file of the module. A link to a file that is no
-page becomes a download; to a file of the module, its page; to a folder, plain text. An SVG becomes part of the page that
-shows it, so that its links work. Nothing is executed, and nothing is asked of any other host, now or by a reader's
+page becomes a download; to a file of the module, its page; to a folder, plain text. An SVG becomes part of the page
+that shows it, so that its links work. Nothing is executed, and nothing is asked of any other host, now or by a reader's
 browser. A link that leads nowhere ends the build, and is named.
 """
 

@@ -7,6 +7,7 @@ import functools
 import json
 import re
 from pathlib import Path
+from urllib.parse import unquote
 
 import nbformat
 import pytest
@@ -133,7 +134,7 @@ def test_links_inside_the_project_resolve(path: Path) -> None:
         file, _, anchor = target.partition("#")
         leads_to = (path.parent / file).resolve() if file else path
         assert leads_to.exists(), target
-        assert not anchor or leads_to.suffix != ".ipynb" or anchor in prose_and_anchors(leads_to)[1], target
+        assert not anchor or leads_to.suffix != ".ipynb" or unquote(anchor) in prose_and_anchors(leads_to)[1], target
 
 
 def test_every_exercise_links_to_its_own_solution(path: Path, notebook: nbformat.NotebookNode) -> None:

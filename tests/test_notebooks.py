@@ -4,6 +4,7 @@ That their outputs are right, and that their sections can be run again, is nbval
 """
 
 import functools
+import html
 import json
 import re
 from pathlib import Path
@@ -112,7 +113,7 @@ def test_metadata_is_minimal(notebook: nbformat.NotebookNode) -> None:
     assert set(notebook.metadata) <= {"kernelspec", "language_info"}
     assert notebook.metadata.kernelspec.name == "python3"
     assert notebook.metadata.kernelspec.display_name == "Python 3 (ipykernel)"  # what JupyterLab writes, too
-    assert {key for cell in notebook.cells for key in cell.metadata} <= {"annotated", "jupyter", "mystnb", "tags"}
+    assert {key for cell in notebook.cells for key in cell.metadata} <= {"annotated", "jupyter", "tags"}
 
 
 def test_at_most_two_cells_escape_comparison(notebook: nbformat.NotebookNode) -> None:
@@ -125,7 +126,9 @@ def test_at_most_two_cells_escape_comparison(notebook: nbformat.NotebookNode) ->
 def test_figures_have_a_text_for_those_who_cannot_see_them(notebook: nbformat.NotebookNode) -> None:
     for cell in code_cells(notebook):
         if any("image/png" in output.get("data", {}) for output in cell.outputs):
-            assert cell.metadata.get("mystnb", {}).get("image", {}).get("alt"), cell.source
+            picture, words = cell.outputs[-2:]
+            described = picture.metadata["image/png"].get("alt")
+            assert described and f"</summary>{html.escape(described)}</details>" in words.data["text/html"], cell.source
 
 
 def test_links_inside_the_project_resolve(path: Path) -> None:

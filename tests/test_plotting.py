@@ -5,7 +5,7 @@ import pytest
 import torch
 from matplotlib.colors import to_rgb
 
-from annotated.course.plotting import Arrow, Box, plot_attention, plot_dataflow, plot_lines
+from annotated.course.plotting import Arrow, Box, plot_attention, plot_dataflow, plot_lines, show
 
 WEIGHTS = torch.tensor([[0.5, 0.25, 0.25], [0.1, 0.2, 0.7]])
 
@@ -111,3 +111,23 @@ def test_a_dataflow_drawing_shows_each_box_and_ends_its_arrows_at_their_edges() 
 def test_an_arrow_to_a_box_that_is_not_there_is_refused() -> None:
     with pytest.raises(ValueError, match="asks for the box 'z'; there are x"):
         plot_dataflow({"x": Box(1, 1, "x")}, [Arrow("x", "z")], size=(2, 2))
+
+
+def test_a_figure_is_shown_once_with_its_description(monkeypatch: pytest.MonkeyPatch) -> None:
+    shown = []
+    monkeypatch.setattr("IPython.display.display", lambda what, metadata=None: shown.append((what, metadata)))
+    figure = plt.figure()
+    show("Weights < 1 & a dog.")
+    (picture, metadata), (words, nothing) = shown
+    assert picture is figure and metadata == {"image/png": {"alt": "Weights < 1 & a dog."}}
+    assert words.data.endswith("</summary>Weights &lt; 1 &amp; a dog.</details>") and nothing is None
+    assert plt.get_fignums() == []  # or a notebook would show it again
+
+
+def test_a_figure_without_a_description_and_a_description_without_a_figure_are_refused() -> None:
+    with pytest.raises(ValueError, match="no figure"):
+        show("Nothing.")
+    figure = plt.figure()
+    with pytest.raises(ValueError, match="description is empty"):
+        show(" ")
+    assert plt.fignum_exists(figure.number)

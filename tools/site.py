@@ -76,6 +76,9 @@ def lay_out(source: Path) -> None:
         for cell in notebook.cells:
             if cell.cell_type == "markdown":
                 cell.source = page_text(cell.source, path, source)
+            for output in cell.get("outputs", []):
+                if described := output.get("metadata", {}).get("image/png", {}).get("alt"):
+                    cell.metadata["mystnb"] = {"image": {"alt": described}}
         write(source / path, nbformat.writes(notebook))
     for name in DOCUMENTS:
         write(source / name, page_text((ROOT / name).read_text(encoding="utf-8"), Path(name), source))

@@ -1,7 +1,11 @@
-"""Figures: attention maps, line plots and drawings of dataflow in one quiet style that also reads in greyscale."""
+"""Figures: attention maps, line plots and drawings of dataflow in one quiet style that also reads in greyscale.
+
+`show` shows them, each with its description.
+"""
 
 from __future__ import annotations
 
+import html
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -15,6 +19,7 @@ if TYPE_CHECKING:
 Values = Sequence[Any] | np.ndarray | Tensor
 
 DPI = 100
+IN_WORDS = "The figure in words"  # what unfolds its description
 OPERATION = "#2b5c8a"  # the colour of an operation's box, and of every edge
 TENSOR = "#e8f0f8"
 ARROW = "#444444"
@@ -147,7 +152,7 @@ def plot_lines(
             x,
             y,
             label=label,
-            color=sns.color_palette("colorblind")[style],
+            color=sns.color_palette("colorblind")[(0, 1, 2, 4, 3)[style]],  # the two that are alike far from each other
             linestyle=("-", "--", ":", "-.", (0, (5, 1, 1, 1, 1, 1)))[style],
             marker=markers[style],
             markersize=5,
@@ -225,3 +230,28 @@ def plot_dataflow(
             paper: dict[str, Any] = {"facecolor": "white", "edgecolor": "none", "pad": 1}
             ax.text(x, y, arrow.label, ha="center", va="center", fontsize=8, color=ARROW, bbox=paper)
     return ax
+
+
+def show(description: str) -> None:
+    """Show the current figure in a notebook, with its description for whoever cannot see it.
+
+    The description travels with the picture, as the alternative text of pages that heed it, and unfolds below it:
+    JupyterLab and the pages that it exports have no alternative texts.
+
+    Args:
+        description: what there is to see, in words.
+
+    Raises:
+        ValueError: the description is empty, or there is no figure.
+    """
+    import matplotlib.pyplot as plt
+    from IPython.display import HTML, display
+
+    if not description.strip():
+        raise ValueError("the description is empty: say in words what the figure shows.")
+    if not plt.get_fignums():
+        raise ValueError("there is no figure to show: draw one first.")
+    figure = plt.gcf()
+    display(figure, metadata={"image/png": {"alt": description}})
+    plt.close(figure)
+    display(HTML(f"<details><summary>{IN_WORDS}</summary>{html.escape(description)}</details>"))

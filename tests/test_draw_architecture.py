@@ -111,8 +111,8 @@ def leaves(box: Box, x: int, y: int) -> bool:
 
 
 def test_the_model_flows_as_in_figure_1() -> None:
-    norm, attend, masked = "dropout, add & norm", "multi-head attention", "masked multi-head attention"
-    start = ["embedding · √d_model", "+ positions, dropout"]
+    norm, attend, masked = "add & norm", "multi-head attention", "masked multi-head attention"
+    start = ["embedding · √d_model", "+ positions"]
     encoder = ["source token ids", *start, attend, norm, "feed-forward", norm, "memory"]
     decoder = ["target ids, shifted right", *start, masked, norm, attend, norm, "feed-forward", norm]
     decoder += ["linear", "softmax", "output probabilities"]

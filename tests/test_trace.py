@@ -10,6 +10,7 @@ from annotated.attention import attention
 from annotated.config import BOS, EOS, PAD, TransformerConfig
 from annotated.course.trace import WIDEST, Step, plot_trace, record_calls, thumbnail, trace
 from annotated.decoding import greedy_decode
+from annotated.masking import causal_mask
 from annotated.models.recurrence import RecurrentConfig, RecurrentTranslator
 from annotated.positional_encoding import sinusoids
 from annotated.transformer import Transformer
@@ -38,15 +39,27 @@ def make_model(**changes) -> Transformer:
     return Transformer(TransformerConfig(13, **(SIZES | dict(dropout=0.5) | changes)))
 
 
+def writing() -> Transformer:
+    """A model with random weights that writes at least three tokens."""
+    for seed in range(99):
+        torch.manual_seed(seed)
+        model = make_model()
+        if len(greedy_decode(model, SOURCE)[0].ids) >= 3:
+            return model
+    raise AssertionError("no such model")
+
+
 def by_name(steps: list[Step]) -> dict[tuple[str, str], torch.Tensor]:
     """The tensors by part and name; of two with the same name, as the sums in a decoder layer, the last."""
     return {(step.part, step.name): step.tensor for step in steps}
 
 
-def test_names_and_shapes_in_order(tokenizer: CharacterTokenizer) -> None:
-    states, asked = (1, 6, 14), (1, 1, 14)
+@pytest.mark.parametrize("written", [0, 3])
+def test_names_and_shapes_in_order(tokenizer: CharacterTokenizer, written: int) -> None:
+    states, read = (1, 6, 14), written + 1
+    asked = (1, read, 14)
     encoder = "encoder layer 0"
-    assert [(step.part, step.name, step.shape) for step in trace(make_model(), tokenizer, SENTENCE)] == [
+    assert [(step.part, step.name, step.shape) for step in trace(writing(), tokenizer, SENTENCE, written=written)] == [
         ("source", "source ids", (1, 6)),
         ("source", "embeddings", states),
         ("source", "positional encoding", (6, 14)),
@@ -63,11 +76,11 @@ def test_names_and_shapes_in_order(tokenizer: CharacterTokenizer) -> None:
         (encoder, "add & norm: output of layer 0", states),
         ("encoder", "output of layer 1", states),
         ("encoder", "output of layer 2: memory", states),
-        ("target", "target ids", (1, 1)),
+        ("target", "target ids", (1, read)),
         ("target", "decoder input", asked),
-        ("decoder layer 0", "masked self-attention weights", (1, 2, 1, 1)),
+        ("decoder layer 0", "masked self-attention weights", (1, 2, read, read)),
         ("decoder layer 0", "add & norm", asked),
-        ("decoder layer 0", "cross-attention weights", (1, 2, 1, 6)),
+        ("decoder layer 0", "cross-attention weights", (1, 2, read, 6)),
         ("decoder layer 0", "add & norm", asked),
         ("decoder layer 0", "add & norm: output of layer 0", asked),
         ("decoder", "output of layer 1", asked),
@@ -88,10 +101,13 @@ def trained() -> Transformer:
     return model
 
 
+@pytest.mark.parametrize("written", [0, 2])
 @torch.no_grad()
-def test_every_tensor_is_what_its_formula_says(tokenizer: CharacterTokenizer, trained: Transformer) -> None:
+def test_every_tensor_is_what_its_formula_says(
+    tokenizer: CharacterTokenizer, trained: Transformer, written: int
+) -> None:
     model = trained
-    found = by_name(trace(model, tokenizer, SENTENCE))
+    found = by_name(trace(model, tokenizer, SENTENCE, written=written))
     embedded = model.src_embedding(SOURCE) * 14**0.5
     encoding = sinusoids(6, 14)
     layer = model.encoder.layers[0]
@@ -103,7 +119,8 @@ def test_every_tensor_is_what_its_formula_says(tokenizer: CharacterTokenizer, tr
     normed = layer.residuals[0].norm(x + mixed)
     hidden = layer.feed_forward.W_1(normed).relu()
     memory = model.encode(SOURCE)
-    read = torch.tensor([[BOS]])
+    read = torch.tensor([[BOS, *greedy_decode(model, SOURCE)[0].ids[:written]]])
+    assert read.size(1) == 1 + written
     states = model.decode(read, memory, None)
     logits = model(SOURCE, read)[:, -1]
     probabilities = logits.softmax(dim=-1).index_fill(-1, torch.tensor([PAD, BOS]), 0.0)
@@ -125,8 +142,7 @@ def test_every_tensor_is_what_its_formula_says(tokenizer: CharacterTokenizer, tr
         ("encoder", "output of layer 1"): model.encoder.layers[1](layer(x)),
         ("encoder", "output of layer 2: memory"): memory,
         ("target", "target ids"): read,
-        ("target", "decoder input"): model.tgt_embedding(read) * 14**0.5 + encoding[:1],
-        ("decoder layer 0", "masked self-attention weights"): torch.ones(1, 2, 1, 1),
+        ("target", "decoder input"): model.tgt_embedding(read) * 14**0.5 + encoding[: 1 + written],
         ("decoder", "output of layer 2: states"): states,
         ("next token", "logits"): logits,
         ("next token", "probabilities"): probabilities,
@@ -136,20 +152,27 @@ def test_every_tensor_is_what_its_formula_says(tokenizer: CharacterTokenizer, tr
             found[place], tensor, rtol=0, atol=1e-5, msg=lambda text, place=place: f"{place}: {text}"
         )
     decoder = model.decoder.layers[0]
-    first = decoder(found["target", "decoder input"], memory)
+    first = decoder(found["target", "decoder input"], memory, causal_mask(1 + written))
     torch.testing.assert_close(found["decoder layer 0", "add & norm: output of layer 0"], first, rtol=0, atol=1e-5)
     torch.testing.assert_close(
-        found["decoder layer 0", "cross-attention weights"].sum(dim=-1), torch.ones(1, 2, 1), rtol=0, atol=1e-5
+        found["decoder layer 0", "cross-attention weights"].sum(dim=-1),
+        torch.ones(1, 2, 1 + written),
+        rtol=0,
+        atol=1e-5,
     )
+    looking = found["decoder layer 0", "masked self-attention weights"]
+    torch.testing.assert_close(looking.sum(dim=-1), torch.ones(1, 2, 1 + written), rtol=0, atol=1e-5)
+    assert torch.equal(looking, looking.tril()) and bool((looking.diagonal(dim1=-2, dim2=-1) > 0).all())
 
 
 @pytest.mark.parametrize("sentence", ["Ein Hund läuft durch den Schnee.", "Zwei Kinder spielen.", "Der Mann mit Hut"])
-def test_the_last_row_is_the_word_that_greedy_search_writes_first(sentence: str) -> None:
+def test_the_last_row_is_the_word_that_greedy_search_writes_next(sentence: str) -> None:
     model, tokenizer, _ = load_run(DATA_FOLDER / "checkpoints" / "de-en")
-    last = trace(model, tokenizer, sentence)[-1]
-    (written,) = greedy_decode(model, torch.tensor([[*tokenizer.encode(sentence, "de"), EOS]]))
-    assert last.tensor.tolist() == written.ids[:1]
-    assert last.tokens == (tokenizer.decode(written.ids[:1]),)
+    (translation,) = greedy_decode(model, torch.tensor([[*tokenizer.encode(sentence, "de"), EOS]]))
+    for written, token in enumerate([*translation.ids, EOS]):
+        last = trace(model, tokenizer, sentence, written=written)[-1]
+        assert last.tensor.tolist() == [token]
+        assert last.tokens == (SPECIALS[EOS] if token == EOS else tokenizer.decode([token]),)
 
 
 def test_the_words_of_ids_are_shown_specials_too(tokenizer: CharacterTokenizer) -> None:
@@ -191,6 +214,9 @@ def test_what_cannot_be_traced_is_named(tokenizer: CharacterTokenizer) -> None:
         trace(make_model(), tokenizer, "")
     with pytest.raises(ValueError, match="max_length"):
         trace(make_model(), tokenizer, "a" * 17)
+    for written in (-1, 99):
+        with pytest.raises(ValueError, match=f"written={written}: the translation has"):
+            trace(make_model(), tokenizer, SENTENCE, written=written)
 
 
 def test_the_figure_has_a_row_for_each_tensor(tokenizer: CharacterTokenizer) -> None:

@@ -131,10 +131,9 @@ ENCODER = Place("annotated.encoder.Encoder", "04_encoder", "7. The encoder (§3.
 DECODER_LAYER = Place("annotated.decoder.DecoderLayer", "05_decoder", "5. The decoder layer (§3.1)")
 LOGITS = EMBEDDING._replace(name="annotated.transformer.Transformer.logits")
 SOFTMAX = Place("annotated.decoding.next_log_probs", "08_decoding", "7. The finished code (§6.1)")
-CHOICE = SOFTMAX._replace(name="annotated.decoding.greedy_decode")
 WEIGHTS = Place("annotated.attention.attention_weights", "01_attention", "8. The finished code")
 ATTENTION = WEIGHTS._replace(name="annotated.attention.attention")
-MASK = Place("annotated.masking.causal_mask", "06_masking", "5. The finished code")
+MASK = WEIGHTS._replace(chapter="06_masking", heading="5. The finished code")
 PROJECT = HEADS._replace(name="annotated.multi_head.MultiHeadAttention.project")
 ATTEND = HEADS._replace(name="annotated.multi_head.MultiHeadAttention.attend")
 
@@ -161,7 +160,7 @@ def transformer() -> Drawing:
         [
             (Box("operation", "linear", LOGITS, x, 0, 2 * HALF), vocab),
             (Box("operation", "softmax", SOFTMAX, x, 0, 2 * HALF), vocab),
-            (Box("tensor", "output probabilities", CHOICE, x, 0, 2 * HALF, shape=(vocab,)), ""),
+            (Box("tensor", "output probabilities", SOFTMAX, x, 0, 2 * HALF, shape=(vocab,)), ""),
         ],
         outer=1,
     )
@@ -212,7 +211,7 @@ def tower(
 
     place(*first)
     place(operation("embedding · √d_model", EMBEDDING), shape)
-    place(operation("+ positions, dropout", POSITIONS), shape, gap=90)
+    place(operation("+ positions", POSITIONS), shape, gap=90)
     frame = y - 56
     branch = frame + 12
     for i, (words, stands_for, roles) in enumerate(sublayers):
@@ -222,7 +221,7 @@ def tower(
         edge = x + HALF * outer
         parts.append(Arrow([(x, branch), (edge + 12 * outer, branch), (edge + 12 * outer, level), (edge, level)]))
         ending = i == len(sublayers) - 1
-        place(operation("dropout, add & norm", RESIDUAL), "" if ending else shape, gap=46 if ending else GAP)
+        place(operation("add & norm", RESIDUAL), "" if ending else shape, gap=46 if ending else GAP)
         branch = y - GAP + 10
     parts.append(Label(shape, x - 8 * outer, y - 12, inside))
     width = 2 * HALF + 76
@@ -355,7 +354,9 @@ def element(part: Part) -> Iterator[str]:
             yield f'<a class="{kind}" href="{place.link(ASSETS)}">'
             yield f"<title>{escape(words)}: {place.name}, chapter {place.chapter[:2]}, {escape(place.heading)}</title>"
             yield f'<rect x="{x}" y="{y}" width="{width}" height="{height}" rx="6"/>'
-            yield f'<text x="{middle}" y="{y + 20}">{escape(words)}</text>'
+            room = width - 14  # a font that the reader lacks may be replaced by a wider one
+            fit = f' textLength="{room}" lengthAdjust="spacingAndGlyphs"' if 7.2 * len(words) > room else ""
+            yield f'<text x="{middle}" y="{y + 20}"{fit}>{escape(words)}</text>'
             for i, line in enumerate(below):
                 yield f'<text class="small" x="{middle}" y="{y + 37 + 15 * i}">{escape(line)}</text>'
             yield "</a>"

@@ -1,4 +1,4 @@
-"""One sentence, traced: every tensor on the way from token ids to the first word of its translation."""
+"""One sentence, traced: the tensors on the way from token ids to the next word of its translation."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from torch.nn import functional as F
 
 from annotated.config import BOS, EOS
 from annotated.course.plotting import ARROW, DPI, OPERATION
-from annotated.decoding import evaluating, next_log_probs
+from annotated.decoding import evaluating, greedy_decode, next_log_probs
 from annotated.masking import padding_mask
 from annotated.multi_head import record_attention
 from annotated.transformer import Transformer
@@ -48,20 +48,24 @@ class Step(NamedTuple):
 
 
 @torch.inference_mode()
-def trace(model: Transformer, tokenizer: Tokenizer, sentence: str, language: str = "de") -> list[Step]:
-    """Translate a sentence up to the first word; return every tensor on the way, in order.
+def trace(
+    model: Transformer, tokenizer: Tokenizer, sentence: str, language: str = "de", *, written: int = 0
+) -> list[Step]:
+    """Let a model write one token of a sentence's translation, greedily; return the tensors on the way, in order.
 
-    The first layer of the encoder and of the decoder is shown from inside, of the others what they give.
+    The encoder's first layer is shown from inside, the decoder's by its weights and sums, the others by what they give.
 
     Args:
         model: a trained model, post-norm and with ReLU; used in eval mode and left in the mode it was in.
         tokenizer: the one it was trained with.
         sentence: what to translate.
         language: the language it is in.
+        written: how many tokens of the translation are there already, for the decoder to read.
 
     Raises:
         TypeError: the model is no `Transformer`.
-        ValueError: the model computes other formulas than the paper's, or the sentence has no tokens or too many.
+        ValueError: the model computes other formulas than the paper's, the sentence has no tokens or too many, or its
+            translation has fewer tokens than shall be there already.
     """
     if not isinstance(model, Transformer):
         raise TypeError(f"trace follows an annotated.transformer.Transformer; got {type(model).__qualname__}.")
@@ -74,7 +78,11 @@ def trace(model: Transformer, tokenizer: Tokenizer, sentence: str, language: str
     ids = tokenizer.encode(sentence, language)
     if not ids:
         raise ValueError(f"the sentence {sentence!r} has no tokens: give at least one word.")
-    src, tgt = torch.tensor([[*ids, EOS]]), torch.tensor([[BOS]])
+    src = torch.tensor([[*ids, EOS]])
+    (translation,) = greedy_decode(model, src)
+    if not 0 <= written <= len(translation.ids):
+        raise ValueError(f"written={written}: the translation has {len(translation.ids)} tokens; give 0 to that many.")
+    tgt = torch.tensor([[BOS, *translation.ids[:written]]])
     with evaluating(model), record_attention(model) as weights, record_calls(model) as calls:
         src_mask = padding_mask(src)
         log_probs = next_log_probs(model, tgt, model.encode(src, src_mask), src_mask, None)
@@ -131,8 +139,8 @@ def trace(model: Transformer, tokenizer: Tokenizer, sentence: str, language: str
     attend = "attention.attention_weights"
     rows |= {
         "target": [
-            ("target ids", "the beginning", "decoding.greedy_decode", tgt, words(tgt)),
-            ("decoder input", "E[y₀] · √d_model + PE", add, made("positions", 1)),
+            ("target ids", "y₀, …, yₜ", "decoding.greedy_decode", tgt, words(tgt)),
+            ("decoder input", "E[yᵢ] · √d_model + PE", add, made("positions", 1)),
         ],
         "decoder layer 0": [
             ("masked self-attention weights", softmax, attend, weights[f"{inside}.self_attention"][0]),
@@ -143,7 +151,7 @@ def trace(model: Transformer, tokenizer: Tokenizer, sentence: str, language: str
         ],
         "decoder": [*outputs("decoder", "states")],
         "next token": [
-            ("logits", "states · Eᵀ", f"{embed}.logits", made("output")),
+            ("logits", "last state · Eᵀ", f"{embed}.logits", made("output")),
             ("probabilities", "softmax(logits); 0 for <pad> and <bos>", "decoding.next_log_probs", log_probs.exp()),
             ("chosen id", "argmax", "decoding.greedy_decode", chosen, words(chosen)),
         ],
@@ -180,7 +188,8 @@ def record_calls(model: nn.Module) -> Iterator[dict[str, list[tuple[Tensor, Tens
 def plot_trace(steps: Sequence[Step], title: str | None = None) -> Figure:
     """Draw a trace from top to bottom: each tensor's name and formula, its shape, where it is computed, a thumbnail.
 
-    In a thumbnail rows are positions, columns the width, heads side by side; blue is above zero, red below, white zero.
+    In a thumbnail rows are positions, columns the width, heads side by side with a line between them; blue is above
+    zero, red below, white zero, and the darkest is the thumbnail's own largest number.
 
     Args:
         steps: what `trace` returned.
@@ -219,8 +228,10 @@ def plot_trace(steps: Sequence[Step], title: str | None = None) -> Figure:
         largest = float(np.abs(picture).max()) or 1.0
         colours = plt.get_cmap("RdBu", 15)  # few, or the file would be large
         ax.imshow(picture, cmap=colours, vmin=-largest, vmax=largest, aspect="auto", interpolation="nearest")
+        for head in range(1, step.tensor.size(1) if step.tensor.dim() == 4 else 1):
+            ax.axvline(head * step.tensor.size(-1) - 0.5, color=ARROW, linewidth=0.7)
         for column, token in enumerate(step.tokens):
-            ax.text(column, 0, token, ha="center", va="center", fontsize=min(7, 56 / len(step.tokens)))
+            ax.text(column, 0, token, ha="center", va="center", fontsize=min(7, 50 / len(step.tokens)))
         y -= row
     return figure
 

@@ -120,11 +120,11 @@ def test_it_is_used_by_mouse_and_by_keys_and_two_do_not_disturb_each_other(
     assert words.all_inner_texts() == ["x", "<b>y"]
     first.get_by_label("head").select_option("0")  # of the last layer, which is shown first
     words.nth(1).hover()
-    assert said.inner_text() == "“<b>y” looks most at “2”, 100 %."
+    assert said.inner_text() == "“<b>y” looks most at “2”, 100 % (layer 1, head 0)."
     assert first.locator(".av-to span").nth(1).inner_text() == "2 100 %"
     assert "Point at a word" in second.locator(".av-said").inner_text()
     words.nth(0).focus()
-    assert said.inner_text() == "“x” looks most at “1”, 100 %."
+    assert said.inner_text() == "“x” looks most at “1”, 100 % (layer 1, head 0)."
     page.keyboard.press("ArrowDown")
     assert "“<b>y”" in said.inner_text()
     page.keyboard.press("ArrowRight")
@@ -132,7 +132,19 @@ def test_it_is_used_by_mouse_and_by_keys_and_two_do_not_disturb_each_other(
     page.keyboard.press("Escape")
     page.mouse.move(0, 0)
     assert "Point at a word" in said.inner_text()
+    for pinned in (True, False):
+        words.nth(1).click()
+        page.mouse.move(0, 0)
+        assert ("“<b>y”" in said.inner_text()) == pinned
+    words.nth(1).click()
+    first.get_by_label("layer").focus()
+    page.keyboard.press("Escape")
+    page.mouse.move(0, 0)
+    assert "Point at a word" in said.inner_text()
+    assert first.get_by_label("layer").input_value() == "1"
+    first.get_by_label("layer").select_option("0")
     first.get_by_label("attention").select_option("self")
+    assert first.get_by_label("layer").input_value() == "0"
     assert words.all_inner_texts() == list("abcd")
     assert page.evaluate("document.documentElement.scrollWidth") <= width
     assert complaints == []

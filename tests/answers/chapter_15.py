@@ -95,14 +95,15 @@ def scored_text_by_text(model, ids, mask_id):
         gaps = row.repeat(len(row), 1)
         gaps.fill_diagonal_(mask_id)
         log_p = model(gaps).log_softmax(dim=-1)
-        found.append(log_p[range(len(row)), range(len(row)), row].sum())
+        words = range(1, len(row) - 1)
+        found.append(log_p[words, words, row[1:-1]].sum())
     return torch.stack(found)
 
 
 def scored_in_place(model, ids, mask_id):
     read, total = ids.clone(), 0
     for place in range(ids.size(1)):
-        real, token = ids[:, place] != 0, ids[:, place, None]
+        real, token = ids[:, place] > 2, ids[:, place, None]
         read[real, place] = mask_id
         total = total + real * model(read)[:, place].log_softmax(dim=-1).gather(1, token)[:, 0]
         read[:, place] = ids[:, place]
@@ -238,7 +239,7 @@ WRONG = [
     ("15.4", lambda *given: -_scores(*given), "log p is wanted, below 0"),
     ("15.4", lambda *given: _scores(*given).exp(), "these are probabilities"),
     ("15.4", lambda *given: _scores(*given)[:, None], "one number a text"),
-    ("15.4", scored(inside=True), "the first and the last token"),
+    ("15.4", scored(marks=True), "<bos> and <eos> were scored"),
     ("15.4", scored(kept=True), "put each token back"),
     ("15.4", scored(logits=True), "these are logits"),
     ("15.4", lambda *given: _scores(*given).tolist(), "expected a tensor, got list"),

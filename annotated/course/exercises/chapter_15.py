@@ -174,7 +174,7 @@ def unpack(answer: Callable[..., Any]) -> str | None:
 
 
 def _scores(model: Bert, ids: Tensor, mask_id: int, **change: Any) -> Tensor:
-    """The sum of log p(token | all others), right or with a mistake by name."""
+    """The sum of log p(word | all others), right or with a mistake by name."""
     total = torch.zeros(len(ids), dtype=torch.float64)
     every = ids.masked_fill(ids != PAD, mask_id)
     read = ids.clone()
@@ -192,9 +192,9 @@ def _scores(model: Bert, ids: Tensor, mask_id: int, **change: Any) -> Tensor:
             logits = model(read)[:, i]
             found = logits if change.get("logits") else logits.log_softmax(dim=-1)
             log_p = found.gather(1, ids[:, i, None])[:, 0]
-        spared = ids[:, i] <= (EOS if change.get("inside") else PAD)
+        spared = ids[:, i] <= (PAD if change.get("marks") else EOS)
         total += log_p if change.get("padding") else log_p.masked_fill(spared, 0.0)
-    return total / (ids != PAD).sum(dim=1) if change.get("mean") else total
+    return total / (ids > EOS).sum(dim=1) if change.get("mean") else total
 
 
 def score_by_gaps(answer: Callable[..., Any]) -> str | None:
@@ -222,7 +222,7 @@ def score_by_gaps(answer: Callable[..., Any]) -> str | None:
         ),
         "put each token back before you hide the next.": _scores(model, ids, 11, kept=True),
         "these are logits; take the log_softmax before you pick the token's.": _scores(model, ids, 11, logits=True),
-        "the first and the last token are asked for, too.": _scores(model, ids, 11, inside=True),
+        "<bos> and <eos> were scored, too; the model was never asked for them.": _scores(model, ids, 11, marks=True),
         "this is the mean; the sum is wanted.": _scores(model, ids, 11, mean=True),
         "this is −log p; log p is wanted, below 0.": -expected,
         "these are probabilities; their logarithm is wanted.": expected.exp(),

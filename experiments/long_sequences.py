@@ -18,7 +18,6 @@ import json
 import math
 import multiprocessing
 import os
-import platform
 import resource
 import statistics
 import time
@@ -47,6 +46,7 @@ from annotated.positional_encoding import SinusoidalEncoding
 from annotated.transformer import Transformer
 from annotated.workbench.checkpoint import load_run
 from annotated.workbench.data import DATA_FOLDER
+from experiments.speed import processor
 
 RESULTS = Path(__file__).parent.parent / "data" / "results" / "long_sequences.json"
 LENGTHS = [256, 512, 1024, 2048, 4096, 8192]
@@ -371,13 +371,6 @@ def mixtures(steps: int = 400) -> dict:
         found[k] = {"means of neighbours": round(errors[0], 3), "fitted": round(min(errors), 3)}
         print(k, found[k], flush=True)
     return {"made by": "python -m experiments.long_sequences mixtures", "tokens": ids.size(1), "off": found}
-
-
-def processor() -> str:
-    """The processor's name, as far as the system tells."""
-    file = Path("/proc/cpuinfo")
-    lines = file.read_text(encoding="utf-8").splitlines() if file.exists() else []
-    return next((line.split(": ")[1] for line in lines if line.startswith("model name")), platform.machine())
 
 
 def main() -> None:

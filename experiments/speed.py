@@ -343,14 +343,15 @@ def _multiplications(config: TransformerConfig) -> int:
 
 
 def processor() -> str:
-    """Name the processor."""
+    """Name the processor, and the instructions of it that torch uses: one name may stand for several generations."""
     info = Path("/proc/cpuinfo")
     names = (
         [line.split(":")[1].strip() for line in info.read_text().splitlines() if "model name" in line]
         if info.exists()
         else []
     )
-    return names[0] if names else platform.processor() or platform.machine()
+    name = names[0] if names else platform.processor() or platform.machine()
+    return f"{name} ({torch.backends.cpu.get_cpu_capability()})"
 
 
 def _versions() -> str:

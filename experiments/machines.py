@@ -6,9 +6,9 @@ On every machine of MACHINES each notebook is compared with its saved outputs, s
 disturbs the notebooks that train something; where no weight is updated it changes nothing, and the tests compare single
 updates with what they should be. "no AMX" is left out where the processor has none. Every run adds a line to the file.
 A run whose line is still true (same processor; the same tests and module, or notebook and modules behind it) is not
-repeated: stop and start again as you like. About three hours for everything on two cores. At the end the table is
-printed from what is there, and written beside the file (`machines.txt`). The exit status is 0 only if all of it is
-there and green.
+repeated: stop and start again as you like. A green line that is no longer true stays until its run is repeated. About
+three hours for everything on two cores. At the end the table is printed from what is there, and written beside the file
+(`machines.txt`). The exit status is 0 only if on this processor all of it is there, true and green.
 """
 
 import argparse
@@ -21,7 +21,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -68,16 +68,22 @@ def main() -> int:
     stacks = [environment(argument, folder) for argument, folder in STACKS.items()]
     contents = {what: digest(what) for what in [TESTS, *(p.relative_to(ROOT).as_posix() for p in notebook_paths())]}
     training = {what for what in contents if trains(what)}
-    lines = [line for line in read(args.results) if line["digest"] == contents.get(line["what"])]
-    done = {(line["what"], line["machine"], line["torch"]) for line in lines if line["processor"] == processor()}
-    missing = [
+    lines = [line for line in read(args.results) if line["what"] in contents]
+    lines = [line for line in lines if not line["failed"] or line["digest"] == contents[line["what"]]]
+    done = true_here(lines, contents)
+    wanted = [
         (Run(what, machine, python), about)
         for python, about in stacks
-        for machine in args.machines
+        for machine in dict.fromkeys([*machines_here(), *args.machines])
         for what in contents
-        if any(part in what for part in args.only)
-        and (what, machine, about["torch"]) not in done
-        and (what in training or not machine.startswith("noise"))
+        if what in training or not machine.startswith("noise")
+    ]
+    missing = [
+        (run, about)
+        for run, about in wanted
+        if any(part in run.what for part in args.only)
+        and run.machine in args.machines
+        and (run.what, run.machine, about["torch"]) not in done
     ]
     print(f"{len(done)} runs are done, {len(missing)} are missing.", file=sys.stderr, flush=True)
     args.results.parent.mkdir(parents=True, exist_ok=True)
@@ -92,11 +98,23 @@ def main() -> int:
             verdict = ", ".join(line["failed"]) or "green"
             where = f"{run.machine}, torch {about['torch']}: {run.what}"
             print(f"{count} of {len(missing)}, {where}: {verdict}, {line['seconds']} s", file=sys.stderr, flush=True)
-    write_lines(args.results, sorted(lines, key=lambda line: [line[key] for key in ("processor", "torch", "what")]))
-    text = "\n".join(table(lines, list(contents), training))
+    newest = {tuple(line[key] for key in ("processor", "torch", "what", "machine")): line for line in lines}
+    lines = [line for _, line in sorted(newest.items(), key=lambda item: item[0][:3])]
+    write_lines(args.results, lines)
+    text = "\n".join(table(lines, contents, training))
     write_whole(args.results.with_suffix(".txt"), text.encode() + b"\n")
     print(text)
-    return int("?" in text or any(line["failed"] for line in lines))
+    green = true_here([line for line in lines if not line["failed"]], contents)
+    return int(any((run.what, run.machine, about["torch"]) not in green for run, about in wanted))
+
+
+def true_here(lines: Iterable[dict[str, Any]], contents: Mapping[str, str]) -> set[tuple[str, str, str]]:
+    """Give what was run, machine and torch of the lines that are of this processor and of what is there now."""
+    return {
+        (line["what"], line["machine"], line["torch"])
+        for line in lines
+        if line["processor"] == processor() and line["digest"] == contents[line["what"]]
+    }
 
 
 def machines_here() -> list[str]:
@@ -202,10 +220,11 @@ def write_lines(results: Path, lines: Iterable[dict[str, Any]]) -> None:
     write_whole(results, "".join(json.dumps(line, ensure_ascii=False) + "\n" for line in lines).encode())
 
 
-def table(lines: list[dict[str, Any]], rows: list[str], training: Collection[str]) -> list[str]:
+def table(lines: list[dict[str, Any]], contents: Mapping[str, str], training: Collection[str]) -> list[str]:
     """Lay the runs out, a table for each processor and torch.
 
-    "·" is green, a number a failing cell, "?" a run that is missing, and "–" noise where nothing is trained.
+    "·" is green, "∘" was green before a later change, a number is a failing cell, "?" a run that is missing, "–" noise
+    where nothing is trained.
     """
     text = []
     names = machines_here()
@@ -214,15 +233,17 @@ def table(lines: list[dict[str, Any]], rows: list[str], training: Collection[str
         mine = [line for line in lines if (line["processor"], line["torch"], line["python"]) == stack]
         columns = [m for m in MACHINES if m in names or any(line["machine"] == m for line in mine)]
         cells = {
-            (row, m): "–" if m.startswith("noise") and row not in training else "?" for row in rows for m in columns
+            (row, m): "–" if m.startswith("noise") and row not in training else "?" for row in contents for m in columns
         }
-        cells |= {(line["what"], line["machine"]): " ".join(line["failed"]) or "·" for line in mine}
+        for line in mine:
+            green = "·" if line["digest"] == contents[line["what"]] else "∘"
+            cells[line["what"], line["machine"]] = " ".join(line["failed"]) or green
         days = sorted({line["date"] for line in mine})
         text += ["", f"{processor}, torch {torch}, Python {python}, {' to '.join(sorted({days[0], days[-1]}))}", ""]
-        widths = [max(len(machine), *(len(cells[row, machine]) for row in rows)) for machine in columns]
+        widths = [max(len(machine), *(len(cells[row, machine]) for row in contents)) for machine in columns]
         for name, values in [
             ("", columns),
-            *((row, [cells[row, m] for m in columns]) for row in rows),
+            *((row, [cells[row, m] for m in columns]) for row in contents),
         ]:
             name = name.removeprefix("notebooks/").removesuffix(".ipynb")
             text.append(f"{name:34}" + "  ".join(f"{v:>{w}}" for v, w in zip(values, widths, strict=True)))

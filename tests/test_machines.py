@@ -97,15 +97,14 @@ def test_the_table_shows_green_failing_and_missing_runs() -> None:
         line("notebooks/01_a.ipynb", "native"),
         line("notebooks/01_a.ipynb", "AVX2", "3", "14"),
         line("tests", "native"),
-        line("tests", "no AMX"),
+        line("tests", "no AMX") | {"digest": "older"},
     ]
-    title, _, head, first, second, _, foot = machines.table(
-        lines, ["notebooks/01_a.ipynb", "tests"], {"notebooks/01_a.ipynb"}
-    )
+    contents = {what: f"d{what}" for what in ("notebooks/01_a.ipynb", "tests")}
+    title, _, head, first, second, _, foot = machines.table(lines, contents, {"notebooks/01_a.ipynb"})
     assert title == "Z80, torch 2.3.1, Python 3.11.7, 2026-11-22"
     assert head.split("  ")[-1] == "noise 4"
     assert first.split()[:4] == ["01_a", "·", "?", "3"] and "3 14" in first
-    assert second.split() == ["tests", "·", "·", *"???", *"––––"]
+    assert second.split() == ["tests", "·", "∘", *"???", *"––––"]
     assert foot == "4 runs, 2 failing cells and tests, 2 minutes of one core"
 
 
@@ -124,6 +123,7 @@ def test_a_run_is_repeated_when_what_it_rests_on_has_changed(
         for what in (trained if machine.startswith("noise") else whats)
     ]
     stale = [entry | {"digest": "older", "failed": ["7"]} if entry["what"] == old else entry for entry in done]
+    stale += [entry | {"processor": "Z80", "digest": "older"} for entry in done]
     (tmp_path / "machines.jsonl").write_text("".join(json.dumps(entry) + "\n" for entry in stale))
     ran = []
     monkeypatch.setattr(machines, "STACKS", {"": ".venv"})
@@ -133,9 +133,14 @@ def test_a_run_is_repeated_when_what_it_rests_on_has_changed(
     monkeypatch.setattr("sys.argv", ["machines", str(tmp_path / "machines.jsonl")])
     assert machines.main() == 0
     assert sorted(ran) == sorted((old, machine) for machine in machines.machines_here())
-    assert "?" not in capsys.readouterr().out
-    assert len(machines.read(tmp_path / "machines.jsonl")) == len(done)
+    here, elsewhere = sorted(capsys.readouterr().out.split("\n\nZ80"), key=lambda part: "∘" in part)
+    assert "?" not in here and "∘" not in here and "∘" in elsewhere  # what was green there is still told
+    assert len(machines.read(tmp_path / "machines.jsonl")) == 2 * len(done)
     assert machines.main() == 0 and len(ran) == len(machines.machines_here())  # nothing is left to do
+    monkeypatch.setattr(machines, "digest", lambda what: "new" if what == old else "d" + what)
+    monkeypatch.setattr("sys.argv", ["machines", str(tmp_path / "machines.jsonl"), "--only", "nothing"])
+    assert machines.main() == 1 and len(ran) == len(machines.machines_here())
+    assert len(machines.read(tmp_path / "machines.jsonl")) == 2 * len(done)
 
 
 def test_a_change_of_code_output_module_or_pins_changes_the_digest(

@@ -43,8 +43,7 @@ settings.load_profile("annotated")
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Let a lesson's sections run again when nbval has run the whole: their outputs must be as they were."""
-    imitated = os.environ.keys() & {"ATEN_CPU_CAPABILITY", "ANNOTATED_ROUNDING"}
-    if torch.__version__.startswith(PINNED) and not imitated:  # one torch and one processor are enough
+    if torch.__version__.startswith(PINNED):  # one torch is enough
         groups = [list(group) for _, group in groupby(items, key=lambda item: item.parent)]
         items[:] = [item for group in groups for item in group + again(group)]
 

@@ -34,7 +34,7 @@ def label_smoothed_loss(
     *,
     reduction: Literal["mean", "sum"] = "mean",
 ) -> Float[Tensor, ""]:
-    """Compare with a target that keeps 1 − ε and spreads ε evenly over all tokens (§5.4; Szegedy et al., 2016).
+    """Compare with a target that keeps 1 − ε and spreads ε evenly over all but padding (§5.4; Szegedy et al., 2016).
 
     The cross-entropy −Σ q log p, in nats, with q = (1 − ε) · [target] + ε / n over the n tokens that are not padding,
     the target among them. Padding gets no mass, and a position whose target is padding counts for nothing.

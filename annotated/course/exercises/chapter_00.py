@@ -8,7 +8,7 @@ from torch import Tensor
 
 from annotated.course.exercises.diagnosis import Exercise, compare
 
-WAITING = 100  # for 128 places: a scan has some forty operations that wait for each other, a loop more than 128
+WAITING = 100  # for 512 places: a scan has some forty operations that wait for each other, a loop more than 512
 
 
 def four_counts(answer: Any) -> str | None:

@@ -4,11 +4,12 @@
 
 On every machine of MACHINES each notebook is compared with its saved outputs, strictly, and the unit tests run. Noise
 disturbs the notebooks that train something; where no weight is updated it changes nothing, and the tests compare single
-updates with what they should be. "no AMX" is left out where the processor has none. Every run adds a line to the file.
-A run whose line is still true (same processor; the same tests and module, or notebook and modules behind it) is not
-repeated: stop and start again as you like. A green line that is no longer true stays until its run is repeated. About
-three hours for everything on two cores. At the end the table is printed from what is there, and written beside the file
-(`machines.txt`). The exit status is 0 only if on this processor all of it is there, true and green.
+updates with what they should be. A machine that would be this one over again is left out: "no AMX" where there is none,
+"AVX2" where there is nothing newer. Every run adds a line to the file. A run whose line is still true (same processor;
+the same tests and module, or notebook and modules behind it) is not repeated: stop and start again as you like. A green
+line that is no longer true stays until its run is repeated. About three hours for everything on two cores. At the end
+the table is printed from what is there, and written beside the file (`machines.txt`). The exit status is 0 only if on
+this processor all of it is there, true and green.
 """
 
 import argparse
@@ -119,9 +120,9 @@ def true_here(lines: Iterable[dict[str, Any]], contents: Mapping[str, str]) -> s
 
 def machines_here() -> list[str]:
     """Name the machines that differ from this one, and this one."""
-    flags = Path("/proc/cpuinfo")
-    amx = flags.exists() and "amx_bf16" in flags.read_text("utf-8").split()
-    return [machine for machine in MACHINES if amx or machine != "no AMX"]
+    flags = Path("/proc/cpuinfo").read_text("utf-8").split() if Path("/proc/cpuinfo").exists() else []
+    same = {machine for machine, flag in (("no AMX", "amx_bf16"), ("AVX2", "avx512f")) if flag not in flags}
+    return [machine for machine in MACHINES if machine not in same]
 
 
 def environment(argument: str, folder: str) -> tuple[Path, dict[str, str]]:

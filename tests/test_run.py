@@ -5,6 +5,7 @@ from pathlib import Path
 import nbformat
 import pytest
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook, new_output
+from once import once
 
 from tools import run
 
@@ -46,6 +47,7 @@ def course(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
+@once
 def test_what_differs_is_named_and_the_course_goes_on(course: Path, capfd: pytest.CaptureFixture[str]) -> None:
     assert run.main() == 1
     printed = capfd.readouterr().out
@@ -60,6 +62,7 @@ def test_what_differs_is_named_and_the_course_goes_on(course: Path, capfd: pytes
     assert done.cells[-1].outputs[0].text == "-0.0\n"  # executed to its last cell, and saved
 
 
+@once
 def test_where_nothing_differs_all_is_well(course: Path, capfd: pytest.CaptureFixture[str]) -> None:
     (course / "notebooks" / "01_first.ipynb").unlink()
     assert run.main() == 0

@@ -199,6 +199,8 @@ def execute(run: Run) -> dict[str, Any]:
                 command, cwd=ROOT, env=os.environ | settings, capture_output=True, text=True, timeout=LIMIT
             )
             failed = failures(report) if result.returncode in (0, 1) else [f"exit status {result.returncode}"]
+            if failed:
+                print(result.stdout, file=sys.stderr)
         except subprocess.TimeoutExpired:
             failed = [f"over {LIMIT} s"]
     return {"failed": failed, "seconds": round(time.perf_counter() - began)}

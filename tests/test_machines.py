@@ -71,7 +71,7 @@ def test_failures_are_named(tmp_path: Path) -> None:
 
 @once
 def test_a_notebook_is_compared_strictly_and_a_run_that_is_no_run_is_a_failure(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     cells = [
         new_code_cell(source, execution_count=1, outputs=[new_output("stream", text=saved)])
@@ -86,6 +86,7 @@ def test_a_notebook_is_compared_strictly_and_a_run_that_is_no_run_is_a_failure(
     (tmp_path / "pyproject.toml").write_text('[tool.pytest.ini_options]\naddopts = "--nbval-current-env"\n')
     found = machines.execute(Run("a.ipynb", "plain", Path(sys.executable)))
     assert found["failed"] == ["1"]
+    assert "print(2)" in capsys.readouterr().err  # what pytest said of it is told
     assert machines.execute(Run("b.ipynb", "native", Path(sys.executable)))["failed"] == ["exit status 4"]
 
 

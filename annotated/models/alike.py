@@ -1,0 +1,107 @@
+"""Whether a model still is what its configuration makes: of any other, only its own forward pass is true."""
+
+from collections.abc import Callable
+from functools import lru_cache
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn.modules import module as torch_module
+
+HOOKS = {
+    "_forward_pre_hooks": "forward pre-hook",
+    "_forward_hooks": "forward hook",
+    "_backward_pre_hooks": "backward pre-hook",
+    "_backward_hooks": "backward hook",
+}
+IRRELEVANT = {"training", "recorders", "_compiled_call_impl"}  # none of these changes the function
+
+
+@lru_cache(maxsize=16)
+def outline(make: Callable[[Any], nn.Module], config: Any) -> nn.Module:
+    """Make a model of parts and shapes without numbers, to compare with; the same one for the same arguments.
+
+    Args:
+        make: its class, or what makes it from a configuration.
+        config: sizes and switches.
+    """
+    with torch.device("meta"):
+        return make(config)
+
+
+def differs(model: nn.Module, reference: nn.Module) -> str | None:
+    """Name the first thing that makes a model another function of its weights than a reference is; None if nothing is.
+
+    What counts: the type and the settings of each part, the shapes of its weights and which are tied, its buffers (by
+    value, unless the reference's are on "meta"), hooks and methods that were replaced. What does not: mode, dtype,
+    device, which weights are trained.
+
+    Args:
+        model: what may have been changed.
+        reference: what was not.
+    """
+    for hooks, what in HOOKS.items():
+        if getattr(torch_module, f"_global{hooks}"):
+            return f"every module has a {what}"
+    parts: list[tuple[str, Any, Any]] = [("", model, reference)]
+    names: dict[int, str] = {}  # under which name each parameter of the model came first
+    due_names: dict[int, str] = {}
+    for name, given, expected in parts:
+        problem = _type_differs(given, expected)
+        if expected is None and not problem:
+            continue
+        if problem := problem or _settings_differ(given, expected):
+            return f"{name.rstrip('.') or 'the model'} {problem}"
+        for key, tensor in expected._buffers.items():
+            if problem := _tensor_differs(buffer := given._buffers[key], tensor):
+                return f"{name}{key} {problem}"
+            if tensor is not None and not tensor.is_meta and not torch.equal(buffer.cpu(), tensor.to(buffer.dtype)):
+                return f"{name}{key} holds other numbers"
+        for key, tensor in expected._parameters.items():
+            parameter, place = given._parameters[key], f"{name}{key}"
+            if problem := _tensor_differs(parameter, tensor):
+                return f"{place} {problem}"
+            first, due = names.setdefault(id(parameter), place), due_names.setdefault(id(tensor), place)
+            if tensor is not None and first != due:
+                return f"{place} is {f'not tied to {due}' if first == place else f'tied to {first}'}"
+        parts += [(f"{name}{key}.", given._modules[key], part) for key, part in expected._modules.items()]
+    return None
+
+
+def _type_differs(given: Any, expected: Any) -> str | None:
+    if type(given) is not type(expected):
+        return f"is a {type(given).__name__}, not a {type(expected).__name__}"
+    return None
+
+
+def _settings_differ(given: nn.Module, expected: nn.Module) -> str | None:
+    """Compare two parts of one type, but for their tensors and for what is inside the parts that they have."""
+    own, due = vars(given), vars(expected)
+    for hooks, what in HOOKS.items():
+        if own[hooks]:
+            return f"has a {what}"
+    for key, value in due.items():
+        if key[0] != "_" and key not in IRRELEVANT and (key not in own or not _equal(own[key], value)):
+            return f"has {key}={own.get(key)}, not {value}"
+    if own.keys() != due.keys():
+        for key in own.keys() - due.keys() - IRRELEVANT:
+            if hasattr(type(given), key):
+                return f"has its own {key}"
+    for kind in ("_parameters", "_buffers", "_modules"):
+        if own[kind].keys() != due[kind].keys():
+            return f"has {', '.join(own[kind]) or 'nothing'} where {', '.join(due[kind]) or 'nothing'} should be"
+    return None
+
+
+def _tensor_differs(given: Any, expected: Any) -> str | None:
+    if type(given) is not type(expected):
+        return _type_differs(given, expected)
+    if expected is not None and given.shape != expected.shape:
+        return f"has shape {tuple(given.shape)}, not {tuple(expected.shape)}"
+    if expected is not None and (given.layout, given.is_floating_point()) != (torch.strided, True):
+        return f"holds {given.dtype}, {given.layout}"
+    return None
+
+
+def _equal(given: Any, expected: Any) -> bool:
+    return given is expected or (not isinstance(given, Tensor) and bool(given == expected))

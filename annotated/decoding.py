@@ -28,11 +28,10 @@ class TranslatorCache(Protocol):
 class Translator(Protocol):
     """What is asked of a model that translates; `Transformer` says what each method takes and gives.
 
-    Its `config` has at least `vocab_size` and `max_length`.
+    Its `config` has at least `vocab_size` and `max_length`. Like an `nn.Module` it lists its parts, itself among them.
     """
 
     config: Any
-    training: bool
 
     def encode(self, src: Int[Tensor, "batch source"], src_mask: SourceMask) -> Tensor:
         """Turn source ids into the memory."""
@@ -50,6 +49,9 @@ class Translator(Protocol):
 
     def train(self, mode: bool = True) -> Any:
         """Switch to training or, with False, to evaluation."""
+
+    def modules(self) -> Iterator[Any]:
+        """List all parts, each with a mode of its own, `training`."""
 
 
 class Hypothesis(NamedTuple):
@@ -211,11 +213,12 @@ def check_search(model: Translator, beam: int, alpha: float) -> None:
 
 
 @contextmanager
-def evaluating(model: Translator) -> Iterator[None]:
-    """Put the model into eval mode, and afterwards back into the mode it was in."""
-    training = model.training
+def evaluating(model: Any) -> Iterator[None]:
+    """Put the model into eval mode, and afterwards each of its parts back into the mode it was in."""
+    modes = [(part, part.training) for part in model.modules()]
     model.train(False)
     try:
         yield
     finally:
-        model.train(training)
+        for part, training in modes:
+            part.training = training

@@ -79,9 +79,9 @@ class Special(torch.Tensor):
 
 
 CHANGES = {
-    "rotary": (swap_attention, "encoder.layers.0.self_attention is a RotaryAttention, not a MultiHeadAttention"),
-    "subclass": (swap_type, "encoder.layers.0.feed_forward.W_1 is a Wide, not a Linear"),
-    "class": (lambda m: setattr(m, "__class__", type("Mine", (Transformer,), {})), "the model is a Mine, not"),
+    "rotary": (swap_attention, "encoder.layers.0.self_attention is of type RotaryAttention, not MultiHeadAttention"),
+    "subclass": (swap_type, "encoder.layers.0.feed_forward.W_1 is of type Wide, not Linear"),
+    "class": (lambda m: setattr(m, "__class__", type("Mine", (Transformer,), {})), "the model is of type Mine, not"),
     "compiled": (torch.compile, None),
     "forward": (set_forward, "output has its own forward"),
     "method": (set_method, "encoder.layers.0.self_attention has its own attend"),
@@ -92,7 +92,10 @@ CHANGES = {
         lambda m: m.output.register_full_backward_pre_hook(lambda *x: None),
         "output has a backward pre-hook",
     ),
-    "parametrized": (lambda m: parametrizations.weight_norm(m.output), "output is a ParametrizedLinear, not a Linear"),
+    "parametrized": (
+        lambda m: parametrizations.weight_norm(m.output),
+        "output is of type ParametrizedLinear, not Linear",
+    ),
     "pruned": (lambda m: prune.random_unstructured(m.output, "weight", 0.5), "output has a forward pre-hook"),
     "spectral norm": (lambda m: spectral_norm(m.output), "output has a forward pre-hook"),
     "eps": (lambda m: setattr(m.decoder.layers[1].residuals[2].norm, "eps", 1e-6), "decoder.layers.1.residuals.2.norm"),
@@ -114,20 +117,26 @@ CHANGES = {
         lambda m: setattr(m.positions, "table", torch.zeros(19, 8)),
         "positions.table has shape (19, 8), not (17, 8)",
     ),
-    "learned": (lambda m: setattr(m, "positions", LearnedEncoding(8, 17)), "positions is a LearnedEncoding, not"),
+    "learned": (lambda m: setattr(m, "positions", LearnedEncoding(8, 17)), "positions is of type LearnedEncoding, not"),
     "new part": (lambda m: m.encoder.add_module("adapter", nn.Linear(8, 8)), "encoder has layers, norm, adapter where"),
     "new layer": (lambda m: m.encoder.layers.append(first_layer(m)), "encoder.layers has 0, 1, 2 where 0, 1 should be"),
     "fewer layers": (lambda m: m.encoder.layers.pop(1), "encoder.layers has 0 where 0, 1 should be"),
-    "no part": (lambda m: setattr(m.encoder, "norm", None), "encoder.norm is a NoneType, not a Identity"),
-    "last norm": (lambda m: setattr(m.encoder, "norm", LayerNorm(8)), "encoder.norm is a LayerNorm, not a Identity"),
-    "bias": (lambda m: setattr(m.output, "bias", nn.Parameter(torch.zeros(13))), "output.bias is a Parameter, not a N"),
+    "no part": (lambda m: setattr(m.encoder, "norm", None), "encoder.norm is of type NoneType, not Identity"),
+    "last norm": (
+        lambda m: setattr(m.encoder, "norm", LayerNorm(8)),
+        "encoder.norm is of type LayerNorm, not Identity",
+    ),
+    "bias": (
+        lambda m: setattr(m.output, "bias", nn.Parameter(torch.zeros(13))),
+        "output.bias is of type Parameter, not N",
+    ),
     "new weight": (lambda m: m.register_parameter("scale", nn.Parameter(torch.ones(1))), "the model has scale where"),
     "new buffer": (lambda m: m.register_buffer("scale", torch.ones(1)), "the model has scale where nothing should be"),
     "wide": (set_weight(nn.Parameter(torch.ones(12, 8))), "W_1.weight has shape (12, 8), not (11, 8)"),
-    "tensor": (plain_tensor, "W_1.weight is a Tensor, not a Parameter"),
+    "tensor": (plain_tensor, "W_1.weight is of type Tensor, not Parameter"),
     "subclass of tensor": (
         set_weight(nn.Parameter(torch.ones(11, 8).as_subclass(Special))),
-        "W_1.weight is a Special, not a Parameter",
+        "W_1.weight is of type Special, not Parameter",
     ),
     "sparse": (set_weight(nn.Parameter(torch.ones(11, 8).to_sparse())), "W_1.weight holds torch.float32, torch.sparse"),
     "whole numbers": (
@@ -151,7 +160,7 @@ def test_each_change_is_named(name):
     model, reference = make_model(), make_model()
     changed = change(model)
     if name == "compiled":
-        model, message = changed, "the model is a OptimizedModule, not a Transformer"
+        model, message = changed, "the model is of type OptimizedModule, not Transformer"
     assert (differs(model, reference) or "").find(message) >= 0, differs(model, reference)
 
 

@@ -323,6 +323,7 @@ def test_bfloat16_is_close_to_float32(changes):
     assert sum(similar) / len(similar) > 0.999
 
 
+@pytest.mark.filterwarnings("ignore:computed by the model's own")
 def test_the_backward_pass_runs_outside_autocast():
     model, found = make_model(), []
     square = torch.eye(2)

@@ -22,7 +22,6 @@ from annotated.encoder import Dropout, LayerNorm
 from annotated.fast import attention as fast_attention
 from annotated.fast import residual as fast_residual
 from annotated.fast import transformer as fast_transformer
-from annotated.fast.accelerate import accelerate
 from annotated.fast.attention import attend, attend_heads, fused_attention
 from annotated.fast.cache import Cache, LayerCache
 from annotated.fast.residual import add_norm, dropout_mask
@@ -938,20 +937,7 @@ def test_decoding_beyond_the_last_position_is_an_error():
     assert (cache.length, *(layer.length for layer in cache)) == (17, 17, 17, 17)
 
 
-# Which wrapper
-
-
-def test_a_transformer_gets_the_faster_pass_and_any_other_model_its_own():
-    class Other(Transformer):
-        """May compute something else, so it is asked by its own methods."""
-
-    config = TransformerConfig(**SIZES)
-    for model, kind in ((Transformer(config), FastTransformer), (Other(config), Rows), (make_recurrent(), Rows)):
-        fast = accelerate(model, bf16=True)
-        assert type(fast) is kind
-        assert fast.model is model
-        assert fast.bf16 and not accelerate(model).bf16
-        assert accelerate(fast) is fast
+# In bfloat16
 
 
 def test_bfloat16_inside_a_context():

@@ -1,29 +1,70 @@
 """Which fast form belongs to which model."""
 
+import warnings
+from collections.abc import Callable
+from typing import Any
+
 from torch import nn
 
 from annotated.fast.classifier import FastClassifier
 from annotated.fast.language_model import FastLanguageModel
 from annotated.fast.transformer import FastTransformer
-from annotated.fast.translator import FastModel, Rows
+from annotated.fast.translator import FastModel, PlainRows, PlainStates, Rows
+from annotated.models.alike import differs, outline
 from annotated.models.classifier import Classifier
 from annotated.models.language_model import LanguageModel
+from annotated.models.recurrence import RecurrentTranslator
 from annotated.transformer import Transformer
+
+FORMS: dict[
+    type[nn.Module], tuple[Callable[..., FastModel], Callable[..., FastModel]]
+] = {  # as it is made, and changed
+    Transformer: (FastTransformer, PlainRows),
+    LanguageModel: (FastLanguageModel, PlainStates),
+    Classifier: (FastClassifier, PlainStates),
+    RecurrentTranslator: (Rows, PlainRows),
+}
+TRANSLATES = ("config", "encode", "decode", "logits", "new_cache")
+CONTINUES = ("config", "states", "logits", "new_cache")
 
 
 def accelerate(model: nn.Module, *, bf16: bool = False) -> FastModel:
-    """Wrap a model: those that have a faster forward pass get it, any other that translates keeps its own.
+    """Wrap a model: those that have a faster form get it, all others keep their own methods.
 
-    The weights are shared.
+    The weights are shared. A faster form is taken only where every part of the model is as its configuration makes it;
+    a model that was changed (a part replaced, a hook, a parametrisation …) computes by itself, and a warning says so.
 
     Args:
-        model: what translates, continues text or sorts it; one that is wrapped already is returned as it is.
+        model: what translates, continues text or sorts it; one that is wrapped already is returned as it is, and of one
+            that `torch.compile` wrapped the model inside gets its faster form.
         bf16: compute products in bfloat16 in training.
+
+    Raises:
+        TypeError: the model does none of this.
     """
     if isinstance(model, FastModel):
         return model
-    if type(model) is LanguageModel:
-        return FastLanguageModel(model, bf16=bf16)
-    if type(model) is Classifier:
-        return FastClassifier(model, bf16=bf16)
-    return FastTransformer(model, bf16=bf16) if type(model) is Transformer else Rows(model, bf16=bf16)
+    inner = getattr(model, "_orig_mod", model)  # of torch.compile
+    for kind, (fast, own) in FORMS.items():
+        if isinstance(inner, kind):
+            difference = _difference(kind, inner)
+            if difference is None:
+                return fast(inner, bf16=bf16)
+            warnings.warn(f"computed by the model's own, slower methods: {difference}.", stacklevel=2)
+            return own(model, bf16=bf16)
+    if all(hasattr(model, name) for name in TRANSLATES):
+        return PlainRows(model, bf16=bf16)
+    if all(hasattr(model, name) for name in CONTINUES):
+        return PlainStates(model, bf16=bf16)
+    raise TypeError(
+        f"a {type(model).__name__} has no fast form: give what translates ({', '.join(TRANSLATES)}), what continues "
+        f"text ({', '.join(CONTINUES)}), or a Classifier; any other model is used as it is."
+    )
+
+
+def _difference(kind: Any, model: Any) -> str | None:
+    """Name the first thing that a faster form would not compute as the model does; a bias of the logits it does."""
+    for name, parameter in model.named_parameters():
+        if parameter._backward_hooks or parameter._post_accumulate_grad_hooks:
+            return f"{name} has a hook"
+    return differs(model, outline(kind, model.config), but=("output.bias",))

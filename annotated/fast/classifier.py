@@ -5,13 +5,12 @@ from torch import Tensor
 
 from annotated.config import PAD
 from annotated.fast.transformer import FastBlocks
-from annotated.fast.translator import FastModel
 from annotated.masking import padding_mask
 from annotated.models.classifier import hide_tokens, mean_of_tokens
 
 
-class FastClassifier(FastBlocks, FastModel):
-    """The same function of the same weights as a `Classifier`, sooner; arguments as for `FastBlocks`."""
+class FastClassifier(FastBlocks):
+    """The same function of the same weights as a `Classifier`, sooner."""
 
     def states(self, ids: Int[Tensor, "batch length"]) -> Float[Tensor, "batch d_model"]:
         """Turn each text into one vector."""

@@ -20,7 +20,7 @@ from annotated.decoding import (
     length_penalty,
     longest_translations,
 )
-from annotated.fast.accelerate import accelerate
+from annotated.fast.accelerate import FORMS, accelerate
 from annotated.fast.translator import FastCache, FastTranslator
 from annotated.masking import padding_mask
 
@@ -118,7 +118,7 @@ def in_bfloat16(model: nn.Module) -> nn.Module:
         model: a trained model; it stays as it is.
     """
     model = copy.deepcopy(model).bfloat16()
-    outputs: Any = [module.output for module in model.modules() if hasattr(module, "output")]
+    outputs: Any = [module.output for module in model.modules() if type(module) in FORMS]
     for output in outputs:
         vocab = len(output.weight)
         bias = output.weight.new_zeros(vocab) if output.bias is None else output.bias
@@ -132,7 +132,7 @@ def _start(
     """Encode the sources; return the wrapped model, their mask, the memory, the longest translations, and a cache."""
     fast, src_mask = cast(FastTranslator, accelerate(model)), padding_mask(src)
     limits = longest_translations(model, src_mask, max_extra)
-    cache = fast.new_cache(beam * int(limits.max()))
+    cache = fast.new_cache(beam * max(limits.tolist(), default=0))
     return fast, src_mask, fast.encode(src, src_mask), limits, cache
 
 

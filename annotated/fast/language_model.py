@@ -5,12 +5,11 @@ from torch import Tensor
 
 from annotated.fast.cache import Cache
 from annotated.fast.transformer import FastBlocks
-from annotated.fast.translator import FastModel
 from annotated.masking import Mask, causal_mask
 
 
-class FastLanguageModel(FastBlocks, FastModel):
-    """The same function of the same weights as a `LanguageModel`, sooner; arguments as for `FastBlocks`."""
+class FastLanguageModel(FastBlocks):
+    """The same function of the same weights as a `LanguageModel`, sooner."""
 
     def states(self, ids: Int[Tensor, "batch new"], cache: Cache | None = None) -> Float[Tensor, "batch new d_model"]:
         """Turn ids into states; with a cache, only those of tokens that it has not seen."""

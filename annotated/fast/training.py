@@ -10,8 +10,8 @@ from torch import Tensor, nn
 from annotated import training
 from annotated.config import PAD
 from annotated.fast.accelerate import accelerate
-from annotated.fast.translator import FastModel
-from annotated.training import check_loss, check_smoothing
+from annotated.fast.translator import FastModel, Plain
+from annotated.training import check_loss, check_smoothing, label_smoothed_loss
 
 LOSS_CHUNK = 2048  # positions projected onto the vocabulary at a time
 Batch = Sequence[Int[Tensor, "_ _"]]  # what is given, such as sources, and last the targets; lengths of its own
@@ -78,19 +78,17 @@ def update(
         raise ValueError("an update needs at least one batch.")
     check_smoothing(smoothing)
     fast = accelerate(model, bf16=bf16)
-    optimizer.zero_grad()
-    loss = float(sum(_add_gradients(fast, batch, smoothing) for batch in batches))
+    add_gradients = _add_plain_gradients if isinstance(fast, Plain) else _add_gradients
     tokens = max(1, sum(int((batch[-1][:, 1:] != PAD).sum()) for batch in batches))
-    check_loss(loss / tokens)
-    for parameter in model.parameters():
-        if parameter.grad is not None:
-            parameter.grad.div_(tokens)
+    optimizer.zero_grad()
+    loss = float(sum(add_gradients(fast, batch, smoothing, tokens) for batch in batches)) / tokens
+    check_loss(loss)
     optimizer.step()
-    return loss / tokens
+    return loss
 
 
-def _add_gradients(model: FastModel, batch: Batch, smoothing: float) -> Tensor:
-    """Add the gradients of the summed loss of this batch; return that loss.
+def _add_gradients(model: FastModel, batch: Batch, smoothing: float, tokens: int) -> Tensor:
+    """Add the gradients of this batch's summed loss over `tokens`; return that sum.
 
     The projection onto the vocabulary is the largest product of all. Only positions that count go through it, a chunk
     at a time, forward and at once backward; the chunks' gradients together then go through the rest of the model.
@@ -99,22 +97,32 @@ def _add_gradients(model: FastModel, batch: Batch, smoothing: float) -> Tensor:
     target = tgt[:, 1:]
     counts = target != PAD
     states = model.states(*given, tgt[:, :-1])[counts]
-    chunks = [chunk.requires_grad_() for chunk in states.detach().split(LOSS_CHUNK)]
+    chunks = [chunk.requires_grad_(states.requires_grad) for chunk in states.detach().split(LOSS_CHUNK)]
     loss = torch.zeros((), device=tgt.device)
     for chunk, answers in zip(chunks, target[counts].split(LOSS_CHUNK), strict=True):
         logits = model.logits(chunk)
         gradient = logits.detach()
-        loss += logits_to_gradient(gradient, answers, smoothing)
+        loss += logits_to_gradient(gradient, answers, smoothing, 1 / tokens)
         logits.backward(gradient)
-    if chunks:
+    if states.requires_grad:  # not where only the projection learns
         states.backward(torch.cat([chunk.grad for chunk in chunks]))
     return loss
 
 
+def _add_plain_gradients(model: FastModel, batch: Batch, smoothing: float, tokens: int) -> Tensor:
+    """Do what `_add_gradients` does with a model of which only the whole forward pass is known."""
+    *given, tgt = batch
+    logits = model(*given, tgt[:, :-1])
+    logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
+    loss = label_smoothed_loss(logits, tgt[:, 1:], smoothing, reduction="sum")
+    (loss / tokens).backward()
+    return loss.detach()
+
+
 def logits_to_gradient(
-    logits: Float[Tensor, "position vocab"], target: Int[Tensor, "position"], smoothing: float
+    logits: Float[Tensor, "position vocab"], target: Int[Tensor, "position"], smoothing: float, scale: float = 1.0
 ) -> Float[Tensor, ""]:
-    """Overwrite logits z by the gradient of the summed `label_smoothed_loss`; return that loss.
+    """Overwrite logits z by the gradient of the summed `label_smoothed_loss`, times `scale`; return that loss.
 
     The loss is log Σ exp z − Σ q z, as q sums to 1, and its gradient by z is softmax(z) − q. The first term is taken as
     z − log softmax(z) of the right token: a loss of more than 87 nats counts as 87.
@@ -123,6 +131,7 @@ def logits_to_gradient(
         logits: of positions whose target is not padding.
         target: the right ids.
         smoothing: ε.
+        scale: a factor on the gradient; the loss has none.
     """
     places = torch.arange(len(target), device=target.device), target
     uniform = smoothing / (logits.size(-1) - 1)
@@ -132,9 +141,9 @@ def logits_to_gradient(
     probabilities = torch.softmax(logits, dim=-1, out=logits)
     right, padding = probabilities[places].float(), probabilities[:, PAD].clone()
     loss -= right.clamp(min=torch.finfo(right.dtype).tiny).log()
-    gradient = probabilities.sub_(uniform)
-    gradient[:, PAD] = padding
-    gradient[places] = (right - uniform - (1 - smoothing)).to(gradient.dtype)
+    gradient = torch.add(logits.new_tensor(-scale * uniform), probabilities, alpha=scale, out=probabilities)
+    gradient[:, PAD] = scale * padding
+    gradient[places] = (scale * (right - uniform - (1 - smoothing))).to(gradient.dtype)
     return loss.sum()
 
 

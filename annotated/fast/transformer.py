@@ -10,11 +10,11 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from annotated.decoder import DecoderLayer
-from annotated.encoder import EncoderLayer, FeedForward, LayerNorm
+from annotated.encoder import Dropout, EncoderLayer, FeedForward, LayerNorm, Residual
 from annotated.fast.attention import attend, attend_heads
 from annotated.fast.cache import Cache, LayerCache
 from annotated.fast.residual import add_norm, dropout_mask
-from annotated.fast.translator import FastTranslator
+from annotated.fast.translator import FastTranslator, Wrapper
 from annotated.masking import Mask, SourceMask, causal_mask, combine, padding_mask
 from annotated.multi_head import MultiHeadAttention
 from annotated.transformer import check_source_mask
@@ -22,21 +22,13 @@ from annotated.transformer import check_source_mask
 Sublayer = Callable[[Tensor, float], Tensor]
 
 
-class FastBlocks(nn.Module):
+class FastBlocks(Wrapper):
     """What the fast models share: the same function of the same weights as a plain one, sooner.
 
     Queries, keys and values are one product. In bfloat16 each weight is cast once, and activations stay in 16 bits from
     one product to the next; sums that are normalised, softmax and LayerNorm have 32. Dropout's factor 1 / (1 − p) goes
     into the weights before it.
-
-    Args:
-        model: holds the weights, and the mode (training or evaluation).
-        bf16: compute products in bfloat16.
     """
-
-    def __init__(self, model: Any, *, bf16: bool = False):
-        super().__init__()
-        self.model, self.config, self.bf16, self.training = model, model.config, bf16, model.training
 
     @property
     def dtype(self) -> torch.dtype:
@@ -51,7 +43,7 @@ class FastBlocks(nn.Module):
         self, embedding: nn.Embedding, ids: Int[Tensor, "row length"], start: int = 0
     ) -> Float[Tensor, "row length d_model"]:
         x = self.model.positions(embedding(ids) * math.sqrt(self.config.d_model), start)
-        p = self._p(self.model.dropout.p)
+        p = _probability(self.model.dropout)
         x = x * dropout_mask(x, p) / (1 - p) if p else x
         return x if self.config.norm_first else x.to(self.dtype)
 
@@ -81,8 +73,8 @@ class FastBlocks(nn.Module):
 
         return look_around if cache is None else look_back
 
-    def _residual(self, residual: Any, x: Tensor, sublayer: Sublayer) -> Tensor:
-        p = self._p(residual.dropout.p)
+    def _residual(self, residual: Residual, x: Tensor, sublayer: Sublayer) -> Tensor:
+        p = _probability(residual.dropout)
         if not residual.norm_first:
             return add_norm(x, sublayer(x, 1 / (1 - p)), residual.norm, p)
         change = sublayer(_normalise(x, residual.norm).to(self.dtype), 1 / (1 - p))
@@ -91,12 +83,9 @@ class FastBlocks(nn.Module):
     def _last_norm(self, norm: nn.Module, x: Tensor) -> Tensor:
         return _normalise(x, norm).to(self.dtype) if isinstance(norm, LayerNorm) else x
 
-    def _p(self, p: float) -> float:
-        return p if self.model.training else 0.0
-
 
 class FastTransformer(FastBlocks, FastTranslator):
-    """The same function of the same weights as a `Transformer`, sooner; arguments as for `FastBlocks`."""
+    """The same function of the same weights as a `Transformer`, sooner."""
 
     def states(
         self, src: Int[Tensor, "batch source"], tgt: Int[Tensor, "batch target"]
@@ -136,7 +125,7 @@ class FastTransformer(FastBlocks, FastTranslator):
             x, tgt_mask = cache.line_up(x, len(memory))
             for layer, layer_cache in zip(layers, cache, strict=True):
                 x = self._decoder_layer(layer, x, memory, tgt_mask, src_mask, layer_cache)
-        return self._last_norm(self.model.decoder.norm, x).view(*tgt.shape, -1)
+        return self._last_norm(self.model.decoder.norm, x).view(*tgt.shape, self.config.d_model)
 
     def new_cache(self, capacity: int) -> Cache:
         """Make an empty cache with room for `capacity` target tokens of each sentence, of all its hypotheses."""
@@ -180,6 +169,10 @@ class FastTransformer(FastBlocks, FastTranslator):
             return _linear(attend_heads(query, keys, values, mask), attention.W_o, scale)
 
         return look_at_source if cache is None else look_at_kept_source
+
+
+def _probability(dropout: Dropout) -> float:
+    return dropout.p if dropout.training else 0.0
 
 
 def _linear(x: Tensor, layer: nn.Linear, scale: float = 1.0) -> Tensor:

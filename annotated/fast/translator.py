@@ -37,6 +37,10 @@ class FastModel(nn.Module):
     states: Callable[..., Float[Tensor, "batch target width"]]
     logits: Callable[[Tensor], Float[Tensor, "*batch vocab"]]
 
+    def forward(self, *ids: Int[Tensor, "batch _"]) -> Float[Tensor, "*batch vocab"]:
+        """Compute what the plain model computes of the same ids."""
+        return self.logits(self.states(*ids))
+
 
 class FastTranslator(FastModel):
     """A model whose memory has a row for each sentence, however many hypotheses (consecutive rows) there are of it."""
@@ -54,11 +58,11 @@ class FastTranslator(FastModel):
         """Make an empty cache with room for `capacity` target tokens of each sentence, of all its hypotheses."""
 
 
-class Rows(FastTranslator):
-    """Any model by its own methods: the memory is repeated for each hypothesis.
+class Wrapper(FastModel):
+    """Another model, of which it has the weights and the mode (training or evaluation).
 
     Args:
-        model: what translates.
+        model: what is wrapped.
         bf16: compute products in bfloat16.
     """
 
@@ -66,6 +70,37 @@ class Rows(FastTranslator):
         super().__init__()
         self.model: Any = model
         self.config, self.bf16, self.training = self.model.config, bf16, model.training
+
+    def logits(self, states: Tensor) -> Tensor:
+        """As `FastTranslator.logits`."""
+        with autocast(states.device, self.bf16):
+            return self.model.logits(states)
+
+
+class Plain(Wrapper):
+    """A model of which nothing is known: what its own forward pass computes is computed, whatever that is."""
+
+    def forward(self, *ids: Tensor) -> Tensor:
+        """As `FastModel.forward`."""
+        with autocast(ids[0].device, self.bf16):
+            return self.model(*ids)
+
+
+class PlainStates(Plain):
+    """The same, of a model that continues text or sorts it."""
+
+    def states(self, *given: Any) -> Tensor:
+        """As `FastModel.states`."""
+        with autocast(given[0].device, self.bf16):
+            return self.model.states(*given)
+
+    def new_cache(self) -> Any:
+        """Make the model's own cache."""
+        return self.model.new_cache()
+
+
+class Rows(Wrapper, FastTranslator):
+    """A model that translates by its own methods: the memory is repeated for each hypothesis."""
 
     def states(self, src: Tensor, tgt: Tensor) -> Tensor:
         """As `FastTranslator.states`."""
@@ -83,14 +118,13 @@ class Rows(FastTranslator):
         memory, src_mask = (x.repeat_interleave(hypotheses, dim=0) for x in (memory, src_mask))
         return self.model.decode(tgt, memory, src_mask, cache=None if cache is None else cache.cache)
 
-    def logits(self, states: Tensor) -> Tensor:
-        """As `FastTranslator.logits`."""
-        with autocast(states.device, self.bf16):
-            return self.model.logits(states)
-
     def new_cache(self, capacity: int) -> "RowsCache":
         """As `FastTranslator.new_cache`."""
         return RowsCache(self.model.new_cache())
+
+
+class PlainRows(Rows, Plain):
+    """The same, of a model that translates."""
 
 
 class RowsCache:

@@ -1,6 +1,6 @@
 """Whether a model still is what its configuration makes: of any other, only its own forward pass is true."""
 
-from collections.abc import Callable
+from collections.abc import Collection
 from functools import lru_cache
 from typing import Any
 
@@ -18,7 +18,7 @@ IRRELEVANT = {"training", "recorders", "_compiled_call_impl"}  # none of these c
 
 
 @lru_cache(maxsize=16)
-def outline(make: Callable[[Any], nn.Module], config: Any) -> nn.Module:
+def outline(make: Any, config: Any) -> nn.Module:
     """Make a model of parts and shapes without numbers, to compare with; the same one for the same arguments.
 
     Args:
@@ -29,7 +29,7 @@ def outline(make: Callable[[Any], nn.Module], config: Any) -> nn.Module:
         return make(config)
 
 
-def differs(model: nn.Module, reference: nn.Module) -> str | None:
+def differs(model: nn.Module, reference: nn.Module, *, but: Collection[str] = ()) -> str | None:
     """Name the first thing that makes a model another function of its weights than a reference is; None if nothing is.
 
     What counts: the type and the settings of each part, the shapes of its weights and which are tied, its buffers (by
@@ -39,6 +39,7 @@ def differs(model: nn.Module, reference: nn.Module) -> str | None:
     Args:
         model: what may have been changed.
         reference: what was not.
+        but: full names of weights that do not count.
     """
     for hooks, what in HOOKS.items():
         if getattr(torch_module, f"_global{hooks}"):
@@ -55,10 +56,16 @@ def differs(model: nn.Module, reference: nn.Module) -> str | None:
         for key, tensor in expected._buffers.items():
             if problem := _tensor_differs(buffer := given._buffers[key], tensor):
                 return f"{name}{key} {problem}"
-            if tensor is not None and not tensor.is_meta and not torch.equal(buffer.cpu(), tensor.to(buffer.dtype)):
+            if (
+                tensor is not None
+                and not tensor.is_meta
+                and not torch.equal(buffer.cpu(), tensor.to("cpu", buffer.dtype))
+            ):
                 return f"{name}{key} holds other numbers"
         for key, tensor in expected._parameters.items():
             parameter, place = given._parameters[key], f"{name}{key}"
+            if place in but:
+                continue
             if problem := _tensor_differs(parameter, tensor):
                 return f"{place} {problem}"
             first, due = names.setdefault(id(parameter), place), due_names.setdefault(id(tensor), place)
@@ -70,7 +77,7 @@ def differs(model: nn.Module, reference: nn.Module) -> str | None:
 
 def _type_differs(given: Any, expected: Any) -> str | None:
     if type(given) is not type(expected):
-        return f"is a {type(given).__name__}, not a {type(expected).__name__}"
+        return f"is of type {type(given).__name__}, not {type(expected).__name__}"
     return None
 
 

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from annotated.config import BOS, EOS, PAD, UNK, TransformerConfig
 from annotated.decoder import Cache, LayerCache
+from annotated.decoding import evaluating
 from annotated.encoder import Dropout, EncoderLayer, LayerNorm
 from annotated.masking import Mask, causal_mask
 from annotated.positional_encoding import LearnedEncoding, SinusoidalEncoding
@@ -180,7 +181,7 @@ def generate(
     The model sees as much of the text as it has positions for. When these are used up, it goes on from the last half.
 
     Args:
-        model: a `LanguageModel`, or its fast form; it is run in eval mode and left in the mode it was in.
+        model: a `LanguageModel`, or its fast form; used in eval mode and left in the mode it was in.
         ids: the beginnings, equally long and not empty.
         count: how many tokens to add.
         temperature, top_k, top_p: as in `sampling_probabilities`.
@@ -193,9 +194,8 @@ def generate(
         raise ValueError("the text to go on from has no tokens: give at least one.")
     if count < 0:
         raise ValueError(f"count={count} must be at least 0.")
-    was_training, limit = model.training, model.config.max_length
-    model.train(False)
-    try:
+    limit = model.config.max_length
+    with evaluating(model):
         cache, new = model.new_cache(), ids[:, -limit:]
         for _ in range(count):
             if cache.length + new.size(1) > limit:
@@ -205,6 +205,4 @@ def generate(
             logits[:, [PAD, BOS, EOS, UNK]] = -torch.inf
             new = draw(sampling_probabilities(logits, temperature, top_k, top_p), generator)
             ids = torch.cat((ids, new), dim=1)
-    finally:
-        model.train(was_training)
     return ids

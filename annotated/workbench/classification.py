@@ -8,6 +8,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from annotated.config import UNK
+from annotated.decoding import evaluating
 from annotated.fast.accelerate import accelerate
 from annotated.workbench.data import pad
 from annotated.workbench.metrics import check_texts
@@ -28,7 +29,7 @@ def classify(
     """Compute p(class | text); of a text longer than the model's positions only its beginning counts.
 
     Args:
-        model: a trained `Classifier`; it is run in eval mode and left in the mode it was in.
+        model: a trained `Classifier`; used in eval mode and left in the mode it was in.
         tokenizer: the one it was trained with.
         texts: what to sort.
         language: of the texts.
@@ -40,14 +41,12 @@ def classify(
     check_texts(texts=texts)
     rows = encode_texts(texts, tokenizer, language, model.config.max_length)
     found = torch.zeros(len(rows), model.config.classes)
-    was_training, device = model.training, next(model.parameters()).device
-    model.train(False)
-    fast = model if plain else accelerate(model)
+    reader, device = model if plain else accelerate(model), next(model.parameters()).device
     order = sorted(range(len(rows)), key=lambda i: len(rows[i]))
-    while order:
-        count = max(1, BATCH_TOKENS // len(rows[order[-1]]))
-        batch, order = order[-count:], order[:-count]
-        logits = fast.logits(fast.states(pad([rows[i] for i in batch]).to(device)))
-        found[batch] = logits.float().softmax(dim=-1).cpu()
-    model.train(was_training)
+    with evaluating(model):
+        while order:
+            count = max(1, BATCH_TOKENS // len(rows[order[-1]]))
+            batch, order = order[-count:], order[:-count]
+            logits = reader(pad([rows[i] for i in batch]).to(device))
+            found[batch] = logits.float().softmax(dim=-1).cpu()
     return found

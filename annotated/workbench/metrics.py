@@ -9,6 +9,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from annotated.config import PAD
+from annotated.decoding import evaluating
 from annotated.fast.accelerate import accelerate
 from annotated.workbench.data import Pairs, encode_pairs, make_text_batches, pad
 from annotated.workbench.vocabulary import Tokenizer
@@ -56,63 +57,66 @@ def _check_pairs(hypotheses: Sequence[str], references: Sequence[str]) -> None:
         )
 
 
-def loss_per_token(model: Any, tokenizer: Tokenizer, pairs: Pairs, src: str, tgt: str) -> float:
+def loss_per_token(model: Any, tokenizer: Tokenizer, pairs: Pairs, src: str, tgt: str, *, plain: bool = False) -> float:
     """Compute the cross-entropy of the references in nats per token; its exponential is the perplexity (§6.2).
 
     Tokens of one vocabulary: losses with different vocabularies cannot be compared. Arguments as for `log_probs`.
     """
     tokens = sum(len(ids) + 1 for ids in tokenizer.encode_batch(pairs.target, tgt))
-    return -sum(log_probs(model, tokenizer, pairs, src, tgt)) / tokens
+    return -sum(log_probs(model, tokenizer, pairs, src, tgt, plain=plain)) / tokens
 
 
 @torch.inference_mode()
-def log_probs(model: Any, tokenizer: Tokenizer, pairs: Pairs, src: str, tgt: str) -> list[float]:
+def log_probs(
+    model: Any, tokenizer: Tokenizer, pairs: Pairs, src: str, tgt: str, *, plain: bool = False
+) -> list[float]:
     """Give each pair's log p(target | source), with its <eos>, in nats.
 
     Args:
-        model: a trained model, in eval mode.
+        model: a trained model; used in eval mode and left in the mode it was in.
         tokenizer: the one it was trained with.
         pairs: sources and the targets to score.
         src, tgt: their languages.
+        plain: compute by the model's own forward, not by its fast form.
 
     Raises:
         ValueError: a pair is longer than the model allows.
     """
     sources, targets, _ = encode_pairs(pairs, tokenizer, src, tgt, model.config.max_length)
-    fast, device = accelerate(model), next(model.parameters()).device
+    reader, device = model if plain else accelerate(model), next(model.parameters()).device
     found = [0.0] * len(sources)
     order = sorted(range(len(sources)), key=lambda i: (len(targets[i]), len(sources[i])))
-    for start in range(0, len(order), ROWS):
-        batch = order[start : start + ROWS]
-        source, target = (pad([side[i] for i in batch]).to(device) for side in (sources, targets))
-        logits = fast.logits(fast.states(source, target[:, :-1])).float()
-        labels = target[:, 1:].flatten()
-        nats = F.cross_entropy(logits.flatten(0, 1), labels, ignore_index=PAD, reduction="none")
-        for i, value in zip(batch, nats.view(len(batch), -1).sum(dim=1).tolist(), strict=True):
-            found[i] = -value
+    with evaluating(model):
+        for start in range(0, len(order), ROWS):
+            batch = order[start : start + ROWS]
+            source, target = (pad([side[i] for i in batch]).to(device) for side in (sources, targets))
+            labels = target[:, 1:].flatten()
+            logits = reader(source, target[:, :-1]).float().flatten(0, 1)
+            nats = F.cross_entropy(logits, labels, ignore_index=PAD, reduction="none")
+            for i, value in zip(batch, nats.view(len(batch), -1).sum(dim=1).tolist(), strict=True):
+                found[i] = -value
     return found
 
 
 @torch.inference_mode()
-def text_loss(model: Any, ids: Int[Tensor, "length"]) -> float:
+def text_loss(model: Any, ids: Int[Tensor, "length"], *, plain: bool = False) -> float:
     """Compute a language model's cross-entropy in nats per token; its exponential is the perplexity.
 
     The text is cut into pieces of as many tokens as the model sees at once; each token but the first is predicted once,
     from what its own piece holds before it.
 
     Args:
-        model: a language model; it is run in eval mode and left in the mode it was in.
+        model: a language model; used in eval mode and left in the mode it was in.
         ids: the text, at least two tokens.
+        plain: compute by the model's own forward, not by its fast form.
     """
-    was_training, device, total = model.training, next(model.parameters()).device, 0.0
-    model.train(False)
+    reader, device, total = model if plain else accelerate(model), next(model.parameters()).device, 0.0
     window = model.config.max_length
-    fast = accelerate(model)
-    for (rows,) in make_text_batches(ids.cpu(), window, ROWS * window):
-        rows = rows.to(device)
-        logits = fast.logits(fast.states(rows[:, :-1])).float().flatten(0, 1)
-        total += F.cross_entropy(logits, rows[:, 1:].flatten(), ignore_index=PAD, reduction="sum").item()
-    model.train(was_training)
+    with evaluating(model):
+        for (rows,) in make_text_batches(ids.cpu(), window, ROWS * window):
+            rows = rows.to(device)
+            logits = reader(rows[:, :-1]).float().flatten(0, 1)
+            total += F.cross_entropy(logits, rows[:, 1:].flatten(), ignore_index=PAD, reduction="sum").item()
     return total / (len(ids) - 1)
 
 

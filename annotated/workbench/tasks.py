@@ -150,7 +150,7 @@ class TextTask:
 
     def validate(self, model: nn.Module, *, bf16: bool, plain: bool) -> dict[str, float]:
         """As `Task.validate`: the loss in nats a token."""
-        return {"val_loss": text_loss(model, self.val)}
+        return {"val_loss": text_loss(model, self.val, plain=plain)}
 
     def report(self, line: dict[str, Any]) -> str:
         """As `Task.report`."""
@@ -196,7 +196,7 @@ class ClassificationTask:
         texts = sum(len(classes) for _, classes in batches)
         optimizer.zero_grad()
         reader: Any = model if plain else accelerate(model, bf16=bf16)
-        logits = ((reader.logits(reader.states(ids)).float(), classes) for ids, classes in batches)
+        logits = ((reader(ids).float(), classes) for ids, classes in batches)
         how: dict[str, Any] = {"label_smoothing": smoothing, "reduction": "sum"}
         return _step((F.cross_entropy(z, classes, **how) / texts for z, classes in logits), optimizer)
 

@@ -1,17 +1,22 @@
 """A handout has every exercise of its chapter, and no solution, output or dead link."""
 
 import re
+import subprocess
 import sys
+from collections.abc import Iterator
+from typing import Any
 
+import matplotlib.pyplot as plt
 import nbformat
 import pytest
 
-from annotated.course.exercises import EXERCISES
+from annotated.course.exercises import EXERCISES, check
 from tools import handout as module
 from tools.handout import handout
 from tools.sync import ROOT
 
 LESSONS = sorted((ROOT / "notebooks").glob("[0-9][0-9]_*.ipynb"))
+CHECK = re.compile(r'^check\("(\d\d\.\d+)", (\w+)\)', re.MULTILINE)
 
 
 @pytest.mark.parametrize("path", LESSONS, ids=lambda path: path.stem)
@@ -32,13 +37,37 @@ def test_a_handout_has_every_exercise_and_nothing_to_copy(path) -> None:
     assert given.cells[0].source.endswith(": exercises") and "## Summary" not in text
 
 
-def test_a_handout_runs_by_itself_and_says_that_nothing_is_attempted(capsys: pytest.CaptureFixture[str]) -> None:
-    scope: dict[str, object] = {}
-    for cell in handout(nbformat.read(LESSONS[1], as_version=4)).cells:
+def code(notebook: nbformat.NotebookNode) -> Iterator[tuple[str, str, str]]:
+    """The source of each code cell; where it is a check, also the exercise and the answer's name."""
+    for cell in notebook.cells:
         if cell.cell_type == "code":
-            exec(cell.source, scope)
-    printed = capsys.readouterr().out.splitlines()
-    assert len(printed) == 6 and all(line.startswith("○ 01.") for line in printed)
+            yield cell.source, *(CHECK.findall(cell.source) or [("", "")])[0]
+
+
+@pytest.mark.parametrize("path", LESSONS, ids=lambda path: path.stem)
+def test_a_handout_runs_by_itself_and_passes_with_the_right_answers(path, capsys: pytest.CaptureFixture[str]) -> None:
+    solutions: dict[str, Any] = {}
+    right = {}
+    for source, number, name in code(nbformat.read(ROOT / f"notebooks/solutions/{path.stem[:2]}_solutions.ipynb", 4)):
+        if number:
+            right[number] = solutions[name]
+        else:
+            exec(source, solutions)
+    capsys.readouterr()
+    scope: dict[str, Any] = {}
+    for source, number, name in code(handout(nbformat.read(path, as_version=4))):
+        if number:
+            check(number, scope[name])
+            scope[name] = right[number]
+        exec(source, scope)
+    plt.close("all")
+    lines = [line for line in capsys.readouterr().out.splitlines() if line[:1] in ("○", "✓", "✗")]
+    assert lines == [
+        line
+        for number, exercise in EXERCISES.items()
+        if number in right
+        for line in (f"○ {number} not attempted yet: {exercise.title}", f"✓ {number} {exercise.title}")
+    ]
 
 
 def test_a_notebook_without_exercises_is_refused() -> None:
@@ -54,3 +83,5 @@ def test_the_command_writes_one_for_each_chapter(tmp_path, monkeypatch, capsys: 
     assert capsys.readouterr().out.split() == [str(path) for path in written]
     for path in written:
         nbformat.validate(nbformat.read(path, as_version=4))
+    undefined = [sys.executable, "-m", "ruff", "check", "--isolated", "--select", "F821", str(tmp_path)]
+    assert subprocess.run(undefined, capture_output=True, text=True).stdout == "All checks passed!\n"

@@ -13,11 +13,12 @@ from pathlib import Path
 import pytest
 import torch
 
-from annotated.config import TransformerConfig
+from annotated.config import BOS, EOS, TransformerConfig
 from annotated.course.attention_view import Map, attention_html, view_attention
+from annotated.course.plotting import token_labels
 from annotated.multi_head import record_attention
 from annotated.transformer import Transformer
-from annotated.workbench.vocabulary import WordTokenizer
+from annotated.workbench.vocabulary import CharacterTokenizer, SubwordTokenizer, WordTokenizer
 
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 NAMES = ("encoder, self", "decoder, self", "decoder to source")
@@ -54,6 +55,31 @@ def test_a_word_is_text_and_nothing_comes_from_elsewhere() -> None:
     assert evil not in text
     assert shown(text)[0][0]["from"] == [evil]
     assert set(re.findall(r"https?://[^\s\"']+", text)) == {"http://www.w3.org/2000/svg"}  # a name, not an address
+
+
+def test_a_sentence_may_hold_the_page_s_own_places() -> None:
+    words = ["@WEIGHTS@", "@MAPS@", "@SENTENCES@", r"\1"]
+    text = attention_html([Map("self", torch.ones(1, 1, 4, 4), words, words)])
+    described, weights = shown(text)
+    assert described[0]["to"] == words and len(weights) == 16
+    assert f"<p>{' '.join(words)}</p>" in text
+
+
+@pytest.mark.parametrize(
+    ("text", "labels"),
+    [
+        ("ab 🙂 你好", "ab ␣ 🙂_1/4 🙂_2/4 🙂_3/4 🙂_4/4 ␣ 你_1/3 你_2/3 你_3/3 好_1/3 好_2/3 好_3/3"),
+        ("ab �", "ab ␣ �_1/3 �_2/3 �_3/3"),
+    ],
+)
+def test_bytes_are_shown_as_parts_of_their_character(text: str, labels: str) -> None:
+    tokenizer = SubwordTokenizer.train([["ab"] * 3], vocab_size=262)
+    ids = tokenizer.encode(text, "de")
+    expected = [label.replace("_", " ") for label in labels.split()]
+    assert token_labels(tokenizer, [BOS, *ids, EOS]) == ["<bos>", *expected, "<eos>"]
+    assert token_labels(tokenizer, [ids[2], EOS]) == ["�", "<eos>"]  # a model may begin a character and end
+    characters = CharacterTokenizer.train("ab 🙂")
+    assert token_labels(characters, characters.encode("a 🙂你", "")) == ["a", "␣", "🙂", "<unk>"]
 
 
 def test_what_cannot_be_shown_is_named() -> None:

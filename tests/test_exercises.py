@@ -1,10 +1,14 @@
 """Every exercise: its stub is seen as untouched, its solution passes, and wrong answers get a helpful diagnosis."""
 
 import ast
+import os
 import random
 import re
 import signal
+import sys
 import threading
+import time
+import warnings
 from contextlib import suppress
 from importlib import import_module
 from pathlib import Path
@@ -313,8 +317,67 @@ def test_settings_and_random_numbers_are_those_of_the_notebook_afterwards(
     assert (np.random.get_state()[1].tolist(), random.getstate()) == state[1:]
 
 
+CHANGES = {
+    "device": (lambda: torch.set_default_device("meta"), lambda: torch.empty(0).device),
+    "deterministic": (lambda: torch.use_deterministic_algorithms(True), torch.get_deterministic_debug_mode),
+    "warn only": (
+        lambda: torch.use_deterministic_algorithms(True, warn_only=True),
+        torch.get_deterministic_debug_mode,
+    ),
+    "matmul": (
+        lambda: torch.set_float32_matmul_precision("medium"),
+        torch.get_float32_matmul_precision,
+    ),
+    "anomaly": (lambda: torch.autograd.set_detect_anomaly(True, check_nan=False), torch.is_anomaly_enabled),
+    "denormal": (lambda: torch.set_flush_denormal(True), lambda: (torch.tensor(1e-40) * 1).item()),
+    "tensor's text": (lambda: torch.set_printoptions(precision=1), lambda: str(torch.tensor(0.123456))),
+    "array's text": (lambda: np.set_printoptions(precision=1), lambda: str(np.array(0.123456))),
+    "array's errors": (lambda: np.seterr(all="raise"), np.geterr),
+    "recursion": (lambda: sys.setrecursionlimit(5000), sys.getrecursionlimit),
+    "environment": (lambda: os.environ.update(ANNOTATED_X="1"), lambda: dict(os.environ)),
+    "folder": (lambda: os.chdir("/"), os.getcwd),
+    "stdout": (lambda: setattr(sys, "stdout", None), lambda: sys.stdout),
+    "stderr": (lambda: setattr(sys, "stderr", None), lambda: sys.stderr),
+    "warnings": (lambda: warnings.simplefilter("ignore"), warnings.filters.copy),
+    "cudnn": (lambda: setattr(torch.backends.cudnn, "benchmark", True), lambda: torch.backends.cudnn.benchmark),
+}
+
+
+@pytest.mark.parametrize("name", CHANGES)
+@pytest.mark.parametrize("end", ["returns", "raises", "runs on"])
+def test_a_setting_that_an_answer_changes_is_as_before_afterwards(
+    name: str, end: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    change, read = CHANGES[name]
+    before = read()
+
+    def meddling(query, key, value):
+        change()
+        if end == "raises":
+            raise ValueError
+        while end == "runs on":
+            pass
+        return value
+
+    check("01.2", meddling, seconds=0.05)
+    assert read() == before
+
+
+@pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="no time limit on this system")
+def test_an_alarm_at_whatever_moment_leaves_nothing_behind(capsys: pytest.CaptureFixture[str]) -> None:
+    began = time.perf_counter()
+    check("01.1", [4, 9])
+    once = time.perf_counter() - began
+    handler = signal.getsignal(signal.SIGALRM)
+    for i in range(400):
+        check("01.1", [4, 9], seconds=once * (i + 1) / 400)
+        assert signal.getitimer(signal.ITIMER_REAL) == (0, 0)
+        assert signal.getsignal(signal.SIGALRM) == handler
+
+
 def test_settings_of_the_notebook_change_no_verdict(capsys: pytest.CaptureFixture[str]) -> None:
     torch.set_default_dtype(torch.float64)
+    torch.set_default_device("meta")
     try:
         with torch.no_grad():
             for number, answer in RIGHT:
@@ -322,7 +385,9 @@ def test_settings_of_the_notebook_change_no_verdict(capsys: pytest.CaptureFixtur
                     assert verdict(capsys, number, answer).startswith("✓")
             assert not torch.is_grad_enabled()
         assert torch.get_default_dtype() == torch.float64
+        assert torch.empty(0).device.type == "meta"
     finally:
+        torch.set_default_device(None)
         torch.set_default_dtype(torch.float32)
 
 

@@ -45,6 +45,33 @@ def test_elsewhere_nothing_is_noted(work: Path, monkeypatch: pytest.MonkeyPatch,
     assert solved() == set() and not (work / "solved.txt").exists()
 
 
+@pytest.mark.parametrize("place", ["mine/deep", "link/mine"])
+def test_in_any_other_folder_of_the_working_copy_it_is_noted(
+    work: Path, monkeypatch: pytest.MonkeyPatch, place: str
+) -> None:
+    (work.parent / "link").symlink_to(work)
+    folder = (work.parent if place.startswith("link") else work) / place
+    folder.mkdir(parents=True)
+    monkeypatch.chdir(folder)
+    check("01.1", [4, 9])
+    assert solved() == {"01.1"}
+
+
+def test_where_a_notebook_lies_counts_not_where_it_goes(
+    work: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "away").mkdir()
+    (work / "away").symlink_to(tmp_path / "away")
+    monkeypatch.chdir(tmp_path / "away")
+    monkeypatch.setattr(module, "NOTEBOOK", work / "away" / "notebook.ipynb")
+    check("01.1", [4, 9])
+    assert solved() == {"01.1"}
+    monkeypatch.setattr(module, "NOTEBOOK", work / "solutions" / "01_solutions.ipynb")
+    monkeypatch.chdir(work)
+    record("01.2")
+    assert solved() == {"01.1"}
+
+
 def test_a_file_cut_off_or_spoiled_keeps_the_rest(work: Path) -> None:
     (work / "solved.txt").write_bytes(b"\n01.1 2026-11-23 10:00\n\xff\xfe\n\n   \n01.2 2026-1")
     assert {"01.1", "01.2"} <= solved()

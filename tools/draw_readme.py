@@ -8,12 +8,12 @@ import matplotlib
 import torch
 
 from annotated.config import BOS, EOS
-from annotated.course.plotting import plot_attention, plot_lines
+from annotated.course.plotting import plot_attention, plot_lines, token_labels
 from annotated.decoding import beam_search
 from annotated.multi_head import record_attention
 from annotated.workbench.checkpoint import load_checkpoint
 from annotated.workbench.data import pad
-from annotated.workbench.vocabulary import SPECIALS, SubwordTokenizer, load_tokenizer
+from annotated.workbench.vocabulary import load_tokenizer
 
 SENTENCE = "Ein Mann, der einen roten Hut trägt, spielt auf der Straße Gitarre."
 
@@ -42,14 +42,10 @@ def main(run: Path, picture: Path) -> None:
         y_label="validation BLEU",
         ax=left,
     )
-    plot_attention(weights, _labels(tokenizer, written), _labels(tokenizer, src), annotate=False, ax=right)
+    plot_attention(weights, token_labels(tokenizer, written), token_labels(tokenizer, src), annotate=False, ax=right)
     right.set(xlabel="German token, looked at", ylabel="English token, being written")
     picture.parent.mkdir(exist_ok=True)
     figure.savefig(picture, dpi=80)
-
-
-def _labels(tokenizer: SubwordTokenizer, ids: list[int]) -> list[str]:
-    return [SPECIALS[i] if i < len(SPECIALS) else tokenizer.decode([i]) for i in ids]
 
 
 if __name__ == "__main__":

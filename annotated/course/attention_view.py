@@ -6,6 +6,7 @@ What is shown needs no server, no library and no other host. BertViz, the usual 
 import base64
 import html
 import json
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
@@ -14,6 +15,7 @@ import torch
 from torch import Tensor
 
 from annotated.config import BOS, EOS
+from annotated.course.plotting import token_labels
 from annotated.decoding import evaluating, greedy_decode
 from annotated.multi_head import record_attention
 from annotated.transformer import Transformer
@@ -61,13 +63,10 @@ def view_attention(model: Transformer, tokenizer: Tokenizer, sentence: str, lang
     with evaluating(model), record_attention(model) as recorded:
         model(src, tgt)
 
-    def words(row: Tensor) -> list[str]:
-        return [SPECIALS[i] if i < len(SPECIALS) else tokenizer.decode([i]).strip() for i in row.tolist()]
-
     def weights(stack: str, kind: str) -> Tensor:
         return torch.cat([recorded[f"{stack}.layers.{i}.{kind}_attention"][0] for i in range(model.config.layers)])
 
-    source, target = words(src[0]), words(tgt[0])
+    source, target = (token_labels(tokenizer, row.tolist()) for row in (src[0], tgt[0]))
     steps = [f"{read} → {write}" for read, write in zip(target, [*target[1:], SPECIALS[EOS]], strict=True)]
     maps = [
         Map("encoder, self", weights("encoder", "self"), source, source),
@@ -106,7 +105,5 @@ def attention_html(maps: Sequence[Map]) -> str:
         "@WEIGHTS@": base64.b64encode(encoded).decode(),
         "@SENTENCES@": html.escape(" ".join(maps[-1].keys)),
     }
-    text = TEMPLATE.read_text(encoding="utf-8")
-    for place, content in filled.items():
-        text = text.replace(place, content)
-    return text
+    # In one pass: a sentence may hold such a place itself.
+    return re.sub("|".join(filled), lambda place: filled[place[0]], TEMPLATE.read_text(encoding="utf-8"))

@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from torch import Tensor
 
+from annotated.workbench.vocabulary import SPECIALS, Tokenizer
+
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
@@ -46,6 +48,32 @@ class Arrow(NamedTuple):
     end: str
     label: str = ""
     bend: float = 0.0
+
+
+def token_labels(tokenizer: Tokenizer, ids: Sequence[int]) -> list[str]:
+    """Give each token as text that tells what it stands for; where several make up one character, "🙂 1/4", "🙂 2/4" ….
+
+    Args:
+        tokenizer: the one that made the ids.
+        ids: a sentence's tokens, specials too.
+    """
+
+    def text(start: int, end: int) -> str:
+        return "".join(tokenizer.decode(ids[start:end]).split())
+
+    labels: list[str] = []
+    start = 0
+    for end in range(1, len(ids) + 1):
+        # Bytes of one character make another text together than each by itself, which is "�" then.
+        if end < len(ids) and text(start, end) + text(end, end + 1) != text(start, end + 1):
+            continue
+        if ids[start] < len(SPECIALS):
+            labels.append(SPECIALS[ids[start]])
+        else:
+            whole, parts = tokenizer.decode(ids[start:end]).strip() or "␣", end - start
+            labels += [f"{whole} {part}/{parts}" if parts > 1 else whole for part in range(1, parts + 1)]
+        start = end
+    return labels
 
 
 def plot_attention(

@@ -13,12 +13,12 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from annotated.config import BOS, EOS
-from annotated.course.plotting import ARROW, DPI, OPERATION
+from annotated.course.plotting import ARROW, DPI, OPERATION, token_labels
 from annotated.decoding import evaluating, greedy_decode, next_log_probs
 from annotated.masking import padding_mask
 from annotated.multi_head import record_attention
 from annotated.transformer import Transformer
-from annotated.workbench.vocabulary import SPECIALS, Tokenizer
+from annotated.workbench.vocabulary import Tokenizer
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -98,7 +98,7 @@ def trace(
         return made(module).unflatten(-1, (config.heads, -1)).transpose(1, 2)
 
     def words(ids: Tensor) -> tuple[str, ...]:
-        return tuple(SPECIALS[i] if i < len(SPECIALS) else tokenizer.decode([i]) for i in ids.flatten().tolist())
+        return tuple(token_labels(tokenizer, ids.flatten().tolist()))
 
     residual = "LayerNorm(x + Sublayer(x))"
 

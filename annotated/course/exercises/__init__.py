@@ -5,6 +5,7 @@ answer, and a table `EXERCISES` of them by number.
 """
 
 import dis
+import gc
 import io
 import os
 import random
@@ -14,8 +15,10 @@ import sysconfig
 import threading
 import time
 import traceback
-from collections.abc import Iterator
-from contextlib import contextmanager, redirect_stdout
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, chdir, contextmanager, redirect_stdout
+from functools import partial
 from importlib import import_module
 from pathlib import Path
 from types import EllipsisType, FunctionType
@@ -65,8 +68,8 @@ def check(number: str, answer: object, *, seconds: float = 60.0) -> None:
         answer = on_copies(answer)
     printed = _Beginning(sys.stdout)
     try:
-        with _kept_settings(), redirect_stdout(printed), _time_limit(seconds):
-            diagnosis = _diagnosis(exercise.diagnose, answer)
+        with _kept_settings(), redirect_stdout(printed):
+            diagnosis = _limited(seconds, partial(_diagnosis, exercise.diagnose, answer))
     except _TimeIsUpError:
         diagnosis = f"your code was still running after {seconds:g} s: does a loop never end?"
     printed.end()
@@ -120,42 +123,100 @@ def _place(error: BaseException) -> str:
     return ""
 
 
+def _attribute(owner: Any, name: str) -> tuple[Callable[[], Any], Callable[[Any], Any]]:
+    return partial(getattr, owner, name), partial(setattr, owner, name)
+
+
+def _set_device(device: torch.device) -> None:
+    torch.set_default_device(None if device.type == "cpu" else device)  # "cpu" would slow down each call
+
+
+def _set_environment(before: dict[str, str]) -> None:
+    os.environ.clear()
+    os.environ.update(before)
+
+
+# What an answer may change: how it is read and how it is set.
+SETTINGS: list[tuple[Callable[[], Any], Callable[[Any], Any]]] = [
+    (torch.get_default_dtype, torch.set_default_dtype),
+    (lambda: torch.empty(0).device, _set_device),
+    (torch.is_grad_enabled, torch.set_grad_enabled),
+    (torch.get_num_threads, torch.set_num_threads),
+    (torch.get_float32_matmul_precision, torch.set_float32_matmul_precision),
+    (torch.get_deterministic_debug_mode, torch.set_deterministic_debug_mode),
+    _attribute(torch.utils.deterministic, "fill_uninitialized_memory"),
+    _attribute(torch.backends.cudnn, "deterministic"),
+    _attribute(torch.backends.cudnn, "benchmark"),
+    (torch.backends.cuda.flash_sdp_enabled, torch.backends.cuda.enable_flash_sdp),
+    (torch.backends.cuda.mem_efficient_sdp_enabled, torch.backends.cuda.enable_mem_efficient_sdp),
+    (torch.backends.cuda.math_sdp_enabled, torch.backends.cuda.enable_math_sdp),
+    (
+        lambda: (torch.is_anomaly_enabled(), torch.is_anomaly_check_nan_enabled()),
+        lambda before: torch.autograd.set_detect_anomaly(*before),
+    ),
+    (torch.is_warn_always_enabled, torch.set_warn_always),
+    (lambda: sys.float_info.min / 2 == 0, torch.set_flush_denormal),
+    (
+        lambda: dict(vars(torch._tensor_str.PRINT_OPTS)),
+        lambda before: torch.set_printoptions(**before),
+    ),
+    (np.geterr, lambda before: np.seterr(**before)),
+    (np.get_printoptions, lambda before: np.set_printoptions(**before)),
+    (sys.getrecursionlimit, sys.setrecursionlimit),
+    (lambda: dict(os.environ), _set_environment),
+    (sys.path.copy, lambda before: sys.path.__setitem__(slice(None), before)),
+    _attribute(sys, "stdout"),
+    _attribute(sys, "stderr"),
+    (gc.isenabled, lambda before: gc.enable() if before else gc.disable()),
+]
+
+
 @contextmanager
 def _kept_settings() -> Iterator[None]:
     """Check with torch's usual settings, and afterwards restore those of the notebook, and its random numbers."""
-    dtype, threads = torch.get_default_dtype(), torch.get_num_threads()
-    python_state, numpy_state = random.getstate(), np.random.get_state()
-    torch.set_default_dtype(torch.float32)
-    try:
-        with torch.random.fork_rng(devices=[]), torch.enable_grad():
-            yield
-    finally:
-        torch.set_default_dtype(dtype)
-        if torch.get_num_threads() != threads:
-            torch.set_num_threads(threads)
-        random.setstate(python_state)
-        np.random.set_state(numpy_state)
 
+    def restore(get: Callable[[], Any], put: Callable[[Any], Any], before: Any) -> None:
+        if get() != before:  # some are slow to set
+            put(before)
 
-@contextmanager
-def _time_limit(seconds: float) -> Iterator[None]:
-    """Raise `_TimeIsUpError` in the context after some seconds, and each second again while something catches it."""
-    if not hasattr(signal, "setitimer") or threading.current_thread() is not threading.main_thread():
+    with ExitStack() as stack:
+        for get, put in SETTINGS:
+            stack.callback(restore, get, put, get())
+        stack.callback(random.setstate, random.getstate())
+        stack.callback(np.random.set_state, np.random.get_state())
+        stack.enter_context(torch.random.fork_rng(devices=[]))
+        stack.enter_context(warnings.catch_warnings())
+        stack.enter_context(chdir("."))
+        stack.enter_context(torch.inference_mode(False))
+        stack.enter_context(torch.autocast("cpu", enabled=False))
+        torch.set_default_dtype(torch.float32)
+        if torch.empty(0).device.type != "cpu":
+            torch.set_default_device(None)
+        torch.set_grad_enabled(True)
         yield
-        return
+
+
+def _limited(seconds: float, function: Callable[[], str | None]) -> str | None:
+    """Call a function; raise `_TimeIsUpError` in it after some seconds, and each second again while it catches that."""
+    if not hasattr(signal, "setitimer") or threading.current_thread() is not threading.main_thread():
+        return function()
+    running = True
 
     def stop(*_: object) -> None:
-        raise _TimeIsUpError
+        if running:
+            raise _TimeIsUpError
 
     began = time.monotonic()
+    left, interval = signal.setitimer(signal.ITIMER_REAL, 0)  # somebody else's timer waits
     handler = signal.signal(signal.SIGALRM, stop)
-    left, interval = signal.setitimer(signal.ITIMER_REAL, seconds, 1.0)
     try:
-        yield
+        signal.setitimer(signal.ITIMER_REAL, seconds, 1.0)
+        return function()
     finally:
+        running = False  # before any call, in which an alarm could go off and leave the rest undone
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, handler or signal.SIG_DFL)
-        if left:  # somebody else's timer: it goes on, and goes off at once where its time has passed
+        if left:  # it goes on, and goes off at once where its time has passed
             signal.setitimer(signal.ITIMER_REAL, max(left - (time.monotonic() - began), 1e-3), interval)
 
 

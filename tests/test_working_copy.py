@@ -1,6 +1,10 @@
 """A reader's own copy of the notebooks: made, brought up to date, and nothing that was written in it is ever lost."""
 
+import errno
+import json
 import re
+import shutil
+import warnings
 from pathlib import Path
 
 import nbformat
@@ -9,10 +13,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from nbformat import NotebookNode
 
-from annotated.course.exercises import EXERCISES
+from annotated.course.exercises import EXERCISES, done
 from tools import working_copy
 from tools.sync import ROOT, notebook_paths
-from tools.working_copy import changed, merge, start_page, update
+from tools.working_copy import changed, identify, merge, start_page, update, update_page
 
 CARD, STUB = ("card", "# What to do"), ("stub", "answer = ...")
 
@@ -80,7 +84,49 @@ def test_a_stub_that_changed_gives_way_to_the_answer(course: Path, tmp_path: Pat
     assert texts(work / "01_attention.ipynb") == [CARD[1], "answer = 1"]
 
 
-@pytest.mark.parametrize("content", [b"", b"{", b"\xff\xfe", b'{"cells": 3}'])
+def old_format(path: Path, minor: int) -> None:
+    """Save a notebook as classic Notebook and Colab do (4.4), or as IPython did (3): no cell has an id."""
+    notebook = nbformat.read(path, as_version=4)
+    if minor == 3:
+        path.write_text(nbformat.v3.writes_json(nbformat.convert(notebook, 3)), "utf-8")
+        return
+    for place, one in enumerate(notebook.cells):
+        if minor == 4 or place % 2:
+            one.pop("id")
+        elif minor == 0:
+            one.id = "double"
+    notebook.nbformat_minor = minor if minor == 4 else 5
+    path.write_text(json.dumps(notebook), "utf-8")
+
+
+@pytest.mark.parametrize("minor", [3, 4, 5, 0])
+def test_cells_without_ids_are_known_by_what_they_say(
+    course: Path, tmp_path: Path, minor: int, recwarn: pytest.WarningsRecorder, capsys: pytest.CaptureFixture[str]
+) -> None:
+    work = tmp_path / "work"
+    lesson, mine = course / "01_attention.ipynb", work / "01_attention.ipynb"
+    write(lesson, CARD, STUB, ("check", "check(answer)"), ("more", "more"))
+    update(course, work)
+    write(mine, CARD, ("stub", "answer = 1"), ("check", "check(answer)"), ("note", "# a thought"), ("more", "more"))
+    with warnings.catch_warnings(action="ignore"):
+        old_format(mine, minor)
+    write(
+        lesson,
+        ("new", "# Before"),
+        CARD,
+        ("stub", "answer = ...  # new"),
+        ("check", "check(answer)"),
+        ("more", "more!"),
+    )
+    write(course / "solutions" / "01_solutions.ipynb", ("a", "answer = 2"))
+    first, second = update(course, work)
+    assert "brought up to date around your 2 cells" in first and second.startswith("1 notebooks")
+    assert texts(mine) == ["# Before", "# What to do", "answer = 1", "check(answer)", "# a thought", "more!"]
+    assert update(course, work) == []
+    assert not recwarn.list and capsys.readouterr() == ("", "")
+
+
+@pytest.mark.parametrize("content", [b"", b"{", b"\xff\xfe", b'{"cells": 3}', b"[]", b'{"cells": [], "nbformat": 4}'])
 def test_what_cannot_be_read_is_left_as_it_is(course: Path, tmp_path: Path, content: bytes) -> None:
     work = tmp_path / "work"
     update(course, work)
@@ -104,6 +150,89 @@ def test_without_its_memory_nothing_of_the_reader_s_is_lost_either(course: Path,
     assert texts(work / "01_attention.ipynb") == [CARD[1], "answer = 1"]
 
 
+def folder(path: Path) -> None:
+    path.unlink(missing_ok=True)
+    path.mkdir()
+
+
+def nowhere(path: Path) -> None:
+    path.unlink(missing_ok=True)
+    path.symlink_to(path)
+
+
+DAMAGE = {
+    "record: not JSON": (".given.json", lambda path: path.write_bytes(b"\xff{")),
+    "record: a list": (".given.json", lambda path: path.write_text("[1]")),
+    "record: a table of lists": (".given.json", lambda path: path.write_text('{"01_attention.ipynb": [1]}')),
+    "record: a folder": (".given.json", folder),
+    "solved: a folder": ("solved.txt", folder),
+    "page: a folder": ("start.md", folder),
+    "page: no text": ("start.md", lambda path: path.write_bytes(b"\xff")),
+    "a notebook: a folder": ("01_attention.ipynb", folder),
+    "solutions: a link to itself": ("solutions", lambda path: (shutil.rmtree(path), nowhere(path))),
+    "kept: a file": ("kept", lambda path: path.write_text("")),
+}
+
+
+@pytest.mark.parametrize("name", DAMAGE)
+def test_whatever_is_damaged_the_rest_goes_on(
+    course: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], name: str
+) -> None:
+    (tmp_path / "README.md").write_text((ROOT / "README.md").read_text("utf-8"), "utf-8")
+    work = tmp_path / "work"
+    monkeypatch.setattr(working_copy, "ROOT", tmp_path)
+    for place in (working_copy, done):
+        monkeypatch.setattr(place, "WORK", work)
+        monkeypatch.setattr(place, "SOLVED", work / "solved.txt")
+    write(course / "02_multi_head.ipynb", CARD)
+    working_copy.main()
+    write(work / "01_attention.ipynb", CARD, ("stub", "answer = 1"))
+    write(course / "01_attention.ipynb", CARD, STUB, ("end", "end"))
+    write(course / "02_multi_head.ipynb", CARD, STUB)
+    file, damage = DAMAGE[name]
+    damage(work / file)
+    capsys.readouterr()
+    working_copy.main()
+    printed, complaints = capsys.readouterr()
+    assert complaints == "" and (str(work / file) in printed or "File exists" in printed)
+    assert len(printed.splitlines()) <= 5
+    assert texts(work / "02_multi_head.ipynb") == [CARD[1], STUB[1]]
+    if file != "01_attention.ipynb":
+        assert "answer = 1" in texts(work / "01_attention.ipynb")
+    if file != "start.md":
+        assert "exercises solved" in (work / "start.md").read_text("utf-8")
+
+
+def test_where_nothing_can_be_written_each_reason_is_one_line(
+    course: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "work").write_text("a file in its place")
+    (line,) = update(course, tmp_path / "work")
+    assert line.startswith(f"{tmp_path / 'work'}: no folder can be made there")
+
+    def full(path: Path, content: bytes) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device", str(path))
+
+    monkeypatch.setattr(working_copy, "write_whole", full)
+    (line,) = update(course, tmp_path / "elsewhere")
+    assert "No space left on device" in line
+
+
+def test_notes_on_the_first_page_stay(tmp_path: Path) -> None:
+    page = tmp_path / "start.md"
+    assert update_page("# Course\n\n0 solved\n", tmp_path) == []
+    page.write_text("# Course\nmy thought\n\n0 solved\n\n- tomorrow: lesson 3\n")
+    for solved in (1, 2):
+        assert update_page(f"# Course\n\n{solved} solved\n", tmp_path) == []
+        text = page.read_text()
+        assert text.startswith(f"# Course\n\n{solved} solved\n\n## Your notes\n\nmy thought\n")
+        assert text.endswith("- tomorrow: lesson 3\n") and text.count("## Your notes") == 1
+    (tmp_path / ".start.md").unlink()
+    (line,) = update_page("# Course\n", tmp_path)
+    (kept,) = (tmp_path / "kept").iterdir()
+    assert str(kept) in line and kept.read_text() == text
+
+
 NOTEBOOKS = st.lists(
     st.tuples(st.sampled_from("abcdefgh"), st.text("xyz .=", max_size=4)), max_size=8, unique_by=lambda one: one[0]
 )
@@ -124,6 +253,20 @@ def test_whatever_was_given_and_whatever_is_new_a_reader_s_text_stays(given, rea
     assert [name for name, _ in pairs if name in dict(new)] == [name for name, _ in new]
     if not own:
         assert pairs == new
+
+
+@given(given=NOTEBOOKS, reader=NOTEBOOKS, new=NOTEBOOKS, without=st.sets(st.sampled_from("abcdefgh")))
+def test_nor_does_it_without_ids(given, reader, new, without) -> None:
+    mine, course = [cell(*one) for one in reader], [cell(*one) for one in new]
+    for one in mine:
+        if one.id in without:
+            one.pop("id")
+    known = dict(given) or dict(new)
+    identify(mine, known)
+    assert len({one.id for one in mine}) == len(mine)
+    merged = [one.source for one in merge(mine, course, changed(mine, dict(given), dict(new)))]
+    for _, source in reader:
+        assert not source.strip() or source in merged or source in known.values()
 
 
 def test_the_first_page_lists_every_notebook_with_what_is_solved(tmp_path: Path) -> None:

@@ -3,13 +3,21 @@
 What a reader writes is never lost. A notebook that nobody has changed is replaced by the course's newer one. In one
 that has been worked in, the reader's cells stay as they are, the others become the course's newer ones, and the
 notebook as it was before is kept beside, in `kept/`. What was given last is remembered in `.given.json`. The folder's
-first page, `start.md`, is written anew each time: the README's table of notebooks, with what is solved.
+first page, `start.md`, is written anew each time: the README's table of notebooks, with what is solved, and below it
+what the reader has added.
 """
 
 import json
+import logging
+import os
 import re
 import time
+import warnings
+from collections import defaultdict
 from collections.abc import Iterable
+from copy import deepcopy
+from difflib import SequenceMatcher, ndiff
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -17,12 +25,13 @@ import nbformat
 from nbformat import NotebookNode
 
 from annotated.course.exercises import EXERCISES
-from annotated.course.exercises.done import WORK, solved
+from annotated.course.exercises.done import SOLVED, WORK, solved
 from annotated.workbench.files import write_whole
 from tools.sync import ROOT, notebook_paths
 
 GIVEN = ".given.json"
 START = "start.md"
+NOTES = "## Your notes"
 ROW = re.compile(r"^\| \[(\d\d)_\w+\]\(notebooks/.*$", re.MULTILINE)
 SECTIONS = ("The notebooks", "Which way through")  # of the README, that the first page has, too
 
@@ -30,10 +39,19 @@ Sources = dict[str, str]  # a notebook's text: the source of each cell, by the c
 
 
 def main() -> None:
-    """Bring the working copy up to date, and say what was done."""
-    for line in update(ROOT / "notebooks", WORK):
+    """Bring the working copy up to date, and say what was done; what cannot be done keeps nothing else from it."""
+    lines = update(ROOT / "notebooks", WORK)
+    try:
+        done = solved()
+    except OSError as error:
+        lines.append(f"{SOLVED}: cannot be read, so no exercise counts as solved ({error.strerror}).")
+        done = set()
+    try:
+        lines += update_page(start_page((ROOT / "README.md").read_text("utf-8"), done), WORK)
+    except (OSError, ValueError) as error:
+        lines.append(f"{WORK / START}: left as it is ({getattr(error, 'strerror', error)}).")
+    for line in lines:
         print(line)
-    write_whole(WORK / START, start_page((ROOT / "README.md").read_text("utf-8"), solved()).encode())
 
 
 def update(course: Path, work: Path) -> list[str]:
@@ -44,48 +62,158 @@ def update(course: Path, work: Path) -> list[str]:
         work: the working copy; need not exist.
 
     Returns:
-        A line for each notebook that was worked in and changed, or cannot be read; one for all others that are new.
+        A line for each notebook that was worked in and changed; one for all others that are new; and one for each
+        reason why some are left as they are.
     """
-    remembered = work / GIVEN
-    given: dict[str, Sources] = json.loads(remembered.read_text("utf-8")) if remembered.exists() else {}
-    lines, replaced = [], 0
+    lines, replaced, failed = [], 0, defaultdict(list)
+    try:
+        work.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        return [f"{work}: no folder can be made there ({error.strerror}), so there is no working copy."]
+    try:
+        given = remembered(work)
+    except (OSError, ValueError, RecursionError) as error:
+        lines.append(f"{work / GIVEN}: not used, for it cannot be read ({error}). Nothing of yours is lost by that.")
+        given = {}
+    before = deepcopy(given)
     for path in notebook_paths(course.parent):
         name = path.relative_to(course).as_posix()
-        new, mine = nbformat.read(path, as_version=4), work / name
-        if mine.exists() and given.get(name) == sources(new):
-            continue
-        if not mine.exists():
-            copy(path, mine)
-            replaced += 1
-        else:
-            try:
-                reader = nbformat.read(mine, as_version=4)
-            except Exception as error:  # nbformat raises what json and its own validation do
-                lines.append(f"{mine}: left as it is, for it cannot be read as a notebook ({type(error).__name__}).")
+        mine = Path(os.path.realpath(work / name))  # a link stays one
+        try:
+            new = read(path)
+            if mine.exists() and given.get(name) == sources(new):
                 continue
-            own = changed(reader.cells, given.get(name, {}), sources(new))
+            own: set[str] = set()
+            if mine.exists():
+                reader = read(mine, given.get(name) or sources(new))
+                own = changed(reader.cells, given.get(name, {}), sources(new))
             if own:
-                kept = work / "kept" / f"{mine.stem}-{time.strftime('%Y%m%d-%H%M%S')}.ipynb"
-                copy(mine, kept)
+                kept = keep(mine, work)
                 merged = merge(reader.cells, new.cells, own)
                 write_whole(mine, nbformat.writes(NotebookNode({**new, "cells": merged})).encode() + b"\n")
                 lines.append(f"{mine}: brought up to date around your {len(own)} cells; as it was: {kept}")
             else:
-                copy(path, mine)
+                write_whole(mine, path.read_bytes())
                 replaced += 1
-        given[name] = sources(new)
+            given[name] = sources(new)
+        except Exception as error:  # nbformat raises what json and its own validation do; nothing stops the others
+            reason = f" or written ({error.strerror})" if isinstance(error, OSError) else " as a notebook"
+            failed[reason].append(str(work / name))
+    for reason, names in failed.items():
+        more = f" and {len(names) - 5} more" if len(names) > 5 else ""
+        lines.append(f"{', '.join(names[:5])}{more}: left as it is, for it cannot be read{reason}.")
     if replaced:
         lines.append(
             f"{replaced} notebooks of the course copied to {work}: work there, nothing of yours is overwritten."
         )
-        lines.sort(key=lambda line: "copied to" in line)
-    write_whole(remembered, json.dumps(given, ensure_ascii=False).encode())
+    if given != before:
+        try:
+            write_whole(work / GIVEN, json.dumps(given, ensure_ascii=False).encode())
+        except OSError as error:
+            lines.append(f"{work / GIVEN}: cannot be written ({error.strerror}).")
     return lines
 
 
-def copy(path: Path, to: Path) -> None:
-    """Copy a file, whole or not at all, into a folder that need not exist."""
-    write_whole(to, path.read_bytes())
+def remembered(work: Path) -> dict[str, Sources]:
+    """Read what was given last.
+
+    Raises:
+        OSError: it cannot be read.
+        ValueError: it holds something else.
+    """
+    if not (work / GIVEN).exists():
+        return {}
+    given = json.loads((work / GIVEN).read_text("utf-8"))
+    tables = [given, *given.values()] if isinstance(given, dict) else [given]
+    if not all(isinstance(table, dict) for table in tables):
+        raise ValueError("it is no table of notebooks")
+    return given
+
+
+def read(path: Path, known: Sources | None = None) -> NotebookNode:
+    """Read a notebook, whichever program has saved it; afterwards each cell has an id of its own.
+
+    Args:
+        path: the notebook.
+        known: the course's cells. A cell without the id of one of them gets it where it stands in its place.
+
+    Raises:
+        ValueError: it is no valid notebook.
+    """
+    wrong: dict[str, Exception] = {}
+    log = logging.getLogger("traitlets")  # where nbformat says what is wrong, at length
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of missing and double ids: `identify` gives others
+        log.disabled = True
+        try:
+            notebook = nbformat.reads(path.read_text("utf-8"), as_version=4, capture_validation_error=wrong)
+        finally:
+            log.disabled = False
+    if wrong:
+        raise ValueError("it is no valid notebook")
+    identify(notebook.cells, known or {})
+    return notebook
+
+
+def identify(cells: list[NotebookNode], known: Sources) -> None:
+    """Give each cell an id of its own: the course's, or else one that is new; by what the cells say, in order.
+
+    Args:
+        cells: a notebook's, perhaps without ids, with double ones, or with those of another program.
+        known: the course's cells.
+    """
+    taken: set[str] = set()
+    for cell in cells:
+        if cell.get("id") in taken:
+            cell.pop("id", None)
+        taken.add(cell.get("id"))
+    said = [known.get(cell.get("id"), cell.source) for cell in cells]
+    for _, i, i_end, j, j_end in SequenceMatcher(None, list(known.values()), said, autojunk=False).get_opcodes():
+        for name, cell in zip(list(known)[i:i_end], cells[j:j_end], strict=False):
+            if cell.get("id") not in known and name not in taken:
+                cell.id = name
+                taken.add(name)
+    for place, cell in enumerate(cells):
+        if "id" not in cell:
+            cell.id = f"cell-{place}"
+            while cell.id in taken:
+                cell.id += "-"
+            taken.add(cell.id)
+
+
+def keep(path: Path, work: Path) -> Path:
+    """Copy what a reader has into `kept/`, under a name that nothing has there; give that."""
+    stamp = time.strftime("%Y%m%d-%H%M%S")
+    places = (work / "kept" / f"{path.stem}-{stamp}{'-' * i}{path.suffix}" for i in count())
+    kept = next(place for place in places if not place.exists())
+    write_whole(kept, path.read_bytes())
+    return kept
+
+
+def update_page(page: str, work: Path) -> list[str]:
+    """Write the first page anew; what a reader has added to it follows under a heading of its own.
+
+    Args:
+        page: the page as it is now.
+        work: the working copy.
+
+    Returns:
+        A line where it cannot be told what the reader has added, so that the whole page is kept.
+
+    Raises:
+        OSError: it cannot be read or written.
+    """
+    mine, given = work / START, work / f".{START}"
+    lines, notes = [], ""
+    if mine.exists() and not given.exists():
+        lines.append(f"{mine}: written anew; as it was: {keep(mine, work)}")
+    elif mine.exists():
+        difference = ndiff(given.read_text("utf-8").splitlines(), mine.read_text("utf-8").splitlines())
+        added = [line[2:] for line in difference if line.startswith("+ ") and line[2:] != NOTES]
+        notes = "\n".join(added).strip("\n")
+    write_whole(mine, (f"{page}\n{NOTES}\n\n{notes}\n" if notes else page).encode())
+    write_whole(given, page.encode())
+    return lines
 
 
 def sources(notebook: NotebookNode) -> Sources:

@@ -200,7 +200,7 @@ def _limited(seconds: float, function: Callable[[], str | None]) -> str | None:
     """Call a function; raise `_TimeIsUpError` in it after some seconds, and each second again while it catches that."""
     if not hasattr(signal, "setitimer") or threading.current_thread() is not threading.main_thread():
         return function()
-    running = True
+    running = False
 
     def stop(*_: object) -> None:
         if running:
@@ -210,10 +210,14 @@ def _limited(seconds: float, function: Callable[[], str | None]) -> str | None:
     left, interval = signal.setitimer(signal.ITIMER_REAL, 0)  # somebody else's timer waits
     handler = signal.signal(signal.SIGALRM, stop)
     try:
-        signal.setitimer(signal.ITIMER_REAL, seconds, 1.0)
-        return function()
-    finally:
-        running = False  # before any call, in which an alarm could go off and leave the rest undone
+        try:
+            running = True
+            signal.setitimer(signal.ITIMER_REAL, seconds, 1.0)
+            return function()
+        finally:
+            running = False
+    finally:  # not in the one above, which an alarm may still leave
+        running = False
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, handler or signal.SIG_DFL)
         if left:  # it goes on, and goes off at once where its time has passed

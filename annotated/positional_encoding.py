@@ -1,5 +1,7 @@
 """Positional encodings: how attention learns where a token stands (§3.5)."""
 
+from collections.abc import Callable
+
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
@@ -22,7 +24,7 @@ def sinusoids(length: int, d_model: int) -> Float[Tensor, "length d_model"]:
     position = torch.arange(length, dtype=torch.float64)[:, None]
     frequency = 10000.0 ** (-torch.arange(0, d_model, 2, dtype=torch.float64) / d_model)
     angle = position * frequency
-    return torch.stack((angle.sin(), angle.cos()), dim=-1).flatten(1).float()
+    return torch.stack((angle.sin(), angle.cos()), dim=-1).flatten(1).to(torch.get_default_dtype())
 
 
 class _Encoding(nn.Module):
@@ -50,7 +52,7 @@ class _Encoding(nn.Module):
                 f"position {end - 1} is asked for, but there are encodings for {len(self.table)} positions: "
                 "shorten the input or build the model with a larger max_length."
             )
-        return x + self.table[start:end]
+        return x + self.table[start:end].to(x.dtype)
 
 
 class SinusoidalEncoding(_Encoding):
@@ -67,6 +69,13 @@ class SinusoidalEncoding(_Encoding):
     def __init__(self, d_model: int, max_length: int):
         super().__init__()
         self.register_buffer("table", sinusoids(max_length, d_model), persistent=False)
+
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> "SinusoidalEncoding":
+        """Keep the numbers wherever the table goes: `to_empty` drops them, and no checkpoint brings them back."""
+        numbers = sinusoids(*self.table.shape) if self.table.is_meta else self.table
+        super()._apply(fn, recurse)
+        self.table = numbers.to(self.table)
+        return self
 
 
 class LearnedEncoding(_Encoding):

@@ -1,6 +1,8 @@
 """Positional encodings against their closed form."""
 
+import copy
 import math
+import pickle
 
 import pytest
 import torch
@@ -57,6 +59,45 @@ def test_sinusoids_are_added_and_not_saved():
     assert torch.equal(encoding(x), x + sinusoids(5, 6))
     assert not encoding.state_dict()
     assert not list(encoding.parameters())
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float64])
+def test_the_table_is_of_the_default_dtype_and_the_input_decides_the_sum(dtype):
+    before = torch.get_default_dtype()
+    torch.set_default_dtype(dtype)
+    try:
+        encoding = SinusoidalEncoding(6, 101)
+    finally:
+        torch.set_default_dtype(before)
+    angles = torch.arange(101.0, dtype=torch.float64)[:, None] / 10000 ** (torch.arange(3.0, dtype=torch.float64) / 3)
+    expected = torch.stack((angles.sin(), angles.cos()), dim=-1).flatten(1)
+    assert_close(encoding.table, expected.to(dtype), rtol=0, atol=max(torch.finfo(dtype).eps, 1e-14))
+    for other in (torch.bfloat16, torch.float32, torch.float64):  # as under FSDP, which casts parameters, not buffers
+        assert encoding(torch.zeros(1, 3, 6, dtype=other)).dtype == other
+
+
+WAYS = {
+    "to_empty": lambda encoding: torch.nn.Sequential(encoding).to_empty(device="cpu")[0],
+    "through meta": lambda encoding: encoding.to("meta").to_empty(device="cpu"),
+    "double": lambda encoding: encoding.double(),
+    "to meta and back, in bfloat16": lambda encoding: encoding.to("meta").bfloat16().to_empty(device="cpu"),
+    "share_memory": lambda encoding: encoding.share_memory(),
+    "deepcopy": copy.deepcopy,
+    "pickle": lambda encoding: pickle.loads(pickle.dumps(encoding)),
+}
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_sinusoids_survive_every_way_through_memory(way):
+    moved = WAYS[way](SinusoidalEncoding(6, 11))
+    assert torch.equal(moved.table, sinusoids(11, 6).to(moved.table.dtype))
+    assert not moved.state_dict()
+
+
+def test_another_table_survives_too():
+    encoding = SinusoidalEncoding(6, 11)
+    encoding.table.fill_(3)
+    assert (encoding.to_empty(device="cpu").table == 3).all()
 
 
 def test_learned_vectors_are_added_and_learned():

@@ -321,3 +321,20 @@ def test_each_stands_in_the_encoder(make) -> None:
     changed = x.clone()
     changed[1, 3:] += 1
     assert_close(encoder(changed, mask)[1, :3], encoder(x, mask)[1, :3])
+
+
+def test_without_random_blocks_nothing_is_drawn(monkeypatch: pytest.MonkeyPatch) -> None:
+    pattern = block_pattern(9, random=2, seed=5)
+    assert pattern.tolist() == [
+        [0, 1, 4, 5, -1, -1],
+        [0, 1, 2, 6, 8, -1],
+        [0, 1, 2, 3, 7, 8],
+        [0, 1, 2, 3, 4, 6],
+        [0, 1, 3, 4, 5, 6],
+        [0, 2, 4, 5, 6, 7],
+        [0, 3, 5, 6, 7, 8],
+        [0, 1, 3, 6, 7, 8],
+        [0, 2, 4, 7, 8, -1],
+    ]
+    monkeypatch.delattr("random.Random.sample")
+    assert block_pattern(4).tolist() == [[0, 1, -1, -1], [0, 1, 2, -1], [0, 1, 2, 3], [0, 2, 3, -1]]

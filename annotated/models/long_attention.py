@@ -44,7 +44,7 @@ def attention_in_blocks(
         check_mask(mask, scores_shape)
         mask = mask.expand(*mask.shape[:-2], *scores_shape[-2:])  # a view: nothing is copied
     outputs = []
-    for first in range(0, query.size(-2), block):
+    for first in range(0, max(query.size(-2), 1), block):
         q = query[..., first : first + block, :]
         m = q.new_full((*q.shape[:-1], 1), torch.finfo(q.dtype).min)
         ell, o = torch.zeros_like(m), q.new_zeros(*q.shape[:-1], value.size(-1))
@@ -100,7 +100,7 @@ def key_mask(mask: Mask, keys: int) -> Bool[Tensor, "batch_or_1 1 keys 1"]:
             f"a mask of shape {tuple(mask.shape)} tells queries or heads apart, or does not fit {keys} keys: here it "
             f"may only hide keys from all, (batch, 1, 1, {keys}). For a causal mask take another attention."
         )
-    return mask.reshape(-1, 1, keys, 1)
+    return mask.reshape(mask.size(0), 1, keys, 1)
 
 
 class LinformerAttention(MultiHeadAttention):
@@ -176,8 +176,10 @@ def block_pattern(
     for i in range(blocks):
         near = range(max(0, i - window // 2), min(blocks, i + window // 2 + 1)) if window else ()
         seen = {*near, *range(min(first, blocks))}
-        drawn = draw.sample(range(blocks), min(blocks, len(seen) + random))  # enough to find `random` new ones
-        rows.append(sorted({*seen, *[j for j in drawn if j not in seen][:random]}))
+        if random:
+            drawn = draw.sample(range(blocks), min(blocks, len(seen) + random))  # enough to find `random` new ones
+            seen.update([j for j in drawn if j not in seen][:random])
+        rows.append(sorted(seen))
     slots = max(map(len, rows))
     return torch.tensor([row + [-1] * (slots - len(row)) for row in rows])
 
@@ -287,7 +289,8 @@ class BigBirdAttention(MultiHeadAttention):
         Raises:
             ValueError: the numbers of queries and keys differ, or the mask tells queries apart.
         """
-        length, missing = keys.size(-2), -keys.size(-2) % self.block
+        length = keys.size(-2)
+        missing = -length % self.block if length else self.block  # at least one block, even if it is all padding
         queries = self.split(self.W_q(query))
         if missing:
             seen = queries.new_ones(1, length) if mask is None else key_mask(mask, length).transpose(-2, -1)

@@ -100,10 +100,12 @@ class RecurrentTranslator(nn.Module):
         """
         if src_mask is None:
             src_mask = padding_mask(src)
+        x = self._embed(self.src_embedding, src)
+        if not src.numel():  # PyTorch's LSTM reads at least one token
+            return x.new_zeros(*src.shape, self.score.in_features)
         # Packed, each sentence has its own length: the backward direction starts at its last real token. A length of 0
         # is not allowed, so a sentence of padding is read as one token; attention to it is masked all the same.
         lengths = src_mask.sum(dim=-1).flatten().clamp(min=1).cpu()
-        x = self._embed(self.src_embedding, src)
         packed, _ = self.encoder(pack_padded_sequence(x, lengths, batch_first=True, enforce_sorted=False))
         memory, _ = pad_packed_sequence(packed, batch_first=True, total_length=src.size(1))
         return memory
@@ -123,8 +125,11 @@ class RecurrentTranslator(nn.Module):
             src_mask: the mask the memory was made with.
             cache: from `new_cache`, to decode step by step.
         """
+        x = self._embed(self.tgt_embedding, tgt)
+        if not tgt.numel():
+            return x
         state = cache.state if cache is not None and cache.state else self._start(memory, src_mask)
-        x, state = self.decoder(self._embed(self.tgt_embedding, tgt), state)
+        x, state = self.decoder(x, state)
         if cache is not None:
             cache.state = state
         # `attention` divides the scores by a constant, which the learned matrix makes up for.
@@ -144,7 +149,7 @@ class RecurrentTranslator(nn.Module):
         real = src_mask[:, 0, 0, :, None]
         mean = memory.masked_fill(~real, 0.0).sum(dim=1) / real.sum(dim=1).clamp(min=1)
         states = self.start(mean).tanh()
-        hidden, cell = states.view(len(states), 2, self.config.layers, -1).permute(1, 2, 0, 3).contiguous()
+        hidden, cell = states.unflatten(-1, (2, self.config.layers, -1)).permute(1, 2, 0, 3).contiguous()
         return hidden, cell
 
     def _embed(

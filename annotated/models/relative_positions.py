@@ -121,10 +121,10 @@ class RelativeAttention(MultiHeadAttention):
         distances = self.distances
         if distances is None:
             distances = signed_distances(query.size(1), keys.size(2), device=query.device)[None]
-        if distances.shape[1:] != (query.size(1), keys.size(2)) or len(distances) not in (1, len(query)):
+        if distances.shape[1:] != (query.size(1), keys.size(2)) or distances.size(0) not in (1, query.size(0)):
             raise ValueError(
-                f"distances of shape {tuple(distances.shape)} were given for {len(query)} texts with {query.size(1)} "
-                f"queries and {keys.size(2)} keys: give (batch, query, key)."
+                f"distances of shape {tuple(distances.shape)} were given for {query.size(0)} texts with "
+                f"{query.size(1)} queries and {keys.size(2)} keys: give (batch, query, key)."
             )
         rows = distances[:, None].clamp(-self.k, self.k) + self.k  # the same for all heads
         queries = self.split(self.W_q(query))

@@ -30,6 +30,7 @@ DOCUMENTS = [
     "TEACHING.md",
     "CONTRIBUTING.md",
     "PAPER_RUN.md",
+    "PYTORCH.md",
     "CHANGELOG.md",
     "data/README.md",
     "data/checkpoints/README.md",

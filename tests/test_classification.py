@@ -2,9 +2,11 @@
 
 import io
 import json
+import os
 import re
 import sys
 import tarfile
+import zipfile
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -199,22 +201,76 @@ def test_damaged_files(tmp_path: Path) -> None:
     folder = write_folder(tmp_path / "aclImdb", TEXTS)
     archive = write_archive(tmp_path / "reviews.tar.gz", folder)
     (folder / "train/pos/0_9.txt").write_bytes(b"caf\xe9")
-    with pytest.raises(ValueError, match=r"aclImdb/train/pos/0_9\.txt is not UTF-8 .*byte 3"):
+    with pytest.raises(ValueError, match=r"aclImdb/train/pos/0_9\.txt: not UTF-8 .*byte 3"):
         read_reviews(folder)
     whole = archive.read_bytes()
     for content in (whole[: len(whole) // 2], b"no archive", b"", whole[:20] + b"?" * 9 + whole[29:]):
         archive.write_bytes(content)
-        with pytest.raises(ValueError, match="is not a whole archive"):
+        with pytest.raises(ValueError, match="is no tar archive, or not a whole one"):
             read_reviews(archive)
-    with tarfile.open(archive, "w") as large:
-        member = tarfile.TarInfo("train/pos/0.txt")
-        member.size = reviews.LONGEST_REVIEW + 1
-        large.addfile(member, io.BytesIO(bytes(member.size)))
-    with pytest.raises(ValueError, match="has 1,048,577 bytes"):
-        read_reviews(archive)
 
 
-@given(st.integers(3, 60), st.booleans())
+@pytest.mark.parametrize("kind", ["", "gz", "bz2", "xz"])
+def test_an_archive_that_was_cut_or_spoiled_is_named(tmp_path: Path, kind: str) -> None:
+    path = tmp_path / f"reviews.tar.{kind}"
+    with tarfile.open(path, f"w:{kind}") as archive:
+        archive.add(write_folder(tmp_path / "aclImdb", TEXTS), "aclImdb")
+    whole = path.read_bytes()
+    read_reviews(path)
+    middle = len(whole) // 2
+    for content in (whole[: middle - middle % 512], whole[:-11000], whole[:middle] + b"?" * 40 + whole[middle + 40 :]):
+        path.write_bytes(content)
+        if kind or b"?" not in content:
+            with pytest.raises(ValueError, match="is no tar archive, or not a whole one"):
+                read_reviews(path)
+
+
+def test_a_zip_is_called_one(tmp_path: Path) -> None:
+    with zipfile.ZipFile(tmp_path / "reviews.zip", "w") as archive:
+        archive.writestr("train/pos/0.txt", "good")
+    with pytest.raises(ValueError, match="is a zip archive: unpack it"):
+        read_reviews(tmp_path / "reviews.zip")
+
+
+def test_folders_and_archives_take_and_refuse_the_same(tmp_path: Path) -> None:
+    folder = write_folder(tmp_path / "aclImdb", TEXTS)
+    expected = read_reviews(folder)["train"]
+    os.link(folder / "train/pos/0_9.txt", folder / "train/pos/2_9.TXT")  # tar stores it as a hard link
+    os.mkfifo(folder / "train/pos/3_9.txt")
+    (folder / "train/pos/4_9.txt").symlink_to(folder / "train/pos/0_9.txt")
+    for name in ("._0_9.txt", ".DS_Store", "Thumbs.db"):
+        (folder / "train/pos" / name).write_bytes(b"\xff\0")
+    for name in ("__MACOSX/train/neg", ".git/train/neg", "train/empty", "train/.hidden"):
+        (folder / name).mkdir(parents=True)
+        if "empty" not in name:
+            (folder / name / "0.txt").write_bytes(b"\xff\0")
+    archive = write_archive(tmp_path / "reviews.tar.gz", folder)
+    for path in (folder, archive):
+        assert read_reviews(path)["train"] == Labelled([*expected.texts, "a very good film"], [*expected.labels, "pos"])
+    (folder / "train/pos/5_9.txt").write_bytes(bytes(reviews.LONGEST_REVIEW + 1))
+    for path in (folder, write_archive(tmp_path / "large.tar.gz", folder)):
+        with pytest.raises(ValueError, match=r"pos/5_9\.txt has more than 1,048,576 bytes"):
+            read_reviews(path)
+    with pytest.raises(FileNotFoundError, match="there is no .*Give a folder"):
+        read_reviews(folder / "train/pos/3_9.txt")
+
+
+@pytest.mark.parametrize("rare", [1, 2, 3, 5])
+@pytest.mark.parametrize("tested", [False, True])
+def test_no_label_is_held_out_whole(rare: int, tested: bool) -> None:
+    for count in (4, 20, 57):
+        labels = ["neg"] * count + ["pos"] * count + ["zzz"] * rare
+        parts = {"train": Labelled([str(i) for i in range(len(labels))], labels)}
+        parts |= {"test": Labelled(["x"], ["pos"])} if tested else {}
+        found = {split: set(split_reviews(parts, split).labels) for split in reviews.SPLITS}
+        assert found["train"] == {"neg", "pos", "zzz"}
+        assert found["val"] == {"neg", "pos"} | ({"zzz"} if rare > 2 - tested else set())
+        assert tested or found["test"] == {"neg", "pos"} | ({"zzz"} if rare > 1 else set())
+    with pytest.raises(ValueError, match=r"no label has a text to hold out: 2 texts, each of another label"):
+        split_reviews({"train": Labelled(["a", "b"], ["pos", "neg"])}, "train")
+
+
+@given(st.integers(7, 60), st.booleans())
 def test_splits_share_nothing_and_lose_nothing(count: int, tested: bool) -> None:
     parts = {"train": Labelled([str(i) for i in range(count)], [str(i % 3) for i in range(count)])}
     if tested:

@@ -51,8 +51,15 @@ def test_pairs_are_read_line_by_line(tmp_path):
 
 @pytest.mark.parametrize(
     "content",
-    [b"Ein\nHund", b"Ein\nHund\n", b"Ein\r\nHund\r\n", b"\xef\xbb\xbfEin\nHund\n", b" Ein \t\n\tHund  \n"],
-    ids=["no last newline", "newline", "Windows", "byte-order mark", "outer spaces"],
+    [
+        b"Ein\nHund",
+        b"Ein\nHund\n",
+        b"Ein\r\nHund\r\n",
+        b"\xef\xbb\xbfEin\nHund\n",
+        b" Ein \t\n\tHund  \n",
+        b"Ein\n\xef\xbb\xbfHund\n",
+    ],
+    ids=["no last newline", "newline", "Windows", "byte-order mark", "outer spaces", "put together"],
 )
 def test_lines_come_without_what_surrounds_them(tmp_path, content):
     assert read_lines(write(tmp_path / "my.de", content)) == ["Ein", "Hund"]
@@ -70,11 +77,27 @@ def test_only_a_newline_ends_a_line(tmp_path, separator):
         (b"\xef\xbb\xbf", r"my\.en has no lines"),
         (b"a\nb\n\nd\n", r"my\.en, line 3: empty"),
         (b"a\n \t\r\n", r"my\.en, line 2: empty"),
-        (b"a\nb\xff\n", r"my\.en, line 2: not UTF-8 \(invalid start byte\)"),
+        (b"a\nb\xff\n", r"my\.en, line 2: not UTF-8 \(invalid start byte, byte 1\)"),
         ("a\nb\n".encode("utf-16"), r"my\.en, line 1: not UTF-8"),
+        ("a\nb\n".encode("utf-16-le"), r"my\.en, line 1: a NUL byte, as in UTF-16"),
+        (b"a\nb\0\n", r"my\.en, line 2: a NUL byte"),
+        (b"a\rb\rc\r", r"my\.en ends its lines with CR alone.*: tr '"),
+        (b"a\rb\rc\n", r"my\.en ends its lines with CR alone"),
         (b"a\nb\nc\n", r"my\.de has 2 lines and .*my\.en has 3"),
     ],
-    ids=["empty file", "only a mark", "empty line", "blank line", "Latin-1", "UTF-16", "unequal"],
+    ids=[
+        "empty file",
+        "only a mark",
+        "empty line",
+        "blank line",
+        "Latin-1",
+        "UTF-16",
+        "no mark",
+        "NUL",
+        "CR",
+        "CR and LF",
+        "unequal",
+    ],
 )
 def test_bad_files_are_named_with_the_line(tmp_path, content, message):
     source = write(tmp_path / "my.de", "Ein Hund.\nZwei Hunde.\n")
@@ -233,7 +256,9 @@ def test_holding_out_depends_on_the_seed_alone_on_every_torch():
 
 @pytest.mark.parametrize("count", [-1, 0, 3, 5])
 def test_holding_out_leaves_something_on_both_sides(count):
-    with pytest.raises(ValueError, match=f"cannot hold out {count} of 3 pairs"):
+    with pytest.raises(
+        ValueError, match=f"cannot hold out {count} of 3: at least one must be held out, and one left to learn from"
+    ):
         hold_out(Pairs(["a"] * 3, ["b"] * 3), count, seed=1)
 
 

@@ -61,6 +61,29 @@ def test_chrf_is_sacrebleus():
     assert {"nc:6", "nw:0", f"version:{sacrebleu.__version__}"} <= set(signature.split("|"))
 
 
+@pytest.mark.parametrize(
+    ("language", "words"),
+    [
+        *(("zh", "zh"), ("zh-TW", "zh"), ("ZH_Hans", "zh"), ("cmn", "zh")),
+        *(("ja", "ja-mecab"), ("jpn", "ja-mecab"), ("ko", "ko-mecab")),
+        *(("th", "char"), ("km", "char"), ("my", "char"), ("lo", "char")),
+        *(("de", "13a"), ("en", "13a"), ("xx", "13a"), ("", "13a")),
+    ],
+)
+def test_what_is_a_word_follows_the_language(language, words, capsys):
+    metrics.sacrebleus_words.cache_clear()
+    same = ["今天天气很好。", "我喜欢学习。"]
+    (score, signature), again = bleu(same, same, language), bleu(same, same, language)
+    assert again == (score, signature)
+    assert score == (0 if words == "13a" else pytest.approx(100))
+    said = capsys.readouterr().out
+    if said:  # where the package is missing
+        assert words in ("ja-mecab", "ko-mecab") and "tok:char|" in signature
+        assert said == f"BLEU counts characters, not words: for those, pip install 'sacrebleu[{words[:2]}]'\n"
+    else:
+        assert f"tok:{words}" in signature
+
+
 def test_one_string_is_named():
     with pytest.raises(TypeError, match=r"sources is one string, .* give a list, \['Ein Hund '…\]"):
         check_texts(targets=["A dog"], sources="Ein Hund läuft")

@@ -227,7 +227,7 @@ def test_a_text_is_read_whole_and_bad_ones_are_refused(tmp_path: Path, monkeypat
     monkeypatch.setenv("ANNOTATED_DATA", str(tmp_path))
     assert load_text("tinyshakespeare") == read_text(path)
     path.write_bytes(b"caf\xe9")
-    with pytest.raises(ValueError, match="is not UTF-8"):
+    with pytest.raises(ValueError, match=r"input\.txt: not UTF-8"):
         read_text(path)
     path.write_bytes(b"")
     with pytest.raises(ValueError, match="is empty"):

@@ -1,6 +1,8 @@
 """Words and subwords: indices, round trips, and files."""
 
 import os
+import sys
+import time
 import unicodedata
 from collections import Counter
 
@@ -10,6 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from annotated.config import BOS, EOS, PAD, UNK
+from annotated.workbench import vocabulary
+from annotated.workbench.data import DATA_FOLDER
 from annotated.workbench.vocabulary import (
     SPECIALS,
     SubwordTokenizer,
@@ -136,6 +140,53 @@ def test_words_need_a_known_language(words):
         words.encode("le chien", "fr")
     with pytest.raises(ValueError, match="spaCy has no word rules for 'klingon'"):
         WordTokenizer(words.vocabulary, ["klingon"])
+
+
+@pytest.mark.parametrize("language", ["de", "en", "fr", "xx", "zh"])
+def test_words_without_end_are_cut(language):
+    split = WordTokenizer(Vocabulary(SPECIALS), [language])
+    texts = [unit * (10_000 // len(unit)) for unit in ("!", "'", "`", "=", "/", "(", "-", ".", "a", "a.", "!?", "中")]
+    texts += ["http://" + "a." * 5_000, "".join(map(chr, range(0x2190, 0x2BFF))) * 4]
+    for text in texts:
+        began = time.process_time()
+        words = split.words(text, language)
+        assert time.process_time() - began < 3, f"{text[:9]} is slow"  # without cutting minutes
+        assert "".join(words) == text
+        assert max(map(len, words)) <= 64
+
+
+def test_words_that_people_write_are_not_cut():
+    texts = [*PAIRS[1], "(" + "😀" * 20 + ")!", "." * 60, '"(?!)..."', "Rindfleischetikettierungsüberwachungsaufgaben"]
+    texts += [f"https://example.org/{'a' * 40}", "👩🏽‍❤️‍💋‍👨🏿", "#@$%&*!?"]
+    assert not any(vocabulary.UNBROKEN.search(text) for text in texts)
+    assert all(vocabulary.PIECE.findall(text) == [text] for text in texts)
+
+
+def test_the_delivered_tokenizer_gives_what_it_gave():
+    delivered = load_tokenizer(DATA_FOLDER / "checkpoints" / "de-en")
+    assert delivered.encode("Ein Mann mit Hut spielt Gitarre.", "de") == [283, 331, 318, 1081, 590, 1232, 17]
+
+
+@pytest.mark.parametrize(
+    ("language", "missing", "message"),
+    [
+        ("ja", "sudachipy", r"'ja' need: pip install sudachipy sudachidict_core$"),
+        ("jpn", "sudachipy", r"'jpn' need: pip install sudachipy sudachidict_core$"),
+        ("ko", "natto", r"'ko' need: pip install natto-py, and the library mecab-ko$"),
+        ("th", "pythainlp", r"'th' need: pip install pythainlp$"),
+        ("vi", "pyvi", r"'vi' need: pip install pyvi$"),
+        ("de", "spacy", r"spacy is missing, which splits words: pip install 'annotated\[words\]'$"),
+    ],
+)
+def test_a_missing_package_is_named(words, tmp_path, monkeypatch, language, missing, message):
+    monkeypatch.setitem(sys.modules, missing, None)
+    with pytest.raises(ValueError, match=message):
+        WordTokenizer(words.vocabulary, [language])
+    words.save(tmp_path)
+    path = tmp_path / "tokenizer.json"
+    path.write_text(path.read_text().replace('"de"', f'"{language}"'))
+    with pytest.raises(ValueError, match=message):  # the file is not damaged
+        load_tokenizer(tmp_path)
 
 
 # Subwords

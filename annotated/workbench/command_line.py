@@ -526,8 +526,8 @@ def run_evaluate(args: argparse.Namespace) -> None:
         write_whole(output, "".join(f"{_one_line(text)}\n" for text in translations).encode())
     for source, reference, translation in list(zip(*pairs, translations, strict=True))[: args.show]:
         print(f"source       {source}\nreference    {reference}\ntranslation  {translation}\n")
-    for name, metric in (("BLEU", bleu), ("chrF", chrf)):
-        score, signature = metric(translations, pairs.target)
+    scores = {"BLEU": bleu(translations, pairs.target, info["tgt"]), "chrF": chrf(translations, pairs.target)}
+    for name, (score, signature) in scores.items():
         print(f"{name} {score:.2f}  {signature}")
     try:
         loss = loss_per_token(model, tokenizer, pairs, info["src"], info["tgt"])

@@ -81,7 +81,8 @@ def read_lines(path: str | Path) -> list[str]:
 
     Raises:
         FileNotFoundError: there is no such file.
-        ValueError: the file has no lines, an empty line, or a line that is not UTF-8; says which line.
+        ValueError: the file has no lines, an empty line, or a line that is not UTF-8, and says which; or lines end
+            with a carriage return alone.
     """
     try:
         content = Path(path).read_bytes()
@@ -96,20 +97,33 @@ def sentences(content: bytes, path: str | Path, first: int = 1) -> list[str]:
     Raises:
         ValueError: as `read_lines` does.
     """
-    if first == 1:
-        content = content.removeprefix(codecs.BOM_UTF8)
-    if not content:
+    if content in (b"", codecs.BOM_UTF8):
         raise ValueError(f"{path} has no lines. Give a text file with one sentence a line.")
     lines = []
     for number, line in enumerate(content.removesuffix(b"\n").split(b"\n"), start=first):
-        try:
-            text = line.decode("utf-8").strip()
-        except UnicodeDecodeError as error:
-            raise ValueError(f"{path}, line {number}: not UTF-8 ({error.reason}). Convert the file to UTF-8.") from None
+        text = decode(line, f"{path}, line {number}").strip()
         if not text:
             raise ValueError(f"{path}, line {number}: empty. Remove this line from both files of the pair.")
         lines.append(text)
+    if first == len(lines) == 1 and "\r" in lines[0]:
+        raise ValueError(f"{path} ends its lines with CR alone, as old Macs did. Convert them to LF: tr '\\r' '\\n'.")
     return lines
+
+
+def decode(content: bytes, name: str | Path) -> str:
+    """Decode UTF-8, with or without a byte-order mark, as which a line begins where files were put together.
+
+    Raises:
+        ValueError: it is something else; the message begins with `name`.
+    """
+    try:
+        text = content.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        why = f"not UTF-8 ({error.reason}, byte {error.start})"
+        raise ValueError(f"{name}: {why}. Convert the file to UTF-8.") from None
+    if "\0" in text:
+        raise ValueError(f"{name}: a NUL byte, as in UTF-16, not in a text. Convert the file to UTF-8.")
+    return text
 
 
 def read_pairs(source_path: str | Path, target_path: str | Path) -> Pairs:
@@ -216,10 +230,7 @@ def split_text(text: str) -> tuple[str, str]:
 
 
 def _text(content: bytes, path: str | Path) -> str:
-    try:
-        text = content.decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        raise ValueError(f"{path} is not UTF-8 ({error.reason}, byte {error.start}). Convert the file.") from None
+    text = decode(content, path)
     if not text:
         raise ValueError(f"{path} is empty. Give a text to learn from.")
     return text
@@ -272,7 +283,10 @@ def hold_out(pairs: Aligned, count: int, seed: int = 0) -> tuple[Aligned, Aligne
     """
     total = len(pairs[0])
     if not 1 <= count < total:
-        raise ValueError(f"cannot hold out {count} of {total} pairs. Hold out at least 1 and fewer than there are.")
+        raise ValueError(
+            f"cannot hold out {count} of {total}: at least one must be held out, and one left to learn from. Give more "
+            "sentences, one a line, or more texts; or others for validation."
+        )
     chosen = set(torch.randperm(total, generator=torch.Generator().manual_seed(seed))[:count].tolist())
 
     def select(held_out: bool) -> Aligned:

@@ -1,6 +1,8 @@
 """How good a model is: BLEU and chrF of translations, loss and perplexity of references or a text, accuracy."""
 
+import re
 from collections.abc import Sequence
+from functools import cache
 from typing import Any
 
 import torch
@@ -16,13 +18,25 @@ from annotated.workbench.vocabulary import Tokenizer
 
 ROWS = 16  # pairs scored at a time
 
+# What sacrebleu splits texts into, where that is not words between spaces. The keys are what a code begins with.
+SACREBLEUS_WORDS = {
+    **dict.fromkeys(("zh", "zho", "chi", "cmn", "yue", "lzh", "wuu", "hak", "nan", "chinese", "mandarin"), "zh"),
+    **dict.fromkeys(("ja", "jpn", "jp", "japanese"), "ja-mecab"),
+    **dict.fromkeys(("ko", "kor", "korean"), "ko-mecab"),
+    **dict.fromkeys(("th", "tha", "thai", "lo", "lao", "km", "khm", "khmer"), "char"),
+    **dict.fromkeys(("my", "mya", "bur", "burmese", "bo", "bod", "tib", "tibetan", "dz", "dzo", "shn"), "char"),
+}
 
-def bleu(hypotheses: Sequence[str], references: Sequence[str], *, lowercase: bool = False) -> tuple[float, str]:
+
+def bleu(
+    hypotheses: Sequence[str], references: Sequence[str], language: str = "", *, lowercase: bool = False
+) -> tuple[float, str]:
     """Score detokenised translations by their n-grams (Papineni et al., 2002), as sacrebleu does (Post, 2018).
 
     Args:
         hypotheses: translations.
         references: one reference for each.
+        language: the code of the texts' language, such as "zh", where words have no spaces between them.
         lowercase: ignore case.
 
     Returns:
@@ -35,7 +49,7 @@ def bleu(hypotheses: Sequence[str], references: Sequence[str], *, lowercase: boo
     from sacrebleu.metrics import BLEU
 
     _check_pairs(hypotheses, references)
-    metric = BLEU(lowercase=lowercase)
+    metric = BLEU(lowercase=lowercase, tokenize=sacrebleus_words(language))
     return metric.corpus_score(list(hypotheses), [list(references)]).score, str(metric.get_signature())
 
 
@@ -46,6 +60,21 @@ def chrf(hypotheses: Sequence[str], references: Sequence[str]) -> tuple[float, s
     _check_pairs(hypotheses, references)
     metric = CHRF()
     return metric.corpus_score(list(hypotheses), [list(references)]).score, str(metric.get_signature())
+
+
+@cache
+def sacrebleus_words(language: str) -> str | None:
+    """Choose what `bleu` counts as a word of a language: sacrebleu's name for it, None for its default."""
+    from sacrebleu.metrics import BLEU
+
+    name = SACREBLEUS_WORDS.get(re.split("[-_]", language.strip().lower())[0])
+    try:
+        BLEU(tokenize=name)
+    except RuntimeError:  # packages are missing
+        assert name is not None
+        print(f"BLEU counts characters, not words: for those, pip install 'sacrebleu[{name[:2]}]'", flush=True)
+        return "char"
+    return name
 
 
 def _check_pairs(hypotheses: Sequence[str], references: Sequence[str]) -> None:

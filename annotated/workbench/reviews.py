@@ -1,19 +1,22 @@
 """Texts with labels: movie reviews, and one's own in the same layout of folders."""
 
+import os
 import re
 import tarfile
-import zlib
+import zipfile
 from collections.abc import Iterator
 from pathlib import Path
+from typing import NoReturn
 
-from annotated.workbench.data import Labelled, data_folder, download, hold_out, read_lines
+from annotated.workbench.data import Labelled, data_folder, decode, download, hold_out, read_lines
 
 REVIEWS = ("rt_polarity", "imdb")
 SPLITS = ("train", "val", "test")
 IMDB_URL = "https://ai.stanford.edu/~amaas/data/sentiment/aclImdb_v1.tar.gz"
 IMDB_MD5 = "md5:7c2ac02c03563afcf9b574c7e56c153a"
 
-PLACE = re.compile(r"(?:.*/)?(train|test)/([^/]+)/[^/]+\.txt")  # of a review: its part and its label
+PLACE = re.compile(r"(?:.*/)?(train|test)/([^/]+)/[^/]+\.(?i:txt)")  # of a review: its part and its label
+HIDDEN = re.compile(r"/(?:\.[^./]|__MACOSX/)")  # what systems leave in folders, such as "._0_9.txt"
 UNLABELLED = "unsup"  # IMDb has a folder of these
 LONGEST_REVIEW = 2**20  # bytes
 
@@ -57,6 +60,8 @@ def load_reviews(name: str, split: str) -> Labelled:
 def split_reviews(parts: dict[str, Labelled], split: str) -> Labelled:
     """Choose a split of what is read: where there is no test set it is a tenth; "val" is a tenth of the rest.
 
+    Every label is in "train", and in the others if it has enough texts.
+
     Args:
         parts: "train", and "test" if there is one.
         split: one of `SPLITS`.
@@ -68,11 +73,32 @@ def split_reviews(parts: dict[str, Labelled], split: str) -> Labelled:
         raise ValueError(f"unknown split {split!r}; there are {', '.join(SPLITS)}.")
     train, test = parts["train"], parts.get("test")
     if test is None:
-        train, test = hold_out(train, max(1, len(train.texts) // 10))
+        train, test = _hold_out_tenth(train)
     if split == "test":
         return test
-    train, val = hold_out(train, max(1, len(train.texts) // 10))
+    train, val = _hold_out_tenth(train)
     return train if split == "train" else val
+
+
+def _hold_out_tenth(labelled: Labelled) -> tuple[Labelled, Labelled]:
+    """Hold out a random tenth of all; or, where a label would be on one side only, of each label that has two texts."""
+    left, held_out = hold_out(labelled, max(1, len(labelled.texts) // 10))
+    if set(left.labels) == set(held_out.labels):
+        return left, held_out
+    left, held_out = Labelled([], []), Labelled([], [])
+    for label in sorted(set(labelled.labels)):
+        texts = [text for text, its in zip(*labelled, strict=True) if its == label]
+        own, few = Labelled(texts, [label] * len(texts)), Labelled([], [])
+        if len(texts) > 1:
+            own, few = hold_out(own, max(1, len(texts) // 10))
+        for side, part in ((left, own), (held_out, few)):
+            side.texts.extend(part.texts)
+            side.labels.extend(part.labels)
+    if not held_out.texts:
+        raise ValueError(
+            f"no label has a text to hold out: {len(labelled.texts)} texts, each of another label. Give more of each."
+        )
+    return left, held_out
 
 
 def read_reviews(path: str | Path) -> dict[str, Labelled]:
@@ -87,15 +113,19 @@ def read_reviews(path: str | Path) -> dict[str, Labelled]:
 
     Raises:
         FileNotFoundError: there is nothing at `path`.
-        ValueError: no text of two labels is in train, test has other labels, or a file is damaged or not UTF-8.
+        ValueError: no text of two labels is in train, test has other labels, or a file is damaged, too long or not
+            UTF-8.
     """
     path = Path(path)
-    if not path.exists():
+    if not (path.is_dir() or path.is_file()):
         raise FileNotFoundError(f"there is no {path}. Give a folder with train/pos, train/neg …, or its archive.")
     rows: dict[str, list[tuple[str, str, str]]] = {}
     for name, content in _members(path):
         if (match := PLACE.fullmatch(name)) and match[2] != UNLABELLED:
-            rows.setdefault(match[1], []).append((name, match[2], _text(content, f"{path}: {name}")))
+            if len(content) > LONGEST_REVIEW:
+                raise ValueError(f"{path}: {name} has more than {LONGEST_REVIEW:,} bytes, and a review has few.")
+            text = decode(content, f"{path}: {name}").replace("<br />", " ")
+            rows.setdefault(match[1], []).append((name, match[2], " ".join(text.split())))
     found = {
         part: Labelled([text for _, _, text in sorted(lines)], [label for _, label, _ in sorted(lines)])
         for part, lines in rows.items()
@@ -112,28 +142,38 @@ def read_reviews(path: str | Path) -> dict[str, Labelled]:
 
 
 def _members(path: Path) -> Iterator[tuple[str, bytes]]:
-    """Give the names and contents of the text files of a folder or archive; links are not followed."""
+    """Give the names of the text files of a folder or archive, and what they hold, or the first bytes of too much.
+
+    Symbolic links are not followed; a hard link is a file like any other.
+    """
     if path.is_dir():
-        for file in path.rglob("*.txt"):
-            if file.is_file() and not file.is_symlink():
-                yield file.relative_to(path.parent).as_posix(), file.read_bytes()
+        for folder, _, names in os.walk(path, onerror=_fail):
+            for place in (Path(folder, name) for name in names):
+                name = place.relative_to(path.parent).as_posix()
+                if _is_review(name) and place.is_file() and not place.is_symlink():
+                    with open(place, "rb") as content:
+                        yield name, content.read(LONGEST_REVIEW + 1)
         return
+    if zipfile.is_zipfile(path):
+        raise ValueError(f"{path} is a zip archive: unpack it, and give the folder.")
     try:
         with tarfile.open(path, "r:*") as archive:
             for member in archive:
-                if member.isfile() and PLACE.fullmatch(member.name):
-                    if member.size > LONGEST_REVIEW:
-                        raise ValueError(f"{path}: {member.name} has {member.size:,} bytes, and a review has few.")
-                    content = archive.extractfile(member)
-                    assert content is not None
-                    yield member.name, content.read()
-    except (tarfile.TarError, EOFError, OSError, zlib.error) as error:
-        raise ValueError(f"{path} is not a whole archive ({error}). Get it again.") from None
+                if (member.isfile() or member.islnk()) and _is_review(member.name):
+                    file = archive.extractfile(member)
+                    assert file is not None
+                    yield member.name, file.read(LONGEST_REVIEW + 1)
+            assert archive.fileobj is not None
+            archive.fileobj.seek(archive.offset)
+            if not archive.fileobj.read(1):
+                raise EOFError("its end is missing")
+    except Exception as error:  # each kind of compression has its own
+        raise ValueError(f"{path} is no tar archive, or not a whole one ({error}). Get it again.") from None
 
 
-def _text(content: bytes, name: str) -> str:
-    try:
-        text = content.decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        raise ValueError(f"{name} is not UTF-8 ({error.reason}, byte {error.start}). Convert it.") from None
-    return " ".join(text.replace("<br />", " ").split())
+def _is_review(name: str) -> bool:
+    return bool(PLACE.fullmatch(name)) and not HIDDEN.search(name)
+
+
+def _fail(error: OSError) -> NoReturn:
+    raise error

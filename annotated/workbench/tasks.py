@@ -99,7 +99,7 @@ class TranslationTask:
         found = translate(model, self.tokenizer, self.val.source, language, beam=0, bf16=bf16, plain=plain)
         if len(set(found)) == 1 < len(found):
             print(f"Careful: it translates every validation sentence alike, as {found[0]!r}.", flush=True)
-        return {"val_bleu": bleu(found, self.val.target)[0]}
+        return {"val_bleu": bleu(found, self.val.target, self.info["tgt"])[0]}
 
     def report(self, line: dict[str, Any]) -> str:
         """As `Task.report`."""

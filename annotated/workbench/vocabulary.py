@@ -21,7 +21,14 @@ SPECIALS = ("<pad>", "<bos>", "<eos>", "<unk>")  # their ids are PAD, BOS, EOS a
 
 TOKENIZER = "tokenizer.json"
 LONGEST_TOKEN = 64  # characters; a text with more of them for each token that a model takes is too long unread
+# No language writes so much without a space: 64 characters, or 12 symbols where up to five alike count as one.
+UNBROKEN = re.compile(r"(?:(?:([^\w\s])\1{0,4}+){12}|\S{64})(?=\S)")
+PIECE = re.compile(r".{1,10000}(?!\S)|.{1,10000}", re.DOTALL)  # what rules for texts without spaces take at once
 LONGEST_TEXT = 20_000  # characters to learn merges from at once
+RULES_NEED = {  # what to install where a module is missing, if it is called otherwise
+    "sudachipy": "sudachipy sudachidict_core",
+    "natto": "natto-py, and the library mecab-ko",
+}
 LARGEST_VOCABULARY = 1_000_000  # subwords; what the largest multilingual models have, several times over
 
 
@@ -110,7 +117,7 @@ class WordTokenizer:
         languages: codes that `spacy.blank` knows, such as "de".
 
     Raises:
-        ValueError: spaCy has no rules for a language.
+        ValueError: spaCy has no rules for a language, or needs a package for them that is missing.
     """
 
     def __init__(self, vocabulary: Vocabulary, languages: Sequence[str]) -> None:
@@ -139,6 +146,8 @@ class WordTokenizer:
     def words(self, text: str, language: str) -> list[str]:
         """Split a text into words and punctuation marks, without spaces.
 
+        What is no word by its length (`UNBROKEN`) is cut first: spaCy's rules take the square of it.
+
         Args:
             text: a sentence.
             language: one of the tokenizer's languages.
@@ -148,7 +157,10 @@ class WordTokenizer:
         """
         if language not in self._rules:
             raise ValueError(f"unknown language {language!r}; this tokenizer knows {', '.join(self._rules)}.")
-        return [word.text for word in self._rules[language](text) if not word.is_space]
+        rules = self._rules[language]
+        if type(rules).__module__ == "spacy.tokenizer":  # rules between spaces; others know words where there is none
+            text = UNBROKEN.sub(r"\g<0> ", text)
+        return [word.text for piece in PIECE.findall(text) for word in rules(piece) if not word.is_space]
 
     def encode(self, text: str, language: str) -> list[int]:
         """Turn one text into word ids; an unlisted word becomes `UNK`."""
@@ -181,7 +193,7 @@ class WordTokenizer:
 
         Raises:
             FileNotFoundError: the folder holds no tokenizer.
-            ValueError: its file is damaged, or another kind of tokenizer.
+            ValueError: its file is damaged, or another kind of tokenizer; or as in `WordTokenizer`.
         """
         content = _read(folder)
         if "words" not in content:
@@ -191,9 +203,10 @@ class WordTokenizer:
             if not isinstance(entries, list) or not all(isinstance(entry, str) for entry in entries):
                 raise _damaged(folder, f"{name} must be a list of texts")
         try:
-            return cls(Vocabulary(content["words"]), content["languages"])
+            vocabulary = Vocabulary(content["words"])
         except ValueError as error:
             raise _damaged(folder, error) from None
+        return cls(vocabulary, content["languages"])
 
 
 class SubwordTokenizer:
@@ -382,12 +395,21 @@ def _damaged(folder: str | Path, why: object) -> ValueError:
 
 
 def _word_rules(language: str) -> Any:
-    import spacy
-
+    try:
+        import spacy
+    except ModuleNotFoundError:
+        raise ValueError("spacy is missing, which splits words: pip install 'annotated[words]'") from None
     try:
         return spacy.blank(language).tokenizer
-    except ImportError:
-        raise ValueError(f"spaCy has no word rules for {language!r}. Give a code such as 'de' or 'en'.") from None
+    except ImportError as error:  # of the language, or of a package that its rules import
+        missing = getattr(error.__context__, "name", None) or ""
+        if not missing or missing.startswith("spacy.lang."):
+            raise ValueError(f"spaCy has no word rules for {language!r}. Give a code such as 'de' or 'en'.") from None
+        missing = missing.partition(".")[0]
+        needed = RULES_NEED.get(missing, missing)
+        raise ValueError(
+            f"{missing} is missing, which spaCy's word rules for {language!r} need: pip install {needed}"
+        ) from None
 
 
 def _tokenizers() -> Any:

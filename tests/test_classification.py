@@ -251,7 +251,7 @@ def test_folders_and_archives_take_and_refuse_the_same(tmp_path: Path) -> None:
     for path in (folder, write_archive(tmp_path / "large.tar.gz", folder)):
         with pytest.raises(ValueError, match=r"pos/5_9\.txt has more than 1,048,576 bytes"):
             read_reviews(path)
-    with pytest.raises(FileNotFoundError, match="there is no .*Give a folder"):
+    with pytest.raises(FileNotFoundError, match=r"there is no .*Give a folder"):
         read_reviews(folder / "train/pos/3_9.txt")
 
 

@@ -3,15 +3,23 @@
 import copy
 import json
 import math
+import re
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
+from safetensors import safe_open
 from safetensors.torch import load_file, save_file
+from torch import nn
 
 from annotated.config import BOS, EOS, TransformerConfig
 from annotated.decoding import beam_search
+from annotated.fast.accelerate import accelerate
 from annotated.fast.decoding import in_bfloat16
+from annotated.models.relative_positions import RotaryAttention
 from annotated.transformer import Transformer
 from annotated.workbench.checkpoint import (
     average_checkpoints,
@@ -24,6 +32,7 @@ from annotated.workbench.checkpoint import (
     save_tensors,
 )
 from annotated.workbench.data import read_lines
+from annotated.workbench.ensemble import Ensemble
 from annotated.workbench.metrics import bleu
 from annotated.workbench.translation import translate
 from annotated.workbench.vocabulary import SPECIALS, Vocabulary, WordTokenizer, load_tokenizer
@@ -76,6 +85,83 @@ def test_the_files_hold_the_weights_and_the_configuration(tmp_path):
     config = json.loads((tmp_path / "config.json").read_text(encoding="utf-8"))
     assert config["model"]["d_k"] == 3
     assert config["model"]["vocab_size"] == VOCAB
+
+
+# What would be read back as another model
+
+
+def put(path: str, value: Callable[[Transformer], Any]) -> Callable[[Transformer], None]:
+    """Make a change: another part or setting in a place of the model."""
+    *place, name = path.split(".")
+
+    def change(model: Transformer) -> None:
+        setattr(model.get_submodule(".".join(place)), name, value(model))
+
+    return change
+
+
+LAYER = "encoder.layers.0"
+CHANGES = {
+    "rotary": (
+        put(f"{LAYER}.self_attention", lambda m: RotaryAttention(8, 2, d_k=4, d_v=5)),
+        f"{LAYER}.self_attention",
+    ),
+    "dropout": (put("dropout.p", lambda m: 0.5), "dropout has p=0.5, not 0.1"),
+    "activation": (put(f"{LAYER}.feed_forward.activation", lambda m: torch.tanh), "feed_forward has activation="),
+    "forward": (put("output.forward", lambda m: lambda x: m.output(2 * x)), "output has its own forward"),
+    "hook": (lambda m: m.output.register_forward_hook(lambda *args: 2 * args[2]), "output has a forward hook"),
+    "table": (put("positions.table", lambda m: 2 * m.positions.table), "positions.table holds other numbers"),
+    "untied": (put("output.weight", lambda m: nn.Parameter(m.output.weight.clone())), "output.weight is not tied"),
+    "biased": (put("output.bias", lambda m: nn.Parameter(torch.zeros(VOCAB))), "output.bias is of type Parameter"),
+    "quantised": (put("output", lambda m: nn.Identity()), "output is of type Identity, not Linear"),
+    "config": (put("config", lambda m: replace(m.config, activation="silu")), "feed_forward has activation="),
+    "longer": (put("config", lambda m: replace(m.config, max_length=10**6)), "max_length is above 100000"),
+    "bool": (put("config", lambda m: replace(m.config, layers=True)), "layers is True"),
+    "not finite": (
+        lambda m: nn.init.constant_(m.output.weight, math.nan),
+        "src_embedding.weight holds NaN or infinity",
+    ),
+    "ensemble": (lambda m: Ensemble([m]), "the model is of type Ensemble, not Transformer"),
+}
+
+
+@pytest.mark.parametrize("name", CHANGES)
+def test_what_would_be_read_back_as_another_model_is_not_written(tmp_path, name):
+    change, message = CHANGES[name]
+    model = make_model()
+    changed = change(model)
+    with pytest.raises(ValueError, match=re.escape(message)):
+        save_checkpoint(tmp_path / "run", changed if isinstance(changed, Ensemble) else model)
+    assert not (tmp_path / "run").exists()
+
+
+def test_what_has_no_configuration_is_not_written(tmp_path):
+    with pytest.raises(TypeError, match="no architecture has a NoneType"):
+        save_checkpoint(tmp_path, nn.Linear(2, 2))
+    with pytest.raises(ValueError, match="configuration cannot be read back"):
+        save_checkpoint(tmp_path, make_model(), architecture="mine")
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.filterwarnings("ignore:.torch.jit:DeprecationWarning")
+@pytest.mark.parametrize(
+    "wrap", [torch.compile, accelerate, lambda model: torch.compile(accelerate(model)), lambda model: model.half()]
+)
+def test_the_model_inside_is_what_is_written(tmp_path, wrap):
+    model = make_model()
+    save_checkpoint(tmp_path, wrap(model))
+    torch.testing.assert_close(
+        dict(load_checkpoint(tmp_path)[0].named_parameters()),
+        {name: weight.float() for name, weight in model.named_parameters()},
+        rtol=0,
+        atol=0,
+    )
+
+
+def test_other_libraries_see_whose_tensors_they_are(tmp_path):
+    save_checkpoint(tmp_path, make_model())
+    with safe_open(tmp_path / "model.safetensors", "pt") as file:
+        assert file.metadata() == {"format": "pt", "note": "null"}
 
 
 # Averages
@@ -333,5 +419,5 @@ def test_old_configurations_name_the_padding(tmp_path):
     content = json.loads((tmp_path / "config.json").read_text(encoding="utf-8"))
     content["model"]["pad_id"] = 3
     (tmp_path / "config.json").write_text(json.dumps(content), encoding="utf-8")
-    with pytest.raises(ValueError, match=r"config\.json asks for pad_id=3, and padding is always 0"):
+    with pytest.raises(ValueError, match=r"config\.json is damaged.*pad_id is 3, and padding is always 0"):
         load_config(tmp_path)

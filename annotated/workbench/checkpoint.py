@@ -11,6 +11,9 @@ import torch
 from torch import Tensor, nn
 
 from annotated.config import PAD
+from annotated.fast.translator import FastModel
+from annotated.models.alike import differs
+from annotated.positional_encoding import SinusoidalEncoding, sinusoids
 from annotated.workbench.architectures import ARCHITECTURES, architecture_of, make_model
 from annotated.workbench.ensemble import Ensemble
 from annotated.workbench.files import write_whole
@@ -18,6 +21,7 @@ from annotated.workbench.vocabulary import TOKENIZER, Tokenizer, load_tokenizer
 
 WEIGHTS = "model.safetensors"
 CONFIG = "config.json"
+DAMAGE = (AttributeError, KeyError, TypeError, ValueError, RecursionError)  # what a file that is wrong may cause
 LONGEST = 100_000  # positions of a model in a file: a table for more may not fit into memory
 
 
@@ -26,13 +30,51 @@ def save_checkpoint(folder: str | Path, model: nn.Module, **info: Any) -> None:
 
     Args:
         folder: made if it does not exist.
-        model: the model; tied weights are written once.
+        model: the model, or what torch.compile or `accelerate` made of it; tied weights are written once.
         info: anything to keep beside the configuration that JSON can hold, such as the languages.
+
+    Raises:
+        TypeError: no architecture has such a configuration.
+        ValueError: another model would be read back; says why. Then nothing is written.
     """
-    config: Any = model.config
+    model = readable(model, **info)
+    weights: dict[str, Tensor] = dict(model.named_parameters())
+    check_finite(weights)
+    write_whole(Path(folder) / CONFIG, _config_file(model.config, info))
+    save_tensors(Path(folder) / WEIGHTS, weights)
+
+
+def _config_file(config: Any, info: dict[str, Any]) -> bytes:
     content = {"architecture": architecture_of(config), "model": asdict(config), **info}
-    write_whole(Path(folder) / CONFIG, json.dumps(content, indent=2, ensure_ascii=False).encode())
-    save_tensors(Path(folder) / WEIGHTS, dict(model.named_parameters()))
+    return json.dumps(content, indent=2, ensure_ascii=False).encode()
+
+
+def readable(model: nn.Module, **info: Any) -> nn.Module:
+    """Return the model inside what torch.compile or `accelerate` made of it, if it is the one that would be read back.
+
+    Arguments and errors as for `save_checkpoint`.
+    """
+    while hasattr(model, "_orig_mod") or (isinstance(model, FastModel) and hasattr(model, "model")):
+        model = getattr(model, "_orig_mod", None) or model.model
+    config = getattr(model, "config", None)
+    content = _config_file(config, info)
+    try:
+        found, _ = _parsed(content)
+    except DAMAGE as error:
+        raise ValueError(
+            f"the model was not saved: its configuration cannot be read back ({error}): {config}"
+        ) from None
+    with torch.device("meta"):
+        expected = make_model(found)
+    for part in expected.modules():
+        if isinstance(part, SinusoidalEncoding):
+            part.table = sinusoids(*part.table.shape)  # no weight, so that it is not in the file
+    if problem := differs(model, expected):
+        raise ValueError(
+            f"the model was not saved, because another one would be read back: {problem}. Save its state_dict() with "
+            "torch.save, or give its kind a row in annotated.workbench.architectures.ARCHITECTURES."
+        )
+    return model
 
 
 def load_checkpoint(folder: str | Path) -> tuple[nn.Module, dict[str, Any]]:
@@ -146,15 +188,19 @@ def load_config(folder: str | Path) -> tuple[Any, dict[str, Any]]:
     if not path.is_file():
         raise FileNotFoundError(f"no model in {folder}: {CONFIG} is missing. Give a folder that `train --out` wrote.")
     try:
-        info = dict(json.loads(path.read_bytes()))
-        config = ARCHITECTURES[info.pop("architecture", "transformer")].config  # the first checkpoints did not say
-        sizes = info.pop("model")
-        pad_id = sizes.pop("pad_id", PAD)  # they had a choice, which nothing but 0 survived
-        if pad_id == PAD:
-            return config(**_typed(config, sizes)), info
-    except (AttributeError, KeyError, TypeError, ValueError, RecursionError) as error:
+        return _parsed(path.read_bytes())
+    except DAMAGE as error:
         raise ValueError(f"{path} is damaged ({error!r}). Copy the folder again, or train again.") from None
-    raise ValueError(f"{path} asks for pad_id={pad_id!r}, and padding is always {PAD}: train the model again.")
+
+
+def _parsed(content: bytes) -> tuple[Any, dict[str, Any]]:
+    info = dict(json.loads(content))
+    config = ARCHITECTURES[info.pop("architecture", "transformer")].config  # the first checkpoints did not say
+    sizes = info.pop("model")
+    pad_id = sizes.pop("pad_id", PAD)  # they had a choice, which nothing but 0 survived
+    if pad_id != PAD:
+        raise ValueError(f"pad_id is {pad_id!r}, and padding is always {PAD}: train the model again")
+    return config(**_typed(config, sizes)), info
 
 
 def _typed(config: type, sizes: dict[str, Any]) -> dict[str, Any]:
@@ -186,6 +232,17 @@ def check_weights(model: nn.Module, weights: dict[str, Tensor]) -> None:
         )
 
 
+def check_finite(weights: dict[str, Tensor]) -> None:
+    """Refuse weights that are no numbers.
+
+    Raises:
+        ValueError: one holds NaN or infinity; says which.
+    """
+    for name, weight in weights.items():
+        if not weight.isfinite().all():
+            raise ValueError(f"the weights are damaged: {name} holds NaN or infinity. Copy them again, or train again.")
+
+
 def load_weights(model: nn.Module, weights: dict[str, Tensor]) -> None:
     """Copy weights into a model, by name; if any is wrong, the model stays as it is.
 
@@ -193,9 +250,7 @@ def load_weights(model: nn.Module, weights: dict[str, Tensor]) -> None:
         ValueError: a weight is missing, left over or of another shape, or holds what is not a number; says which.
     """
     check_weights(model, weights)
-    for name, weight in weights.items():
-        if not weight.isfinite().all():
-            raise ValueError(f"the weights are damaged: {name} holds NaN or infinity. Copy them again, or train again.")
+    check_finite(weights)
     with torch.no_grad():
         for name, parameter in model.named_parameters():
             parameter.copy_(weights[name])
@@ -225,8 +280,9 @@ def save_tensors(path: str | Path, tensors: dict[str, Tensor], note: dict[str, A
     """Write tensors and a note (anything JSON holds) into one safetensors file, whole or not at all."""
     from safetensors.torch import save
 
+    # Other libraries read a file only where its "format" says whose tensors these are.
     tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
-    write_whole(Path(path), save(tensors, {"note": json.dumps(note)}))
+    write_whole(Path(path), save(tensors, {"format": "pt", "note": json.dumps(note)}))
 
 
 def load_tensors(path: str | Path) -> tuple[dict[str, Tensor], Any]:

@@ -23,7 +23,7 @@ from annotated.config import PAD, TransformerConfig
 from annotated.models.classifier import Classifier, ClassifierConfig
 from annotated.models.language_model import LanguageModel, LanguageModelConfig
 from annotated.transformer import Transformer
-from annotated.workbench import distributed, runs
+from annotated.workbench import distributed, runs, tasks
 from annotated.workbench.data import Labelled, Pairs
 from annotated.workbench.distributed import is_first, joined
 from annotated.workbench.runs import TrainingOptions, fit
@@ -80,11 +80,12 @@ def follow(case: str, out: Path, options: TrainingOptions, dropout: float = 0.0,
     model = make_model(case, task, dropout)
     losses, rows, draws = [], [], []
 
-    def update(*args: Any, **how: Any) -> float:
+    def update(*args: Any, **how: Any) -> tuple[float, int]:
         rows.append([])
         draws.append(int(torch.get_rng_state().sum()))
-        losses.append(whole_update(*args, **how))
-        return losses[-1]
+        loss, tokens = whole_update(*args, **how)
+        losses.append(loss)
+        return loss, tokens
 
     def update_share(model: torch.nn.Module, batches: Any, *args: Any, **how: Any) -> float:
         for *given, tgt in batches:
@@ -120,8 +121,8 @@ def error_of(*args: Any, **options: Any) -> str:
     """Train, and return the error's message."""
     try:
         follow(*args, **options)
-    except ValueError as error:
-        return str(error)
+    except Exception as error:
+        return f"{type(error).__name__}: {error}"
     return ""
 
 
@@ -140,6 +141,44 @@ def nonsense_in_the_second() -> Iterator[None]:
     whole = TranslationTask.update
     with patch.object(TranslationTask, "update", check):
         yield
+
+
+FAILURES = {  # where one process alone fails, and with what
+    "update": (TranslationTask, "update", KeyError),
+    "forward": (Transformer, "encode", ValueError),
+    "translate": (tasks, "translate", TypeError),
+    "check": (runs, "_require_finite", OSError),
+}
+IN_THE_FIRST = {  # which alone writes
+    "locked": (runs, "locked", OSError),
+    "save": (runs, "_save_average", OSError),
+    "save_state": (runs, "_save_state", RuntimeError),
+    "load": (runs, "load_weights", ValueError),
+}
+
+
+def failures(folder: Path) -> dict[str, str]:
+    """Let something fail in one process alone, wherever it may; return what this process says."""
+    said = {}
+    options = replace(OPTIONS, epochs=1, accumulate=1, plain=True)
+
+    def failing(whole: Any, kind: type[Exception], here: bool) -> Any:
+        def fail(*args: Any, **how: Any) -> Any:
+            if here:
+                raise kind("what is wrong")
+            return whole(*args, **how)
+
+        return fail
+
+    for name, (room, what, kind) in (FAILURES | IN_THE_FIRST).items():
+        fail = failing(getattr(room, what), kind, is_first() == (name in IN_THE_FIRST))
+        with patch.object(room, what, fail):
+            task, model = make_task("translation"), make_model("translation", make_task("translation"), 0.0)
+            try:
+                fit(model, task, folder / name, options=options)
+            except Exception as error:
+                said[name] = f"{type(error).__name__}: {error}"
+    return said
 
 
 @contextlib.contextmanager
@@ -162,6 +201,7 @@ def together(folder: Path) -> dict:
         result["clock"] = follow("translation", folder / "clock", limited)
     seeds = TrainingOptions(epochs=1, batch_tokens=50, seed=int(not is_first()))
     result["different"] = error_of("translation", folder / "different", seeds)
+    result["failures"] = failures(folder)
     return result
 
 
@@ -186,7 +226,7 @@ def die(folder: Path) -> int:
         left = 3
         whole = distributed.update
 
-        def update(*args: Any, **how: Any) -> float:
+        def update(*args: Any, **how: Any) -> tuple[float, int]:
             nonlocal left
             left -= 1
             if not left:

@@ -17,7 +17,7 @@ from torch.distributed import TCPStore
 
 from annotated.__main__ import main
 from annotated.workbench.checkpoint import load_note
-from tests.processes import CASES, HALVES, follow, make_task
+from tests.processes import CASES, FAILURES, HALVES, IN_THE_FIRST, follow, make_task
 from tests.runs import train_arguments
 
 ROOT = Path(__file__).parents[1]
@@ -151,8 +151,19 @@ def test_each_draws_a_dropout_of_its_own_and_a_resumed_run_is_the_unbroken_one(t
 def test_a_loss_that_is_no_number_in_one_ends_both_alike(two):
     first, second = (result["nonsense"] for result in two.results)
     assert first == second
-    assert first.startswith("update 3: the loss is nan: nothing was changed.")
+    assert first.startswith("ValueError: update 3: the loss is nan: nothing was changed.")
     assert load_note(two.folder / "nonsense" / "state.safetensors")["progress"]["step"] == 0
+
+
+@pytest.mark.parametrize("name", FAILURES | IN_THE_FIRST)
+def test_where_one_fails_alone_all_say_why(two, name):
+    own = (FAILURES | IN_THE_FIRST)[name][2]
+    first, second = (result["failures"][name] for result in two.results)
+    failed, other = (first, second) if name in IN_THE_FIRST else (second, first)
+    kind = "ValueError" if issubclass(own, ValueError | OSError) else "RuntimeError"
+    assert failed.startswith(f"{own.__name__}: ") and "what is wrong" in failed
+    assert other.startswith(f"{kind}: ") and "what is wrong" in other
+    assert "rate" not in failed
 
 
 def test_both_go_by_the_firsts_clock(two):
@@ -163,7 +174,9 @@ def test_both_go_by_the_firsts_clock(two):
 
 def test_two_that_do_not_train_the_same_are_refused_before_anything_is_written(two):
     for result in two.results:
-        assert result["different"].startswith("the processes do not train the same: give each the same files")
+        assert result["different"].startswith(
+            "ValueError: the processes do not train the same: give each the same files"
+        )
     assert not (two.folder / "different").exists()
 
 

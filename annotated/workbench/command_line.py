@@ -36,7 +36,7 @@ from annotated.workbench.data import (
     read_text,
     split_text,
 )
-from annotated.workbench.distributed import is_first, joined, processes
+from annotated.workbench.distributed import in_turn, is_first, joined, processes, tokenizer_of_first
 from annotated.workbench.files import write_whole
 from annotated.workbench.mapped import Lines, MappedTask
 from annotated.workbench.metrics import accuracy, bleu, chrf, log_probs, loss_per_token, text_loss
@@ -182,11 +182,12 @@ def _train(args: argparse.Namespace, device: torch.device) -> None:
     args.src = args.src or ("en" if args.task == "classification" else "de")
     bf16 = _bf16(args)
     keep_memory()
-    material = MATERIALS[args.task](args)
+    with in_turn():  # one downloads, and the others find it
+        material = MATERIALS[args.task](args)
     if chosen := _choose(args, material.defaults):
         print(f"chosen for {material.kind}: {chosen}")
     old = args.resume and (Path(args.out) / TOKENIZER).exists()
-    tokenizer: Tokenizer = load_tokenizer(args.out) if old else material.make_tokenizer()
+    tokenizer = tokenizer_of_first(lambda: load_tokenizer(args.out) if old else material.make_tokenizer())
     given = {field.name: getattr(args, field.name) for field in fields(TrainingOptions) if field.name != "bf16"}
     options = TrainingOptions(**{name: value for name, value in given.items() if value is not None}, bf16=bf16)
     model = _new_model(args, len(tokenizer), material.changes).to(device)
@@ -344,8 +345,8 @@ def _new_model(args: argparse.Namespace, vocab_size: int, changes: dict[str, Any
 
 
 def _require_same(args: argparse.Namespace, settings: dict[str, Any]) -> None:
-    """Refuse to resume with another corpus or tokenizer than the run's: it has its own, and would go on with those."""
-    for name in ("corpus", "text", "reviews", "tokenizer", "vocab_size"):
+    """Refuse to resume with another corpus or tokenizer than the run's; one's own files are compared by checksum."""
+    for name in ("corpus", "tokenizer", "vocab_size"):
         if getattr(args, name) != settings.get(name):
             raise ValueError(
                 f"the run in {args.out} was started with {name}={settings.get(name)}, not {getattr(args, name)}: leave "
@@ -643,7 +644,11 @@ def _parser(train_defaults: dict | None = None, further: Commands = NONE) -> arg
         help="bpe unless given, characters to continue text, words to sort texts",
     )
     command.add_argument("--vocab-size", type=int, help="number of subwords; follows from the corpus")
-    command.add_argument("--epochs", type=int, help="passes over the training pairs at most; follows from the corpus")
+    command.add_argument(
+        "--epochs",
+        type=int,
+        help="passes over the training pairs at most; follows from the corpus",
+    )
     command.add_argument("--max-minutes", type=float, help="minutes of training at most, validation included")
     command.add_argument(
         "--batch-tokens", type=int, help="ids a side in a batch, padding included; follows from the corpus"
@@ -652,7 +657,8 @@ def _parser(train_defaults: dict | None = None, further: Commands = NONE) -> arg
     command.add_argument(
         "--schedule",
         choices=SCHEDULES,
-        help="of the learning rate: the paper's, or linear to 0 where epochs or minutes end; follows from the task",
+        help="of the learning rate: the paper's, or linear to 0 where epochs or minutes end (with --resume and more of "
+        "them, it jumps up); follows from the task",
     )
     command.add_argument("--warmup", type=int, help="updates until the highest rate; follows from the corpus")
     command.add_argument("--rate", type=float, help="factor on the paper's learning rate; 1, or less in a short run")

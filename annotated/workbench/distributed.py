@@ -9,21 +9,26 @@ pass for an update, where `annotated.fast.training` makes several.)
 """
 
 import hashlib
-import math
 import os
 import random
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext, redirect_stderr, redirect_stdout
 from datetime import timedelta
-from typing import Any
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, distributed, nn
 from torch.optim import Optimizer
 
 from annotated.training import check_loss
-from annotated.workbench.data import count_targets
-from annotated.workbench.tasks import Batches, Task
+from annotated.workbench.data import count_targets, count_tokens
+from annotated.workbench.files import write_whole
+from annotated.workbench.vocabulary import TOKENIZER, Tokenizer, load_tokenizer
+
+if TYPE_CHECKING:  # tasks divide what they validate
+    from annotated.workbench.tasks import Batches, Task
 
 PATIENCE = timedelta(hours=2)  # that a process waits for another which is alive: the first one may have much to write
 
@@ -35,7 +40,11 @@ def processes() -> int:
 
 def is_first() -> bool:
     """Tell whether this process is the one that writes."""
-    return processes() == 1 or distributed.get_rank() == 0
+    return _rank() == 0
+
+
+def _rank() -> int:
+    return 0 if processes() == 1 else distributed.get_rank()
 
 
 @contextmanager
@@ -72,7 +81,7 @@ def joined(device: torch.device) -> Iterator[torch.device]:
                 yield device
     except (ValueError, OSError) as error:
         with _connected():
-            said = store.add(f"{type(error).__name__} {error}", 1) > 1
+            said = store.add(str(error), 1) > 1
         if said:
             raise SystemExit(2) from None
         raise
@@ -94,13 +103,91 @@ def _own(device: torch.device) -> torch.device:
 
 @contextmanager
 def in_turn() -> Iterator[None]:
-    """Let the first process do something to its end, then the others, before anyone goes on."""
-    if not is_first():
-        meet()
-    yield
-    if is_first():
-        meet()
-    meet()
+    """Let one process after the other do something, before anyone goes on; errors as in `agreed`.
+
+    What the first one leaves in a folder the others find, on its machine or on a disk that they share. Elsewhere the
+    first process there makes it anew.
+    """
+    failure = None
+    for turn in range(processes()):
+        if turn == _rank():
+            try:
+                yield
+            except Exception as error:
+                failure = error
+        _settle([], failure)
+
+
+@contextmanager
+def agreed() -> Iterator[None]:
+    """Do what may fail in one process alone, and go on when all have done it: where one fails, no other waits for it.
+
+    Raises:
+        Exception: this process's own error, or what another's says, as a ValueError if it is one or an OSError, and
+            else as a RuntimeError.
+    """
+    failure = None
+    try:
+        yield
+    except Exception as error:
+        failure = error
+    _settle([], failure)
+
+
+def _settle(numbers: Sequence[int | float], failure: Exception | None) -> list[int | float]:
+    """Add up numbers, each over all processes, unless one has failed; errors as in `agreed`."""
+    *totals, failed = _add([*numbers, failure is not None])
+    if not failed:
+        return totals
+    bad = isinstance(failure, ValueError | OSError)
+    found = _gather(failure and (bad, str(failure) if bad else f"{type(failure).__name__}: {failure}"))
+    if failure is not None:
+        raise failure
+    bad, message = next(filter(None, found))
+    raise (ValueError if bad else RuntimeError)(message)
+
+
+def divided(compute: Callable[[Sequence[Any]], Iterable[Any]], items: Sequence[Any]) -> list[Any]:
+    """Compute something for each item, each process for its share, and give all results to all of them.
+
+    Args:
+        compute: makes as many results as it is given items.
+        items: the same in all processes.
+
+    Raises:
+        Exception: as `agreed` does.
+    """
+    with agreed():
+        own = list(compute(items[_rank() :: processes()]))
+    results: list[Any] = [None] * len(items)
+    for rank, part in enumerate(_gather(own)):
+        results[rank :: processes()] = part
+    return results
+
+
+def tokenizer_of_first(make: Callable[[], Tokenizer]) -> Tokenizer:
+    """Return the tokenizer that the first process makes, while the others wait for its file; errors as in `agreed`."""
+    made, content = None, b""
+    with agreed(), TemporaryDirectory() as folder:
+        if is_first():
+            made = make()
+            made.save(folder)
+            content = (Path(folder) / TOKENIZER).read_bytes()
+    content = _gather(content)[0]
+    if made is not None:
+        return made
+    with TemporaryDirectory() as folder:
+        write_whole(Path(folder) / TOKENIZER, content)
+        return load_tokenizer(folder)
+
+
+def _gather(one: Any) -> list[Any]:
+    """Collect an object of each process."""
+    everyones = [one] * processes()
+    if processes() > 1:
+        with _connected():
+            distributed.all_gather_object(everyones, one)
+    return everyones
 
 
 def meet() -> None:
@@ -146,22 +233,37 @@ def draw_apart(seed: int, step: int) -> None:
         torch.manual_seed(random.Random(f"{seed} {step} {distributed.get_rank()}").getrandbits(63))
 
 
-def update(task: Task, model: nn.Module, batches: Batches, optimizer: Optimizer, smoothing: float, **how: Any) -> float:
-    """Do what `task.update` does, with each process on its share of the rows; arguments and errors as there."""
-    if processes() == 1:
-        return task.update(model, batches, optimizer, smoothing, **how)
-    share = [part for batch in batches if len((part := _share(batch))[-1])]
-    weight = sum(map(count_targets, share))
-    optimizer.zero_grad()
+def update(
+    task: "Task", model: nn.Module, batches: "Batches", optimizer: Optimizer, smoothing: float, **how: Any
+) -> tuple[float, int]:
+    """Do what `task.update` does, with each process on its share of the rows.
+
+    Returns:
+        The loss, and the number of tokens in all batches.
+
+    Raises:
+        Exception: as `agreed` does; then no weight has changed.
+    """
+    device = next(model.parameters()).device
+    loss, weight, tokens, failure = 0.0, 0, 0, None
     try:
-        loss = task.update(model, share, _Gradients(model.parameters()), smoothing, **how) if share else 0.0
-    except ValueError:
-        loss = math.nan  # so that all find out, and none waits for the others
-    total, targets = _add([loss * weight, weight])
+        read = list(batches)
+        tokens = sum(map(count_tokens, read))  # before they go to the device, which would have to be waited for
+        share = [part for batch in read if len((part := _share(batch))[-1])]
+        weight = sum(map(count_targets, share))
+        moved = [tuple(side.to(device) for side in batch) for batch in share]
+        if processes() == 1:
+            return task.update(model, moved, optimizer, smoothing, **how), tokens
+        optimizer.zero_grad()
+        if share:
+            loss = task.update(model, moved, _Gradients(model.parameters()), smoothing, **how)
+    except Exception as error:
+        failure = error
+    total, targets = _settle([loss * weight, weight], failure)
     check_loss(total / targets)
     _add_gradients(list(model.parameters()), weight / targets)
     optimizer.step()
-    return total / targets
+    return total / targets, tokens
 
 
 class _Gradients(Optimizer):
@@ -175,7 +277,7 @@ class _Gradients(Optimizer):
 
 
 def _share(batch: Sequence[Tensor]) -> tuple[Tensor, ...]:
-    return tuple(side[distributed.get_rank() :: processes()] for side in batch)
+    return tuple(side[_rank() :: processes()] for side in batch)
 
 
 def _add_gradients(parameters: Sequence[nn.Parameter], weight: float) -> None:

@@ -7,7 +7,6 @@ A folder holds, of each side, the ids of all rows one after the other (`source.i
 import hashlib
 import json
 import os
-import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from itertools import chain, islice
@@ -22,8 +21,8 @@ from annotated.config import BOS, EOS
 from annotated.workbench.data import Batch, Pairs, encode_kept, encode_pairs, pad, sentences
 from annotated.workbench.distributed import in_turn
 from annotated.workbench.files import locked, remove_leftovers, write_whole
-from annotated.workbench.tasks import Batches, TranslationTask, checksum, say_left_out
-from annotated.workbench.vocabulary import TOKENIZER, Tokenizer
+from annotated.workbench.tasks import Batches, TranslationTask, checksum, say_left_out, tokenizer_checksum
+from annotated.workbench.vocabulary import Tokenizer
 
 SIDES = ("source", "target")
 NOTE = "ids.json"
@@ -38,12 +37,15 @@ class Lines(Sequence[str]):
 
     Raises:
         FileNotFoundError: there is no such file.
+        ValueError: it is empty.
     """
 
     def __init__(self, path: str | Path):
         self.path = Path(path)
         if not self.path.is_file():
             raise FileNotFoundError(f"there is no file {path}. Give a text file with one sentence a line.")
+        if not self.path.stat().st_size:
+            raise ValueError(f"{path} has no lines. Give a text file with one sentence a line.")
 
     def __len__(self) -> int:
         with open(self.path, "rb") as file:
@@ -196,7 +198,7 @@ def encode_files(
     made_from = {
         "sentences to translate": _file_checksum(paths[0]),
         "translations": _file_checksum(paths[1]),
-        "tokens": _tokenizer_checksum(tokenizer),
+        "tokens": tokenizer_checksum(tokenizer),
         "languages": [src, tgt],
         "longest pair": max_length,
     }
@@ -301,12 +303,6 @@ def _write_note(folder: Path, note: dict[str, Any]) -> None:
 def _file_checksum(path: Path) -> str:
     with open(path, "rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
-
-
-def _tokenizer_checksum(tokenizer: Tokenizer) -> str:
-    with tempfile.TemporaryDirectory() as folder:
-        tokenizer.save(folder)
-        return checksum([(Path(folder) / TOKENIZER).read_bytes()])
 
 
 class MappedTask(TranslationTask):

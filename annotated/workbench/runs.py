@@ -5,7 +5,7 @@ import json
 import math
 import time
 from collections.abc import Sequence
-from contextlib import nullcontext
+from contextlib import ExitStack
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, cast
@@ -24,17 +24,19 @@ from annotated.workbench.checkpoint import (
     load_note,
     load_tensors,
     load_weights,
+    readable,
     save_checkpoint,
     save_tensors,
 )
-from annotated.workbench.data import Pairs, count_tokens, padding_share
+from annotated.workbench.data import Pairs, padding_share
 from annotated.workbench.files import locked, remove_leftovers, write_whole
-from annotated.workbench.tasks import Task, TranslationTask
+from annotated.workbench.tasks import Task, TranslationTask, tokenizer_checksum
 from annotated.workbench.vocabulary import TOKENIZER, Tokenizer
 
 SCHEDULES = ("noam", "linear")
 STATE, STATE_BEFORE = "state.safetensors", "state-before.safetensors"
 LARGEST_BATCH = 1_000_000  # ids a side; what one update of the largest models sees, and no memory holds
+DERIVED = ("epochs", "warmup", "rate")  # options that `with_length` chooses
 UPDATES, LEAST_EPOCHS, WARMUP = 3800, 5, 1000  # of a run whose length is not given
 ENOUGH_TO_TELL = 20  # updates after which the speed of a run is known
 METRICS, CHECKPOINTS = "metrics.jsonl", "checkpoints"
@@ -134,6 +136,17 @@ def with_length(options: TrainingOptions, updates: int) -> TrainingOptions:
     return replace(options, epochs=epochs, warmup=warmup, rate=rate)
 
 
+def _as_before(out: Path, options: TrainingOptions, updates: int) -> TrainingOptions:
+    """Take over what the run in `out` derived, where it is not given anew."""
+    note = load_note(newest_state(out))
+    before = note.get("derived")  # states of earlier versions do not say, but how the run was started
+    if before is None:
+        started = {name: note["settings"].get(name) for name in DERIVED}
+        before = asdict(with_length(replace(options, **started), updates))
+    given = {name: getattr(options, name) or before[name] for name in DERIVED}
+    return replace(options, **given)
+
+
 @dataclass
 class Progress:
     """Where a run stands: updates and seconds in all, the current epoch (from 0) and the updates done in it."""
@@ -173,7 +186,9 @@ def train(
         options: how to train, by default `TrainingOptions()`.
         settings: what config.json keeps of how the run was started, by default the options.
         resume: go on with the run in `out`. Its model, pairs, tokens, batches and seed must be the same, because where
-            it stands is counted in them. Epochs, minutes, schedule, rate, smoothing, dropout and averaging may change.
+            it stands is counted in them. Epochs, minutes, schedule, rate, smoothing, dropout and averaging may change;
+            warm-up and rate stay what they were unless they are given. More epochs or minutes move the end at which the
+            linear schedule is 0: the rate jumps to what it is on the way there.
 
     Returns:
         The lines of metrics.jsonl.
@@ -182,8 +197,8 @@ def train(
         FileExistsError: `out` already holds a run or a model, and `resume` is not set.
         FileNotFoundError: `resume` is set and there is no run.
         BlockingIOError: another process is training in `out`.
-        ValueError: the run in `out` is another one, or has nothing left to do; or a loss is not finite. Then the last
-            good state is there to go on from.
+        ValueError: the run in `out` is another one, or has nothing left to do; or the model is none that could be read
+            back; or a loss is not finite. Then the last good state is there to go on from.
     """
     options = options or TrainingOptions()
     if resume:
@@ -205,12 +220,15 @@ def fit(
     resume: bool = False,
 ) -> list[dict[str, Any]]:
     """Do what `train` does, for any task; arguments and errors as there."""
-    out = Path(out)
+    out, settings = Path(out), settings or asdict(options)
+    info = {**task.info, "settings": settings}
+    with distributed.agreed():  # before hours are spent on what no one can load
+        model = readable(model, **info)
     config: Any = model.config
-    settings = settings or asdict(options)
     batches = task.batches(options.batch_tokens)
     updates = math.ceil(len(batches) / options.accumulate)
-    options = with_length(options, updates)
+    with distributed.agreed():
+        options = with_length(_as_before(out, options, updates) if resume else options, updates)
     assert options.epochs is not None and options.warmup is not None
     most = options.epochs * updates
     print(
@@ -230,10 +248,14 @@ def fit(
         "accumulate": options.accumulate,
         "seed": options.seed,
         **{name: value for name, value in asdict(config).items() if name != "dropout"},
+        "tokenizer": tokenizer_checksum(task.tokenizer),
     }
 
     distributed.require_same(f"{identity} {options}")
-    with locked(out) if distributed.is_first() else nullcontext():
+    with ExitStack() as stack:
+        with distributed.agreed():
+            if distributed.is_first():
+                stack.enter_context(locked(out))
         optimizer = plain.make_optimizer(model) if options.plain else make_optimizer(model)
         with distributed.in_turn():
             for folder in (out, out / CHECKPOINTS):
@@ -253,18 +275,20 @@ def fit(
 
         def save_state() -> None:
             note = {"run": identity, "settings": settings, "progress": asdict(progress), "metrics": metrics}
-            _save_state(out, model, optimizer, note)
+            _save_state(out, model, optimizer, note | {"derived": {name: getattr(options, name) for name in DERIVED}})
 
-        if distributed.is_first():
-            if not resume:
-                save_state()
-            task.tokenizer.save(out)
+        with distributed.agreed():
+            if distributed.is_first():
+                if not resume:
+                    save_state()
+                task.tokenizer.save(out)
         began = time.perf_counter() - progress.seconds
         while progress.epoch < options.epochs and not _out_of_time(progress, options):
             batches = task.batches(options.batch_tokens, 1000 * options.seed + progress.epoch)
             groups = [batches[i : i + options.accumulate] for i in range(0, len(batches), options.accumulate)]
             loss, speed = _train_epoch(model, task, optimizer, groups, progress, options, began)
-            _require_finite(model, optimizer, progress)
+            with distributed.agreed():
+                _require_finite(model, optimizer, progress)
             scores = task.validate(model, bf16=options.bf16, plain=options.plain)
             progress.seconds = distributed.from_first(time.perf_counter() - began)
             line = {
@@ -277,22 +301,24 @@ def fit(
                 "tokens_per_second": speed,
             }
             metrics.append(line)
-            if distributed.is_first():
-                save_tensors(_checkpoint(out, progress.step), dict(model.named_parameters()))
-                write_whole(out / METRICS, "".join(json.dumps(line) + "\n" for line in metrics).encode())
-                _save_average(out, model, metrics, options.average, **task.info, settings=settings)
-                # One checkpoint more stays than is averaged: should this state be damaged, the one before needs that.
-                _remove_checkpoints(out, _steps(metrics)[-options.average - 1 :])
-                save_state()
+            with distributed.agreed():
+                if distributed.is_first():
+                    save_tensors(_checkpoint(out, progress.step), dict(model.named_parameters()))
+                    write_whole(out / METRICS, "".join(json.dumps(line) + "\n" for line in metrics).encode())
+                    _save_average(out, model, metrics, options.average, **info)
+                    # One checkpoint more stays than is averaged: should this state be damaged, the one before needs it.
+                    _remove_checkpoints(out, _steps(metrics)[-options.average - 1 :])
+                    save_state()
             print(_report(line, task, options), flush=True)
         if progress.step <= options.warmup:
+            more = "--epochs" if progress.epoch >= options.epochs else "--max-minutes"
             print(
                 f"Careful: the run ended at update {progress.step}, inside its warm-up of {options.warmup}. Go on with "
-                "--resume and more --max-minutes, or train anew with a shorter --warmup.",
+                f"--resume and more {more}, or train anew with a shorter --warmup.",
                 flush=True,
             )
-    distributed.meet()
-    load_weights(model, load_tensors(out / WEIGHTS)[0])
+    with distributed.in_turn():
+        load_weights(model, load_tensors(out / WEIGHTS)[0])
     return metrics
 
 
@@ -308,7 +334,7 @@ def _train_epoch(
     """Train to the end of the epoch or of the allowed time; return the mean loss and the tokens per second."""
     from tqdm.auto import tqdm
 
-    device, config = next(model.parameters()).device, cast(Any, model.config)
+    config = cast(Any, model.config)
     losses, tokens, epoch_began = [], 0, time.perf_counter()
     model.train()
     distributed.draw_apart(options.seed, progress.step)
@@ -317,13 +343,13 @@ def _train_epoch(
             progress.step += 1
             progress.position += 1
             set_rate(optimizer, _rate(progress, len(groups), options, config.d_model))
-            group = [tuple(side.to(device) for side in batch) for batch in group]
             try:
                 how = {"bf16": options.bf16, "plain": options.plain}
-                losses.append(distributed.update(task, model, group, optimizer, options.smoothing, **how))
+                loss, count = distributed.update(task, model, group, optimizer, options.smoothing, **how)
             except ValueError as error:
                 raise ValueError(f"update {progress.step}: {error} --resume goes on from the last state.") from error
-            tokens += sum(map(count_tokens, group))
+            losses.append(loss)
+            tokens += count
             speed = tokens / (time.perf_counter() - epoch_began)
             bar.update()
             bar.set_postfix_str(f"loss {losses[-1]:.2f}, {speed:,.0f} tokens/s")
@@ -429,9 +455,10 @@ def _load_state(
     path = newest_state(out)
     tensors, note = load_tensors(path)
     for name, value in identity.items():
-        if note["run"].get(name) != value:
+        found = note["run"].get(name, value)  # what earlier versions did not write down
+        if found != value:
             raise ValueError(
-                f"the run in {out} was started with {name}={note['run'].get(name)}, not {value}: where it stands is "
+                f"the run in {out} was started with {name}={found}, not {value}: where it stands is "
                 "counted in that. Give what it was started with, or start another run in another --out."
             )
     load_weights(

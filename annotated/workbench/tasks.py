@@ -2,8 +2,10 @@
 
 import hashlib
 import math
+import tempfile
 from array import array
 from collections.abc import Iterable, Sequence
+from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
 import torch
@@ -17,9 +19,10 @@ from annotated.fast.training import update
 from annotated.training import check_loss, label_smoothed_loss
 from annotated.workbench.classification import classify, encode_texts
 from annotated.workbench.data import Labelled, Pairs, encode_pairs, make_batches, make_text_batches
+from annotated.workbench.distributed import divided
 from annotated.workbench.metrics import accuracy, bleu, text_loss
 from annotated.workbench.translation import translate
-from annotated.workbench.vocabulary import Tokenizer
+from annotated.workbench.vocabulary import TOKENIZER, Tokenizer
 
 Batches = Sequence[tuple[Tensor, ...]]  # what is given and, last, what is to be predicted
 
@@ -95,8 +98,8 @@ class TranslationTask:
 
     def validate(self, model: nn.Module, *, bf16: bool, plain: bool) -> dict[str, float]:
         """As `Task.validate`: BLEU of greedy translations."""
-        language = self.info["src"]
-        found = translate(model, self.tokenizer, self.val.source, language, beam=0, bf16=bf16, plain=plain)
+        how: dict[str, Any] = {"beam": 0, "bf16": bf16, "plain": plain}
+        found = divided(lambda texts: translate(model, self.tokenizer, texts, self.info["src"], **how), self.val.source)
         if len(set(found)) == 1 < len(found):
             print(f"Careful: it translates every validation sentence alike, as {found[0]!r}.", flush=True)
         return {"val_bleu": bleu(found, self.val.target, self.info["tgt"])[0]}
@@ -202,8 +205,11 @@ class ClassificationTask:
 
     def validate(self, model: nn.Module, *, bf16: bool, plain: bool) -> dict[str, float]:
         """As `Task.validate`: the share of texts that are sorted rightly."""
-        found = classify(model, self.tokenizer, self.val.texts, self.info["language"], plain=plain)
-        return {"val_accuracy": accuracy(found, self.val.labels, self.labels)}
+        language = self.info["language"]
+        found = divided(
+            lambda texts: classify(model, self.tokenizer, texts, language, plain=plain).cpu(), self.val.texts
+        )
+        return {"val_accuracy": accuracy(torch.stack(found), self.val.labels, self.labels)}
 
     def report(self, line: dict[str, Any]) -> str:
         """As `Task.report`."""
@@ -227,3 +233,10 @@ def checksum(parts: Iterable[bytes]) -> str:
     for part in parts:
         total.update(len(part).to_bytes(8) + part)
     return total.hexdigest()[:16]
+
+
+def tokenizer_checksum(tokenizer: Tokenizer) -> str:
+    """Sum up what a tokenizer writes into its file."""
+    with tempfile.TemporaryDirectory() as folder:
+        tokenizer.save(folder)
+        return checksum([(Path(folder) / TOKENIZER).read_bytes()])

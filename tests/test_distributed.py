@@ -1,11 +1,10 @@
-"""One training in two processes: the same batches, losses and files as in one, and an end when one of them dies."""
+"""One training in several processes: the same batches, losses and files as in one, and an end when one of them dies."""
 
 import json
 import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -13,6 +12,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 from once import once
+from safetensors.torch import load_file
 from torch.distributed import TCPStore
 
 from annotated.__main__ import main
@@ -195,25 +195,38 @@ def test_when_one_is_killed_the_other_says_so_in_a_line_and_ends(corpus, tmp_pat
     assert load_note(tmp_path / "run" / "state.safetensors")["progress"]["step"] == 0
 
 
-def torchrun(*arguments: str) -> Sequence[str]:
-    return [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", *arguments]
+def torchrun(*arguments: str) -> str:
+    """Run the command line in four processes; return what they print."""
+    command = [
+        sys.executable,
+        "-m",
+        "torch.distributed.run",
+        "--standalone",
+        "--nproc-per-node",
+        "4",
+        "-m",
+        "annotated",
+    ]
+    done = subprocess.run([*command, *arguments], cwd=ROOT, capture_output=True, text=True, timeout=TIME_LIMIT)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
 
 
 @once
-def test_torchrun_trains_from_the_command_line(corpus, tmp_path, capsys):
-    arguments = [*train_arguments(corpus, tmp_path / "two", "--epochs", "2", "--dropout", "0"), "--device", "cpu"]
-    done = subprocess.run(torchrun("-m", "annotated", *arguments), cwd=ROOT, capture_output=True, timeout=TIME_LIMIT)
-    assert done.returncode == 0, done.stderr.decode()
-    printed = done.stdout.decode()
+def test_torchrun_trains_four_from_the_command_line_on_mapped_pairs_and_resumes(corpus, tmp_path, capsys):
+    val = [f"--val-{side}={corpus / name}" for side, name in (("source", "my.de"), ("target", "my.en"))]
+    options = [*val, "--dropout", "0", "--device", "cpu"]
+    four, one = tmp_path / "four", tmp_path / "one"
+    printed = torchrun(*train_arguments(corpus, four, *options, "--mapped", str(tmp_path / "ids"), "--epochs", "1"))
     threads = torch.get_num_threads()  # $OMP_NUM_THREADS, which torchrun heeds; without it 1, as torchrun sets it
-    assert printed.count(f"parameters, cpu, float32, {threads} threads in each of 2 processes") == 1
-    assert main([str(tmp_path / "one") if word == str(tmp_path / "two") else word for word in arguments]) == 0
-    assert files(tmp_path / "two") == files(tmp_path / "one")
-    lines = [
-        [json.loads(line) for line in (tmp_path / name / "metrics.jsonl").read_text().splitlines()]
-        for name in ("two", "one")
-    ]
+    assert printed.count(f"parameters, cpu, float32, {threads} threads in each of 4 processes") == 1
+    printed = torchrun("train", "--resume", "--out", str(four), "--epochs", "2")
+    assert "ids that" not in printed  # but those that there are
+    assert main(train_arguments(corpus, one, *options, "--epochs", "2")) == 0
+    assert files(four) == files(one)
+    lines = [[json.loads(line) for line in (out / "metrics.jsonl").read_text().splitlines()] for out in (four, one)]
     assert [line["loss"] for line in lines[0]] == pytest.approx([line["loss"] for line in lines[1]], abs=1e-4)
+    torch.testing.assert_close(*(load_file(out / "model.safetensors") for out in (four, one)), rtol=0, atol=1e-4)
 
 
 def test_several_processes_want_a_gpu_each(monkeypatch):

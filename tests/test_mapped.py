@@ -241,6 +241,9 @@ def test_lines_are_read_as_often_as_they_are_asked_for(tmp_path):
     assert (len(lines), lines[0], lines[31]) == (57, read_lines(path)[0], read_lines(path)[31])
     with pytest.raises(FileNotFoundError, match="there is no file"):
         Lines(tmp_path / "none")
+    path.write_bytes(b"")
+    with pytest.raises(ValueError, match=r"my\.de has no lines"):
+        Lines(path)
 
 
 def test_the_command_line_trains_on_them_as_from_memory_and_resumes(corpus, tmp_path, capsys):

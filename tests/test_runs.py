@@ -15,7 +15,7 @@ from annotated.fast.training import update
 from annotated.training import noam_rate
 from annotated.transformer import Transformer
 from annotated.workbench import runs, tasks
-from annotated.workbench.checkpoint import load_checkpoint, save_tensors
+from annotated.workbench.checkpoint import load_checkpoint, load_tensors, save_tensors
 from annotated.workbench.data import Pairs
 from annotated.workbench.files import locked
 from annotated.workbench.runs import Progress, TrainingOptions, _rate, linear_rate, train, with_length
@@ -401,7 +401,10 @@ def test_a_run_that_ends_within_its_warm_up_says_so_before_and_after(tokenizer, 
     run(tokenizer, pairs, tmp_path / "few", replace(OPTIONS, epochs=1, warmup=50))
     out = capsys.readouterr().out
     updates = re.search(r"Careful: (\d+) updates in all, and a warm-up of 50: ", out)[1]
-    assert f"Careful: the run ended at update {updates}, inside its warm-up of 50" in out
+    assert (
+        f"Careful: the run ended at update {updates}, inside its warm-up of 50. Go on with --resume and more --ep"
+        in out
+    )
     assert out.index("updates in all") < out.index("epoch  1.00") < out.index("the run ended")
     run(tokenizer, pairs, tmp_path / "enough", replace(OPTIONS, epochs=1, warmup=int(updates) - 1))
     assert "warm-up" not in capsys.readouterr().out
@@ -414,6 +417,38 @@ def test_a_model_that_says_the_same_to_everything_says_so(tokenizer, pairs, tmp_
     monkeypatch.setattr(tasks, "translate", lambda model, tokenizer, texts, *args, **options: list(texts))
     run(tokenizer, pairs, tmp_path / "other", replace(OPTIONS, epochs=1))
     assert "alike" not in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("older", [False, True])
+def test_what_a_run_derived_stays_when_it_goes_on_for_longer(tokenizer, pairs, tmp_path, older):
+    options = replace(OPTIONS, epochs=2, warmup=None, schedule="linear")
+    run(tokenizer, pairs, tmp_path, options)
+    if older:
+        for name in ("state.safetensors", "state-before.safetensors"):
+            tensors, note = load_tensors(tmp_path / name)
+            del note["derived"], note["run"]["tokenizer"]
+            save_tensors(tmp_path / name, tensors, note)
+    run(tokenizer, pairs, tmp_path, replace(options, epochs=10), resume=True)
+    derived = load_tensors(tmp_path / "state.safetensors")[1]["derived"]
+    chosen = with_length(options, 2)
+    assert derived == {"epochs": 10, "warmup": chosen.warmup, "rate": chosen.rate}
+    run(tokenizer, pairs, tmp_path, replace(options, epochs=11, warmup=7), resume=True)
+    derived = load_tensors(tmp_path / "state.safetensors")[1]["derived"]
+    assert derived == {"epochs": 11, "warmup": 7, "rate": chosen.rate}
+
+
+def test_another_tokenizer_of_the_same_tokens_is_another_run(finished, tokenizer, pairs):
+    other = WordTokenizer(Vocabulary(tokenizer.vocabulary.words), ("de", "en", "fr"))
+    with pytest.raises(ValueError, match=r"was started with tokenizer=.*where it stands is counted in that"):
+        run(other, pairs, finished[0], replace(OPTIONS, epochs=5), resume=True)
+
+
+def test_a_model_that_could_not_be_read_back_is_refused_before_anything_is_written(tokenizer, pairs, tmp_path):
+    model = new_model()
+    model.output.register_forward_hook(lambda module, args, result: 2 * result)
+    with pytest.raises(ValueError, match="output has a forward hook"):
+        train(model, tokenizer, pairs, pairs, tmp_path / "run", options=OPTIONS)
+    assert not (tmp_path / "run").exists()
 
 
 def test_a_finished_run_stays_as_it_is(finished, tokenizer, pairs):

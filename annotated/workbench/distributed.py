@@ -11,6 +11,7 @@ pass for an update, where `annotated.fast.training` makes several.)
 import hashlib
 import os
 import random
+import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext, redirect_stderr, redirect_stdout
 from datetime import timedelta
@@ -86,6 +87,7 @@ def joined(device: torch.device) -> Iterator[torch.device]:
             raise SystemExit(2) from None
         raise
     finally:
+        time.sleep(0.5)  # Gloo's threads still let go of tensors: they need the GIL, which the next line keeps
         distributed.destroy_process_group()
 
 

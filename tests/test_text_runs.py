@@ -159,9 +159,11 @@ def test_a_plain_run_is_the_fast_one_to_rounding(learned: Path) -> None:
     assert losses[0] == pytest.approx(losses[1], abs=1e-4)
 
 
-def test_a_run_that_goes_on_is_the_one_that_never_stopped(learned: Path) -> None:
+def test_a_run_that_goes_on_is_the_one_that_never_stopped_wherever_its_text_lies_now(learned: Path) -> None:
     assert main(words(learned, "stopped", "--epochs", "1", "--schedule", "noam")) == 0
-    assert main(["train", "--resume", "--out", str(learned / "stopped"), "--epochs", "2"]) == 0
+    (learned / "moved.txt").write_text(TEXT, encoding="utf-8")
+    moved = ["--text", str(learned / "moved.txt")]
+    assert main(["train", "--resume", "--out", str(learned / "stopped"), "--epochs", "2", *moved]) == 0
     assert main(words(learned, "whole", "--epochs", "2", "--schedule", "noam")) == 0
     assert (learned / "stopped" / "model.safetensors").read_bytes() == (
         learned / "whole" / "model.safetensors"

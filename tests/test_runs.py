@@ -430,7 +430,7 @@ def test_what_a_run_derived_stays_when_it_goes_on_for_longer(tokenizer, pairs, t
             save_tensors(tmp_path / name, tensors, note)
     run(tokenizer, pairs, tmp_path, replace(options, epochs=10), resume=True)
     derived = load_tensors(tmp_path / "state.safetensors")[1]["derived"]
-    chosen = with_length(options, 2)
+    chosen = with_length(options, 3)
     assert derived == {"epochs": 10, "warmup": chosen.warmup, "rate": chosen.rate}
     run(tokenizer, pairs, tmp_path, replace(options, epochs=11, warmup=7), resume=True)
     derived = load_tensors(tmp_path / "state.safetensors")[1]["derived"]

@@ -282,7 +282,7 @@ def save_tensors(path: str | Path, tensors: dict[str, Tensor], note: dict[str, A
 
     # Other libraries read a file only where its "format" says whose tensors these are.
     tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
-    write_whole(Path(path), save(tensors, {"format": "pt", "note": json.dumps(note)}))
+    write_whole(Path(path), save(tensors, {"format": "pt"} | ({} if note is None else {"note": json.dumps(note)})))
 
 
 def load_tensors(path: str | Path) -> tuple[dict[str, Tensor], Any]:

@@ -129,6 +129,19 @@ def test_probabilities_by_hand(options: dict, expected: list[float]) -> None:
     )
 
 
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("temperature", [0.0, 5e-324, 1e-40, 1e-5, 1e5, 1e40, 1.7e308])
+def test_any_temperature_gives_probabilities(temperature: float, dtype: torch.dtype) -> None:
+    found = sampling_probabilities(torch.tensor([-math.inf, 60, -60, 61], dtype=dtype), temperature, top_p=1.0)
+    expected = [0, 0, 0, 1] if temperature < 1 else [0, 1 / 3, 1 / 3, 1 / 3]
+    assert_close(found.double(), torch.tensor(expected, dtype=torch.float64), atol=0.01, rtol=0)
+
+
+@pytest.mark.parametrize("top_p", [5e-324, 1e-60, 1e-6])
+def test_the_least_nucleus_is_the_likeliest_token(top_p: float) -> None:
+    assert sampling_probabilities(LOGITS, top_p=top_p).tolist() == [0, 1, 0, 0]
+
+
 @given(st.lists(st.floats(-8, 8), min_size=2, max_size=9), st.floats(0.01, 1))
 def test_the_nucleus_is_the_smallest_set_that_holds_p(logits: list[float], p: float) -> None:
     before = torch.tensor(logits, dtype=torch.float64).softmax(dim=-1)

@@ -139,14 +139,17 @@ def sampling_probabilities(
     if top_p is not None and not 0 < top_p <= 1:
         raise ValueError(f"top_p={top_p} must be above 0 and at most 1.")
     if temperature == 0:
-        temperature, top_k = 1.0, 1
-    ordered, tokens = (logits / temperature).softmax(dim=-1).sort(dim=-1, descending=True, stable=True)
+        top_k = 1
+    limits = torch.finfo(logits.dtype)  # without these, 1e-40 is 0 among the logits, and 1e40 infinite
+    temperature = min(max(temperature, limits.tiny), limits.max)
+    below = logits - logits.amax(dim=-1, keepdim=True)  # the likeliest token's is 0, and never too large
+    ordered, tokens = (below / temperature).softmax(dim=-1).sort(dim=-1, descending=True, stable=True)
     if top_k is not None:
         ordered[..., top_k:] = 0.0
         ordered = ordered / ordered.sum(dim=-1, keepdim=True)
     if top_p is not None:
         before = ordered.cumsum(dim=-1) - ordered  # what the likelier ones add up to
-        ordered = ordered.masked_fill(before >= top_p, 0.0)
+        ordered = ordered.masked_fill(before >= max(top_p, limits.tiny), 0.0)
         ordered = ordered / ordered.sum(dim=-1, keepdim=True)
     return torch.zeros_like(ordered).scatter(-1, tokens, ordered)
 

@@ -3,7 +3,9 @@
 import argparse
 import ctypes
 import math
+import operator
 import os
+import reprlib
 import shlex
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -14,6 +16,7 @@ from typing import Any, NamedTuple, NoReturn
 import torch
 from torch import nn
 
+from annotated import __version__
 from annotated.config import UNK
 from annotated.decoding import ALPHA, BEAM, MAX_EXTRA
 from annotated.fast.accelerate import accelerate
@@ -26,6 +29,7 @@ from annotated.workbench.checkpoint import load_run, load_translator, require_ta
 from annotated.workbench.classification import classify
 from annotated.workbench.data import (
     CORPORA,
+    DATA_FOLDER,
     TEXTS,
     Labelled,
     Pairs,
@@ -41,10 +45,20 @@ from annotated.workbench.files import write_whole
 from annotated.workbench.mapped import Lines, MappedTask
 from annotated.workbench.metrics import accuracy, bleu, chrf, log_probs, loss_per_token, text_loss
 from annotated.workbench.reviews import REVIEWS, load_reviews, read_reviews, split_reviews
-from annotated.workbench.runs import METRICS, SCHEDULES, TrainingOptions, defaults_for, fit, load_settings, require_new
+from annotated.workbench.runs import (
+    LARGEST_BATCH,
+    METRICS,
+    SCHEDULES,
+    TrainingOptions,
+    defaults_for,
+    fit,
+    load_settings,
+    require_new,
+)
 from annotated.workbench.tasks import ClassificationTask, Task, TextTask, TranslationTask
 from annotated.workbench.translation import translate
 from annotated.workbench.vocabulary import (
+    LARGEST_VOCABULARY,
     TOKENIZER,
     CharacterTokenizer,
     SubwordTokenizer,
@@ -56,7 +70,7 @@ from annotated.workbench.vocabulary import (
 Commands = Mapping[str, tuple[str, Callable[[argparse.Namespace], None]]]  # by name: what it does, and what does it
 NONE: Commands = {}
 
-PROGRAM = "python -m annotated"
+PROGRAM = "annotated" if Path(sys.argv[0]).stem == "annotated" else "python -m annotated"
 TRY = {"translation": "translate", "generation": "generate", "classification": "classify"}
 DEFAULTS = TrainingOptions()
 # What is chosen where it is not given, by task.
@@ -86,12 +100,32 @@ TOKENIZERS = {  # what fits a task, its default first
     "generation": ("characters",),
     "classification": ("words", "bpe"),
 }
-REVIEWS_HELP = "your own texts to sort: a folder, or archive of it, with train/<label>/*.txt, and test/ if you like"
+MANY = 10**9  # of whatever is counted
 LARGEST_BEAM = 100  # wider ones find worse translations, and their memory grows with it
-ONE_OF = "evaluate needs one of --corpus, --text, --reviews, or --source and --reference."
+LONGEST_RUN = 1_000_000  # minutes: two years
+LARGEST_RATE = 1e30  # what float32 holds, with room for an optimizer's factors
 UNSURE = 0.65  # nats a token of its own translation; the model of the course is surer of nine captions in ten
 LONGEST_LINE = 2**20  # bytes
 READ_AT_ONCE = 2**15  # bytes of standard input, some hundred sentences: they are translated together
+
+# An option either acts or is refused. It is for all tasks but where this says which;
+PAIRS_ONLY = "source target val_source val_target mapped tgt reference show output ensemble beam alpha max_extra"
+ONLY_FOR = {
+    "text": ("generation",),
+    "reviews": ("classification",),
+    **dict.fromkeys(("src", "vocab_size", "split"), ("translation", "classification")),
+    **dict.fromkeys(PAIRS_ONLY.split(), ("translation",)),
+}
+# and beside another option, with this value (True: with any), these would do nothing.
+IDLE = {
+    ("beam", 0): (("alpha",), "greedy search has no length penalty"),
+    ("temperature", 0): (("top_k", "top_p", "seed"), "the likeliest token is taken, and none drawn"),
+    ("tokenizer", "words"): (("vocab_size",), "there are as many words as there are"),
+    ("preset", "recurrent"): (("norm_first",), "the LSTM has no LayerNorm"),
+    ("precision", "bf16"): (("plain",), "the paper's own files compute in float32"),
+    ("ensemble", True): (("plain",), "only the fast forms of models compute together"),
+    ("source", True): (("split",), "only a corpus has splits"),
+}
 
 
 def main(arguments: Sequence[str] | None = None, further: Commands = NONE) -> int:
@@ -105,28 +139,24 @@ def main(arguments: Sequence[str] | None = None, further: Commands = NONE) -> in
         0; 2 after a one-line error for bad input; 130 after an interruption; 141 where nobody reads the output.
     """
     arguments = sys.argv[1:] if arguments is None else arguments
-    command = arguments[0] if arguments else None
-    args = argparse.Namespace()
+    args = argparse.Namespace(command=None)
     try:
         for argument in arguments:
             _require_utf_8(argument)
-        args = _parse(_parser(further=further), arguments)
-        if args.command == "train" and args.resume:
-            # What the run was started with holds again, unless it is given anew.
-            args = _parse(_parser(load_settings(args.out), further), arguments)
+        args = _parse(arguments, further)
         args.run(args)
         sys.stdout.flush()
     except BrokenPipeError:
         _drop_output()
         return 141
-    except (ValueError, OSError, MemoryError) as error:
+    except (ValueError, OSError, MemoryError, ModuleNotFoundError) as error:
         return _fail(str(error) or "not enough memory")
     except RuntimeError as error:
         if "memory" not in str(error):
             raise
         return _fail(f"not enough memory ({str(error).splitlines()[0]}): try a smaller model, batch or beam.")
     except KeyboardInterrupt:
-        print(f"annotated: interrupted{_what_is_kept(args) if command == 'train' else ''}.", file=sys.stderr)
+        print(f"annotated: interrupted{_what_is_kept(args) if args.command == 'train' else ''}.", file=sys.stderr)
         return 130
     return 0
 
@@ -149,9 +179,14 @@ def _fail(message: str) -> int:
 
 def _what_is_kept(args: argparse.Namespace) -> str:
     """Tell how to go on with a run that was interrupted: there is a way once an epoch is whole."""
-    if (Path(getattr(args, "out", "")) / METRICS).exists():
-        return f": {PROGRAM} train --resume --out {shlex.quote(args.out)} goes on from the last whole epoch"
+    if (Path(args.out) / METRICS).exists():
+        return f": {PROGRAM} train --resume --out {_typed(args.out)} goes on from the last whole epoch"
     return " before an epoch was whole: nothing is learned yet; start again, in another --out"
+
+
+def _typed(path: str) -> str:
+    """Write a path as one must type it."""
+    return shlex.quote(f"./{path}" if path.startswith("-") else path)
 
 
 def _drop_output() -> None:
@@ -166,19 +201,11 @@ def run_train(args: argparse.Namespace) -> None:
 
 
 def _train(args: argparse.Namespace, device: torch.device) -> None:
-    if args.resume:
-        _require_same(args, load_settings(args.out))
-    else:
+    if not args.resume:
         require_new(args.out)
-    args.task = _task(args)
-    if args.mapped and args.task != "translation":
-        raise ValueError(f"--mapped is for pairs of sentences, not for {args.task}.")
     fitting = TOKENIZERS[args.task]
-    args.tokenizer = args.tokenizer or fitting[0]
     if args.tokenizer not in fitting:
         raise ValueError(f"--tokenizer {args.tokenizer} is not for {args.task}: there is {', '.join(fitting)}.")
-    if args.tokenizer != "bpe" and args.vocab_size is not None:
-        raise ValueError("--vocab-size is for --tokenizer bpe: whole words and characters are as many as there are.")
     args.src = args.src or ("en" if args.task == "classification" else "de")
     bf16 = _bf16(args)
     keep_memory()
@@ -197,23 +224,32 @@ def _train(args: argparse.Namespace, device: torch.device) -> None:
         f"{f' in each of {processes()} processes' * (processes() > 1)}",
         flush=True,
     )
-    settings = {name: value for name, value in vars(args).items() if name not in ("command", "run", "resume", "out")}
+    other = ("command", "run", "resume", "out", "texts")
+    settings = {name: value for name, value in vars(args).items() if name not in other}
     config: Any = model.config
     task = material.make_task(tokenizer, config.max_length)
     fit(model, task, args.out, options=options, settings=settings, resume=args.resume)
     if is_first():
-        print(f"Try it: {PROGRAM} {TRY[args.task]} {shlex.quote(args.out)}")
+        print(f"Try it: {PROGRAM} {TRY[args.task]} {_typed(args.out)}")
 
 
 def _task(args: argparse.Namespace) -> str:
-    """Tell the task: what the corpus or files are for, which must be the one that is given, if one is."""
+    """Tell the task: what the corpus or files are for, of which there must be one; and that of --task, if it is given.
+
+    Raises:
+        ValueError: nothing is given to learn from or to score by, or several things; or it is for another task.
+    """
+    other = "target" if args.command == "train" else "reference"
+    pair = args.source, getattr(args, other)
+    if sum(map(bool, (args.corpus, args.text, args.reviews, any(pair)))) != 1 or any(pair) != all(pair):
+        raise ValueError(f"{args.command} needs one of --corpus, --text, --reviews, or --source and --{other}.")
     if args.text or args.corpus in TEXTS:
         follows = "generation"
     elif args.reviews or args.corpus in REVIEWS:
         follows = "classification"
     else:
         follows = "translation"
-    if args.task not in (None, follows):
+    if vars(args).get("task") not in (None, follows):
         raise ValueError(
             f"--task {args.task} does not fit: translation learns from --source and --target or from a corpus of pairs "
             f"({', '.join(CORPORA)}), generation from --text or {', '.join(TEXTS)}, classification from --reviews or "
@@ -258,7 +294,7 @@ def _pairs(args: argparse.Namespace) -> Material:
 
 
 def _mapped(args: argparse.Namespace) -> Material:
-    if args.corpus or not all((args.source, args.target, args.val_source, args.val_target)):
+    if args.corpus or not (args.val_source and args.val_target):
         raise ValueError("--mapped is for --source and --target, with --val-source and --val-target.")
     sides = Lines(args.source), Lines(args.target)
     val, count = read_pairs(args.val_source, args.val_target), len(sides[0])
@@ -275,8 +311,6 @@ def _mapped(args: argparse.Namespace) -> Material:
 
 
 def _text(args: argparse.Namespace) -> Material:
-    if (args.text and args.corpus) or args.reviews or _pair_files(args):
-        raise ValueError("to learn to continue text, train needs either --corpus or --text, and nothing else.")
     text, val = split_text(read_text(args.text) if args.text else load_text(args.corpus))
     return Material(
         "text",
@@ -289,8 +323,6 @@ def _text(args: argparse.Namespace) -> Material:
 
 
 def _reviews(args: argparse.Namespace) -> Material:
-    if (args.reviews and args.corpus) or _pair_files(args):
-        raise ValueError("to learn to sort texts, train needs either --corpus or --reviews, and nothing else.")
     reviews, val = (_review_split(args, split) for split in ("train", "val"))
     return Material(
         "reviews",
@@ -324,7 +356,7 @@ def _choose(args: argparse.Namespace, defaults: dict[str, Any]) -> str:
         chosen.pop("dropout", None)  # the paper says which
     for name, value in chosen.items():
         setattr(args, name, value)
-    return " ".join(f"--{name.replace('_', '-')} {value}" for name, value in chosen.items())
+    return " ".join(f"{_option(name)} {value}" for name, value in chosen.items())
 
 
 def _new_model(args: argparse.Namespace, vocab_size: int, changes: dict[str, Any]) -> nn.Module:
@@ -336,22 +368,9 @@ def _new_model(args: argparse.Namespace, vocab_size: int, changes: dict[str, Any
             f"--preset {args.preset} is for {', '.join(by_task)}: for {args.task} there is {', '.join(fitting)}."
         )
     changes = changes if args.dropout is None else changes | {"dropout": args.dropout}
-    if args.norm_first:
-        if args.preset == "recurrent":
-            raise ValueError("--norm-first is for Transformers: the LSTM of --preset recurrent has no LayerNorm.")
-        changes = changes | {"norm_first": True}
+    changes = changes | {"norm_first": True} if args.norm_first else changes
     torch.manual_seed(args.seed)
     return make_model(PRESETS[args.preset](vocab_size, **changes))
-
-
-def _require_same(args: argparse.Namespace, settings: dict[str, Any]) -> None:
-    """Refuse to resume with another corpus or tokenizer than the run's; one's own files are compared by checksum."""
-    for name in ("corpus", "tokenizer", "vocab_size"):
-        if getattr(args, name) != settings.get(name):
-            raise ValueError(
-                f"the run in {args.out} was started with {name}={settings.get(name)}, not {getattr(args, name)}: leave "
-                f"--{name.replace('_', '-')} away, or start another run in another --out."
-            )
 
 
 def run_translate(args: argparse.Namespace) -> None:
@@ -438,11 +457,12 @@ def _decoded(lines: list[bytes], before: int) -> list[str]:
 def run_generate(args: argparse.Namespace) -> None:
     """Print a text and what a model adds to it."""
     model, tokenizer = _load_language_model(args)
-    unknown = sorted(set(args.text) - set(tokenizer.vocabulary.words))
-    if unknown:
+    known = tokenizer.vocabulary
+    text = args.texts[0] if args.texts else "\n" if "\n" in known else known.words[UNK + 1]
+    if unknown := sorted(set(text) - set(known.words)):
         raise ValueError(f"the model has never seen {unknown[0]!r}: begin with characters of the text it learned from.")
     writer: Any = model if args.plain else accelerate(model)
-    ids = torch.tensor([tokenizer.encode(args.text, "")], dtype=torch.int64)
+    ids = torch.tensor([tokenizer.encode(text, "")], dtype=torch.int64)
     how = {"temperature": args.temperature, "top_k": args.top_k, "top_p": args.top_p}
     device = next(model.parameters()).device
     generator = torch.Generator(device).manual_seed(args.seed)
@@ -475,8 +495,6 @@ def run_classify(args: argparse.Namespace) -> None:
 
 def _evaluate_reviews(args: argparse.Namespace) -> None:
     """Print the share of texts that a classifier sorts rightly."""
-    if args.source or args.reference or args.text or (args.reviews and args.corpus):
-        raise ValueError(ONE_OF)
     labelled = _review_split(args, args.split or "test")
     model, tokenizer, info = _load_for(args, "classification")
     found = classify(model, tokenizer, labelled.texts, info["language"], plain=args.plain)
@@ -487,8 +505,6 @@ def _evaluate_reviews(args: argparse.Namespace) -> None:
 
 def _evaluate_text(args: argparse.Namespace) -> None:
     """Print a language model's loss: on a text, or on the part of a corpus that was held out in training."""
-    if args.source or args.reference or args.reviews or (args.text and args.corpus):
-        raise ValueError(ONE_OF)
     text = read_text(args.text) if args.text else split_text(load_text(args.corpus))[1]
     model, tokenizer = _load_language_model(args)
     ids = torch.tensor(tokenizer.encode(text, ""))
@@ -503,22 +519,16 @@ def _evaluate_text(args: argparse.Namespace) -> None:
 
 def run_evaluate(args: argparse.Namespace) -> None:
     """Translate a test set and score it, or measure the loss on a text, or sort texts and count."""
-    if args.text or args.corpus in TEXTS:
+    if args.task == "generation":
         return _evaluate_text(args)
-    if args.reviews or args.corpus in REVIEWS:
+    if args.task == "classification":
         return _evaluate_reviews(args)
     output = None if args.output is None else Path(args.output)
     if output is not None:
         _require_new(output)
-    if args.corpus and not (args.source or args.reference):
-        split = args.split or CORPORA[args.corpus][-1]
-    elif not (args.source and args.reference and not args.corpus):
-        raise ValueError(ONE_OF)
-    elif args.split:
-        raise ValueError("--split is for a --corpus; --source and --reference have none.")
     model, tokenizer, info = _load(args)
     if args.corpus:
-        pairs = load_corpus(args.corpus, split, info["src"], info["tgt"])
+        pairs = load_corpus(args.corpus, args.split or CORPORA[args.corpus][-1], info["src"], info["tgt"])
     else:
         pairs = read_pairs(args.source, args.reference)
     translations = translate(model, tokenizer, pairs.source, info["src"], **_search(args))
@@ -550,7 +560,7 @@ class _Help(argparse.ArgumentDefaultsHelpFormatter, argparse.RawDescriptionHelpF
     """Help with the defaults that say something, and with examples line by line."""
 
     def _get_help_string(self, action: argparse.Action) -> str | None:
-        return super()._get_help_string(action) if action.default not in (None, False, [], "\n") else action.help
+        return super()._get_help_string(action) if action.default not in (None, False, []) else action.help
 
 
 class _Parser(argparse.ArgumentParser):
@@ -560,30 +570,79 @@ class _Parser(argparse.ArgumentParser):
         raise ValueError(f"{message} (--help explains the options)")
 
 
-def _parse(parser: argparse.ArgumentParser, arguments: Sequence[str]) -> argparse.Namespace:
-    """Parse, and take texts after options, too, where argparse sees no place for them."""
-    args, rest = parser.parse_known_args(arguments)
-    end = rest.index("--") if "--" in rest else len(rest)  # behind it, all are sentences
-    if rest and (
-        args.command not in ("translate", "classify")
-        or any(word.startswith("-") and word != "-" for word in rest[:end])
-    ):
-        parser.error(f"unrecognized arguments: {' '.join(rest)}")
-    if rest:
-        args.texts += rest[:end] + rest[end + 1 :]
+def _parse(arguments: Sequence[str], further: Commands = NONE) -> argparse.Namespace:
+    """Read a command, and its options and words in any order; after "--" all are words.
+
+    Raises:
+        ValueError: something is wrong, or an option would do nothing.
+    """
+    commands = COMMANDS | {name: Command(*row) for name, row in further.items()}
+    parser, parsers = _parser(commands)
+    if not arguments or arguments[0] not in commands:
+        parser.parse_args(arguments[:1])  # shows the help or the version, or says what is wrong
+    name, *words = arguments
+    command, run, names = parsers[name], commands[name].run, commands[name].words
+    end = words.index("--") if "--" in words else len(words)
+    defaults = {action.dest: action.default for action in command._actions}
+    # What is None after this was not given, whatever its default.
+    given, found = command.parse_known_args(words[:end], argparse.Namespace(**dict.fromkeys(defaults)))
+    if unknown := [word for word in found if word.startswith("-") and word != "-"]:
+        command.error(f"unrecognized arguments: {' '.join(unknown)}; words that begin with - go after --")
+    found += words[end + 1 :]
+    if "model" in names and not "".join(found[:1]):
+        command.error("the model is missing: give the folder of a run")
+    if len(found) > len(names) and "..." not in "".join(names):
+        command.error(f"unrecognized arguments: {' '.join(found[len(names) :])}")
+    args = argparse.Namespace(command=name, run=run, texts=found)
+    if "model" in names:
+        args.model = _run_folder(found.pop(0))
+    return _settle(args, defaults, {option: value for option, value in vars(given).items() if value is not None})
+
+
+def _settle(args: argparse.Namespace, defaults: dict[str, Any], typed: dict[str, Any]) -> argparse.Namespace:
+    """Complete what was typed, and refuse what would do nothing."""
+    kept = load_settings(typed["out"]) if typed.get("resume") else {}
+    for name in ("corpus", "tokenizer", "vocab_size"):  # a run has its own, and would go on with those
+        if kept and typed.get(name, kept.get(name)) != kept.get(name):
+            raise ValueError(
+                f"the run in {typed['out']} was started with {name}={kept.get(name)}, not {typed[name]}: leave "
+                f"{_option(name)} away, or start another run in another --out."
+            )
+    vars(args).update(defaults | kept | typed)
+    if args.command in ("train", "evaluate"):
+        args.task = _task(args)
+    else:
+        args.task = {command: task for task, command in TRY.items()}.get(args.command)
+    if args.command == "train":
+        args.tokenizer = args.tokenizer or TOKENIZERS[args.task][0]
+    for name in typed:
+        if args.task not in (tasks := ONLY_FOR.get(name, (args.task,))):
+            raise ValueError(f"{_option(name)} is for {' and '.join(tasks)}, not for {args.task}.")
+    for (other, value), (idle, why) in IDLE.items():
+        found = getattr(args, other, None)
+        for name in idle:
+            if name in typed and (bool(found) if value is True else found) == value:
+                beside = _option(other) + f" {value}" * (value is not True)
+                raise ValueError(f"{_option(name)} does nothing beside {beside}: {why}.")
     return args
 
 
-def _whole(least: int, most: int | None = None) -> Callable[[str], int]:
-    """Make a type for argparse: a whole number in a range."""
+def _option(name: str) -> str:
+    return f"--{name.replace('_', '-')}"
 
-    def number(text: str) -> int:
+
+def _number(kind: type[int] | type[float], **limits: int | float) -> Callable[[str], int | float]:
+    """Make a type for argparse: a number within limits, each named as in `WITHIN`."""
+
+    def number(text: str) -> int | float:
         try:
-            value = int(text)
+            value = kind(text)
         except ValueError:
-            raise argparse.ArgumentTypeError(f"{text!r} is no whole number") from None
-        if value < least or (most is not None and value > most):
-            raise argparse.ArgumentTypeError(f"{value} must be at least {least}" + f" and at most {most}" * bool(most))
+            what = "whole number" if kind is int else "number"
+            raise argparse.ArgumentTypeError(f"{reprlib.repr(text)} is no {what}") from None
+        if not all(WITHIN[name](value, limit) for name, limit in limits.items()):
+            wanted = " and ".join(f"{name.replace('_', ' ')} {limit:,}" for name, limit in limits.items())
+            raise argparse.ArgumentTypeError(f"{reprlib.repr(value)} must be {wanted}")
         return value
 
     return number
@@ -595,169 +654,210 @@ def _path(text: str) -> str:
     return text
 
 
-def _parser(train_defaults: dict | None = None, further: Commands = NONE) -> argparse.ArgumentParser:
+def _run_folder(text: str) -> str:
+    """Find a run; those that come with the course, from any folder."""
+    path, delivered = Path(_path(text)), DATA_FOLDER / "checkpoints"
+    if path.exists() or Path("data/checkpoints") not in path.parents:
+        return text
+    if not delivered.is_dir():
+        raise FileNotFoundError(f"there is no {text} here: it comes with the repository, not with the package.")
+    return str(delivered / path.name)
+
+
+WITHIN = {"at_least": operator.ge, "above": operator.gt, "at_most": operator.le, "below": operator.lt}
+COUNT = _number(int, at_least=1, at_most=MANY)
+COUNT_OR_NONE = _number(int, at_least=0, at_most=MANY)
+SHARE = _number(float, at_least=0, below=1)
+
+OPTIONS: dict[str, dict[str, Any]] = {
+    "task": dict(choices=TASKS, help="what to learn; follows from the corpus"),
+    "corpus": dict(choices=[*CORPORA, *TEXTS, *REVIEWS], help="a corpus of the course"),
+    "text": dict(type=_path, help="your own text to continue; in training, its last tenth is held out"),
+    "reviews": dict(
+        type=_path,
+        help="your own texts to sort: a folder, or archive of it, with train/<label>/*.txt, and test/ if you like",
+    ),
+    "source": dict(type=_path, help="your own sentences, UTF-8, one a line"),
+    "target": dict(type=_path, help="their translations, line by line"),
+    "reference": dict(type=_path, help="their translations, line by line"),
+    "val-source": dict(type=_path, help="sentences for validation; held out from --source unless given"),
+    "val-target": dict(type=_path, help="their translations"),
+    "mapped": dict(type=_path, metavar="DIR", help="keep the pairs' ids in files here: for more than memory holds"),
+    "src": dict(help="language to translate from, de unless given, or of reviews, en unless given"),
+    "tgt": dict(default="en", help="language to translate into"),
+    "out": dict(type=_path, required=True, help="folder of the run"),
+    "resume": dict(action="store_true", help="go on with the run in --out, with its settings"),
+    "preset": dict(choices=PRESETS, help="size of the model, or the LSTM it replaced; follows from the corpus"),
+    "dropout": dict(type=SHARE, help="probability of dropping; follows from the corpus"),
+    "norm-first": dict(action="store_true", help="LayerNorm before each sub-layer, not after it"),
+    "tokenizer": dict(
+        choices=("bpe", "words", "characters"),
+        help="bpe unless given, characters to continue text, words to sort texts",
+    ),
+    "vocab-size": dict(
+        type=_number(int, at_least=1, at_most=LARGEST_VOCABULARY), help="number of subwords; follows from the corpus"
+    ),
+    "epochs": dict(type=COUNT, help="passes over the training pairs at most; follows from the corpus"),
+    "max-minutes": dict(
+        type=_number(float, above=0, at_most=LONGEST_RUN), help="minutes of training at most, validation included"
+    ),
+    "batch-tokens": dict(
+        type=_number(int, at_least=1, at_most=LARGEST_BATCH),
+        help="ids a side in a batch, padding included; follows from the corpus",
+    ),
+    "accumulate": dict(type=COUNT, default=DEFAULTS.accumulate, help="batches per update"),
+    "schedule": dict(
+        choices=SCHEDULES,
+        help="of the learning rate: the paper's, or linear to 0 where epochs or minutes end; follows from the task",
+    ),
+    "warmup": dict(type=COUNT, help="updates until the highest rate; follows from the corpus"),
+    "rate": dict(
+        type=_number(float, above=0, at_most=LARGEST_RATE),
+        help="factor on the paper's learning rate; 1, or less in a short run",
+    ),
+    "smoothing": dict(type=SHARE, help="label smoothing; follows from the task"),
+    "average": dict(type=COUNT, help="last checkpoints, one an epoch, to average; follows from the task"),
+    "seed": dict(
+        type=_number(int, at_least=0, at_most=2**32 - 1),
+        default=DEFAULTS.seed,
+        help="of all that is random: weights, batches and dropout, or what is drawn",
+    ),
+    "count": dict(type=COUNT_OR_NONE, default=500, help="tokens to add"),
+    "temperature": dict(
+        type=_number(float, at_least=0, at_most=MANY),
+        default=1.0,
+        help="below 1 the likely gets likelier; 0 takes the likeliest",
+    ),
+    "top-k": dict(type=COUNT, help="draw from the k likeliest tokens only"),
+    "top-p": dict(
+        type=_number(float, above=0, at_most=1), help="draw from the likeliest tokens that hold this probability only"
+    ),
+    "split": dict(help="its split; the last one, its test set, unless given"),
+    "show": dict(type=COUNT_OR_NONE, default=0, help="translations to print beside their references"),
+    "output": dict(type=_path, help="file for the translations"),
+    "ensemble": dict(
+        type=_run_folder,
+        action="append",
+        default=[],
+        metavar="RUN",
+        help="folder of a run to average the probabilities with, of another seed; may be given again",
+    ),
+    "beam": dict(
+        type=_number(int, at_least=0, at_most=LARGEST_BEAM),
+        default=BEAM,
+        help="hypotheses per sentence; 0 decodes greedily",
+    ),
+    "alpha": dict(type=_number(float, at_least=0, at_most=100), default=ALPHA, help="exponent of the length penalty"),
+    "max-extra": dict(
+        type=COUNT_OR_NONE, default=MAX_EXTRA, help="tokens by which a translation may be longer than its source"
+    ),
+    "device": dict(default="auto", help="auto, cpu, cuda, cuda:1, mps …; auto takes a GPU where there is one"),
+    "precision": dict(choices=("auto", "fp32", "bf16"), default="auto", help="auto takes bf16 where it is fast"),
+    "plain": dict(action="store_true", help="compute by the paper's own files as they are printed: slower, in float32"),
+}
+
+
+class Command(NamedTuple):
+    """A command.
+
+    Args:
+        what: it does.
+        run: does it.
+        words: what it takes beside options: how usage shows each, and what it is; of one with "...", any number.
+        options: names of `OPTIONS`.
+        examples: of all that follows its name.
+    """
+
+    what: str
+    run: Callable[[argparse.Namespace], None]
+    words: dict[str, str] = {}  # noqa: RUF012 (nobody changes it)
+    options: str = ""
+    examples: tuple[str, ...] = ()
+
+
+COMMANDS = {
+    "train": Command(
+        "train a model from scratch",
+        run_train,
+        {},
+        "task corpus text reviews source target val-source val-target mapped src tgt out resume preset dropout "
+        "norm-first tokenizer vocab-size epochs max-minutes batch-tokens accumulate schedule warmup rate smoothing "
+        "average seed device precision plain",
+        (
+            "--corpus captions --out runs/captions",
+            "--source my.de --target my.en --src de --tgt en --out runs/mine",
+            "--text my.txt --out runs/writer --max-minutes 15 --epochs 100",
+            "--reviews my-reviews --out runs/critic",
+            "--resume --out runs/mine --max-minutes 30",
+        ),
+    ),
+    "translate": Command(
+        "translate sentences",
+        run_translate,
+        {"model": "folder of a run", "[texts ...]": "sentences; lines of standard input unless given"},
+        "ensemble beam alpha max-extra device precision plain",
+        (
+            'data/checkpoints/de-en "Ein Mann mit Hut spielt auf der Straße Gitarre."',
+            "data/checkpoints/de-en                    # asks for sentences",
+            "data/checkpoints/de-en < my.de > my.en",
+        ),
+    ),
+    "generate": Command(
+        "continue a text",
+        run_generate,
+        {
+            "model": "folder of a run that learned from a text",
+            "[text]": "its beginning; the end of a line unless given",
+        },
+        "count temperature top-k top-p seed device precision plain",
+        ('runs/writer "Once upon a time"', 'runs/writer --temperature 0.7 --count 2000 "Once upon a time"'),
+    ),
+    "classify": Command(
+        "sort texts",
+        run_classify,
+        {"model": "folder of a run that learned from reviews", "[texts ...]": "lines of standard input unless given"},
+        "device precision plain",
+        ('runs/critic "Not bad at all."', "runs/critic < texts.txt"),
+    ),
+    "evaluate": Command(
+        "score a model on a test set",
+        run_evaluate,
+        {"model": "folder of a run"},
+        "corpus text reviews split source reference show output ensemble beam alpha max-extra device precision plain",
+        (
+            "data/checkpoints/de-en --corpus multi30k --show 3",
+            "runs/mine --source test.de --reference test.en",
+            "runs/writer --text other.txt",
+        ),
+    ),
+}
+
+
+def _parser(commands: Mapping[str, Command]) -> tuple[_Parser, dict[str, _Parser]]:
+    """Make the parser that lists the commands, and each command's own."""
     parser = _Parser(
         prog=PROGRAM,
         description="Train a Transformer, translate, continue text, sort it, evaluate.",
         epilog=f"{PROGRAM} train --help shows examples; so does each of the others.",
     )
-    commands = parser.add_subparsers(dest="command", required=True)
-
-    def add(name: str, what: str, *examples: str) -> argparse.ArgumentParser:
-        epilog = "\n".join(["examples:", *(f"  {PROGRAM} {name} {example}".rstrip() for example in examples)])
-        return commands.add_parser(name, help=what, description=what, epilog=epilog, formatter_class=_Help)
-
-    command = add(
-        "train",
-        "train a model from scratch",
-        "--corpus captions --out runs/captions",
-        "--source my.de --target my.en --src de --tgt en --out runs/mine",
-        "--text my.txt --out runs/writer --max-minutes 15 --epochs 100",
-        "--reviews my-reviews --out runs/critic",
-        "--resume --out runs/mine --max-minutes 30",
-    )
-    command.add_argument("--task", choices=TASKS, help="what to learn; follows from the corpus")
-    command.add_argument("--corpus", choices=[*CORPORA, *TEXTS, *REVIEWS], help="a corpus of the course")
-    command.add_argument("--text", type=_path, help="your own text to learn to continue; its last tenth is held out")
-    command.add_argument("--reviews", type=_path, help=REVIEWS_HELP)
-    command.add_argument("--source", type=_path, help="your own sentences, UTF-8, one a line")
-    command.add_argument("--target", type=_path, help="their translations, line by line")
-    command.add_argument(
-        "--val-source", type=_path, help="sentences for validation; held out from --source unless given"
-    )
-    command.add_argument("--val-target", type=_path, help="their translations")
-    command.add_argument(
-        "--mapped", type=_path, metavar="DIR", help="keep the pairs' ids in files here: for more than memory holds"
-    )
-    command.add_argument("--src", help="language to translate from, de unless given, or of reviews, en unless given")
-    command.add_argument("--tgt", default="en", help="language to translate into")
-    command.add_argument("--out", type=_path, required=True, help="folder of the run")
-    command.add_argument("--resume", action="store_true", help="go on with the run in --out, with its settings")
-    command.add_argument(
-        "--preset", choices=PRESETS, help="size of the model, or the LSTM it replaced; follows from the corpus"
-    )
-    command.add_argument("--dropout", type=float, help="probability of dropping; follows from the corpus")
-    command.add_argument("--norm-first", action="store_true", help="LayerNorm before each sub-layer, not after it")
-    command.add_argument(
-        "--tokenizer",
-        choices=("bpe", "words", "characters"),
-        help="bpe unless given, characters to continue text, words to sort texts",
-    )
-    command.add_argument("--vocab-size", type=int, help="number of subwords; follows from the corpus")
-    command.add_argument(
-        "--epochs",
-        type=int,
-        help="passes over the training pairs at most; follows from the corpus",
-    )
-    command.add_argument("--max-minutes", type=float, help="minutes of training at most, validation included")
-    command.add_argument(
-        "--batch-tokens", type=int, help="ids a side in a batch, padding included; follows from the corpus"
-    )
-    command.add_argument("--accumulate", type=int, default=DEFAULTS.accumulate, help="batches per update")
-    command.add_argument(
-        "--schedule",
-        choices=SCHEDULES,
-        help="of the learning rate: the paper's, or linear to 0 where epochs or minutes end (with --resume and more of "
-        "them, it jumps up); follows from the task",
-    )
-    command.add_argument("--warmup", type=int, help="updates until the highest rate; follows from the corpus")
-    command.add_argument("--rate", type=float, help="factor on the paper's learning rate; 1, or less in a short run")
-    command.add_argument("--smoothing", type=float, help="label smoothing; follows from the task")
-    command.add_argument(
-        "--average", type=int, help="last checkpoints, one an epoch, to average; follows from the task"
-    )
-    command.add_argument("--seed", type=int, default=DEFAULTS.seed, help="of weights, batches and dropout")
-    _add_device(command)
-    command.set_defaults(run=run_train, **(train_defaults or {}))
-
-    command = add(
-        "translate",
-        "translate sentences",
-        'data/checkpoints/de-en "Ein Mann mit Hut spielt auf der Straße Gitarre."',
-        "data/checkpoints/de-en                    # asks for sentences",
-        "data/checkpoints/de-en < my.de > my.en",
-    )
-    command.set_defaults(run=run_translate)
-    command.add_argument("model", type=_path, help="folder of a run")
-    command.add_argument("texts", nargs="*", help="sentences; lines of standard input unless given")
-    _add_search(command)
-
-    command = add(
-        "generate",
-        "continue a text",
-        'runs/writer "Once upon a time"',
-        "runs/writer --temperature 0.7 --count 2000",
-    )
-    command.set_defaults(run=run_generate)
-    command.add_argument("model", type=_path, help="folder of a run that learned from a text")
-    command.add_argument("text", nargs="?", default="\n", help="the beginning; the end of a line unless given")
-    command.add_argument("--count", type=_whole(0), default=500, help="tokens to add")
-    command.add_argument(
-        "--temperature", type=float, default=1.0, help="below 1 the likely gets likelier; 0 takes the likeliest"
-    )
-    command.add_argument("--top-k", type=_whole(1), help="draw from the k likeliest tokens only")
-    command.add_argument("--top-p", type=float, help="draw from the likeliest tokens that hold this probability only")
-    command.add_argument("--seed", type=int, default=DEFAULTS.seed, help="of what is drawn")
-    _add_device(command)
-
-    command = add("classify", "sort texts", 'runs/critic "Not bad at all."', "runs/critic < texts.txt")
-    command.set_defaults(run=run_classify)
-    command.add_argument("model", type=_path, help="folder of a run that learned from reviews")
-    command.add_argument("texts", nargs="*", help="texts; lines of standard input unless given")
-    _add_device(command)
-
-    command = add(
-        "evaluate",
-        "score a model on a test set",
-        "data/checkpoints/de-en --corpus multi30k --show 3",
-        "runs/mine --source test.de --reference test.en",
-        "runs/writer --text other.txt",
-    )
-    command.set_defaults(run=run_evaluate)
-    command.add_argument("model", type=_path, help="folder of a run")
-    command.add_argument("--corpus", choices=[*CORPORA, *TEXTS, *REVIEWS], help="a corpus of the course")
-    command.add_argument("--text", type=_path, help="your own text, for a model that continues text")
-    command.add_argument("--reviews", type=_path, help=REVIEWS_HELP)
-    command.add_argument("--split", help="its split; the last one, its test set, unless given")
-    command.add_argument("--source", type=_path, help="your own sentences, UTF-8, one a line")
-    command.add_argument("--reference", type=_path, help="their translations, line by line")
-    command.add_argument("--show", type=_whole(0), default=0, help="translations to print beside their references")
-    command.add_argument("--output", type=_path, help="file for the translations")
-    _add_search(command)
-
-    for name, (what, run) in further.items():
-        add(name, what, "").set_defaults(run=run)
-    return parser
-
-
-def _add_search(command: argparse.ArgumentParser) -> None:
-    command.add_argument(
-        "--ensemble",
-        action="append",
-        default=[],
-        metavar="RUN",
-        help="folder of a run to average the probabilities with, of another seed; may be given again",
-    )
-    command.add_argument(
-        "--beam", type=_whole(0, LARGEST_BEAM), default=BEAM, help="hypotheses per sentence; 0 decodes greedily"
-    )
-    command.add_argument("--alpha", type=float, default=ALPHA, help="exponent of the length penalty")
-    command.add_argument(
-        "--max-extra", type=int, default=MAX_EXTRA, help="tokens by which a translation may be longer than its source"
-    )
-    _add_device(command)
-
-
-def _add_device(command: argparse.ArgumentParser) -> None:
-    command.add_argument(
-        "--device", default="auto", help="auto, cpu, cuda, cuda:1, mps …; auto takes a GPU where there is one"
-    )
-    command.add_argument(
-        "--precision", choices=("auto", "fp32", "bf16"), default="auto", help="auto takes bf16 where it is fast"
-    )
-    command.add_argument(
-        "--plain", action="store_true", help="compute by the paper's own files as they are printed: slower, in float32"
-    )
+    parser.add_argument("--version", action="version", version=f"annotated {__version__}")
+    listed = parser.add_subparsers(dest="command", required=True)
+    for name, (what, _, words, options, examples) in commands.items():
+        command = listed.add_parser(
+            name,
+            help=what,
+            description=what,
+            usage=" ".join((PROGRAM, name, *["[options]"] * bool(options), *words)),
+            epilog="\n".join(
+                ("examples:", *(f"  {PROGRAM} {name} {example}".rstrip() for example in examples or ("",)))
+            ),
+            formatter_class=_Help,
+        )
+        if words:
+            command.add_argument_group("words", "\n".join(f"{word:<22}{what}" for word, what in words.items()))
+        for option in options.split():
+            command.add_argument(f"--{option}", **OPTIONS[option])
+    return parser, listed.choices
 
 
 def _search(args: argparse.Namespace) -> dict[str, Any]:
@@ -781,22 +881,15 @@ def _device(name: str) -> torch.device:
 
 
 def _training_pairs(args: argparse.Namespace) -> tuple[Pairs, Pairs]:
-    files, val_files = [args.source, args.target], [args.val_source, args.val_target]
-    if args.corpus and not any(files + val_files):
+    if any((args.val_source, args.val_target)) and not all((args.source, args.val_source, args.val_target)):
+        raise ValueError("--val-source and --val-target go together, and with --source and --target.")
+    if args.corpus:
         train_pairs, val = (load_corpus(args.corpus, split, args.src, args.tgt) for split in ("train", "val"))
         return train_pairs, val
-    if args.corpus or not all(files):
-        raise ValueError("train needs either --corpus, or --source and --target.")
-    if any(val_files) and not all(val_files):
-        raise ValueError("--val-source and --val-target go together.")
-    pairs = read_pairs(*files)
-    if all(val_files):
-        return pairs, read_pairs(*val_files)
+    pairs = read_pairs(args.source, args.target)
+    if args.val_source:
+        return pairs, read_pairs(args.val_source, args.val_target)
     return hold_out(pairs, min(1000, max(1, len(pairs.source) // 20)))  # the same for every --seed
-
-
-def _pair_files(args: argparse.Namespace) -> bool:
-    return any((args.source, args.target, args.val_source, args.val_target))
 
 
 def _load(args: argparse.Namespace) -> tuple[nn.Module, Tokenizer, dict[str, Any]]:

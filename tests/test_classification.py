@@ -478,7 +478,7 @@ def test_models_of_other_tasks_are_named(learned: Path, run, capsys: pytest.Capt
         (["generate", mine, "good"], "is for classification, not for generation: use classify"),
         (["classify", other, "good"], "is for translation, not for classification: use translate"),
         (["evaluate", other, "--reviews", str(learned / "mine")], "is for translation, not for classification"),
-        (["train", "--resume", "--out", mine, "--reviews", other], "was started with reviews="),
+        (["train", "--resume", "--out", mine, "--reviews", other], "has texts of 0 labels to learn from"),
     ):
         assert main(command) == 2
         assert message in capsys.readouterr().err

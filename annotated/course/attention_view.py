@@ -19,6 +19,7 @@ from annotated.course.plotting import token_labels
 from annotated.decoding import evaluating, greedy_decode
 from annotated.multi_head import record_attention
 from annotated.transformer import Transformer
+from annotated.workbench.extras import load
 from annotated.workbench.vocabulary import SPECIALS, Tokenizer
 
 if TYPE_CHECKING:
@@ -73,9 +74,7 @@ def view_attention(model: Transformer, tokenizer: Tokenizer, sentence: str, lang
         Map("decoder, self", weights("decoder", "self"), steps, target),
         Map("decoder to source", weights("decoder", "cross"), steps, source),
     ]
-    from IPython.display import HTML
-
-    return HTML(attention_html(maps))
+    return load("IPython.display").HTML(attention_html(maps))
 
 
 def attention_html(maps: Sequence[Map]) -> str:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from torch import Tensor
 
+from annotated.workbench.extras import load
 from annotated.workbench.vocabulary import SPECIALS, Tokenizer
 
 if TYPE_CHECKING:
@@ -98,8 +99,7 @@ def plot_attention(
     Raises:
         ValueError: the weights are not a matrix, or the labels do not fit it.
     """
-    import matplotlib.pyplot as plt
-    import seaborn as sns
+    plt, sns = load("matplotlib.pyplot"), load("seaborn")
 
     if weights.dim() != 2:
         raise ValueError(
@@ -163,8 +163,7 @@ def plot_lines(
     Raises:
         ValueError: a line has another number of values than x, or `log` names no axis.
     """
-    import matplotlib.pyplot as plt
-    import seaborn as sns
+    plt, sns = load("matplotlib.pyplot"), load("seaborn")
 
     if log not in ("", "x", "y", "xy"):
         raise ValueError(f'log must be "", "x", "y" or "xy"; got {log!r}.')
@@ -216,7 +215,7 @@ def plot_dataflow(
     Raises:
         ValueError: an arrow starts or ends at a box that there is not.
     """
-    import matplotlib.pyplot as plt
+    plt = load("matplotlib.pyplot")
 
     arrows = list(arrows)
     for arrow in arrows:
@@ -272,14 +271,13 @@ def show(description: str) -> None:
     Raises:
         ValueError: the description is empty, or there is no figure.
     """
-    import matplotlib.pyplot as plt
-    from IPython.display import HTML, display
+    plt, ipython = load("matplotlib.pyplot"), load("IPython.display")
 
     if not description.strip():
         raise ValueError("the description is empty: say in words what the figure shows.")
     if not plt.get_fignums():
         raise ValueError("there is no figure to show: draw one first.")
     figure = plt.gcf()
-    display(figure, metadata={"image/png": {"alt": description}})
+    ipython.display(figure, metadata={"image/png": {"alt": description}})
     plt.close(figure)
-    display(HTML(f"<details><summary>{IN_WORDS}</summary>{html.escape(description)}</details>"))
+    ipython.display(ipython.HTML(f"<details><summary>{IN_WORDS}</summary>{html.escape(description)}</details>"))

@@ -4,6 +4,8 @@ import time
 from collections.abc import Iterable, Iterator
 from typing import TypeVar
 
+from annotated.workbench.extras import load
+
 Item = TypeVar("Item")
 
 
@@ -15,15 +17,12 @@ def progress_bar(items: Iterable[Item], total: int, label: str = "update") -> It
         total: how many they are.
         label: what one of them is.
     """
-    import IPython
-    from IPython.display import display
-
-    if IPython.get_ipython() is None:
+    if load("IPython").get_ipython() is None:
         yield from items
         return
     nothing = {"text/plain": ""}
     began = shown = time.monotonic()
-    handle = display(nothing, raw=True, display_id=True)
+    handle = load("IPython.display").display(nothing, raw=True, display_id=True)
     try:
         for count, item in enumerate(items):
             now = time.monotonic()

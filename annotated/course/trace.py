@@ -18,6 +18,7 @@ from annotated.decoding import evaluating, greedy_decode, next_log_probs
 from annotated.masking import padding_mask
 from annotated.multi_head import record_attention
 from annotated.transformer import Transformer
+from annotated.workbench.extras import load
 from annotated.workbench.vocabulary import Tokenizer
 
 if TYPE_CHECKING:
@@ -195,7 +196,7 @@ def plot_trace(steps: Sequence[Step], title: str | None = None) -> Figure:
         steps: what `trace` returned.
         title: what it shows.
     """
-    import matplotlib.pyplot as plt
+    plt = load("matplotlib.pyplot")
 
     row, header, top = 0.42, 0.34, 0.75  # heights in inches
     columns = {"tensor": 0.1, "shape": 2.7, "computed in": 3.8, "its numbers": 6.1}

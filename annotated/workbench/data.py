@@ -12,6 +12,7 @@ from jaxtyping import Int
 from torch import Tensor
 
 from annotated.config import BOS, EOS, PAD
+from annotated.workbench.extras import load
 from annotated.workbench.vocabulary import LONGEST_TOKEN, Tokenizer
 
 CORPORA = {"captions": ("train", "val", "test"), "multi30k": ("train", "val", "test_2016_flickr")}
@@ -188,7 +189,9 @@ def load_corpus(name: str, split: str, src: str = "de", tgt: str = "en") -> Pair
         return read_pairs(folder / files[0], folder / files[1])
     folder = DATA_FOLDER / name
     if not folder.is_dir():
-        raise FileNotFoundError(f"{name} is not in {folder}. It comes with the repository: install from a clone of it.")
+        raise FileNotFoundError(
+            f"{name} is not in {folder}. It comes with the repository: `pip install -e .` in a clone of it."
+        )
     return read_pairs(folder / files[0], folder / files[1])
 
 
@@ -254,9 +257,9 @@ def download(name: str, url: str, file: str, checksum: str) -> Path:
     Raises:
         ValueError: what is there has another checksum.
         FileNotFoundError: it cannot be downloaded; says where to put it.
+        ModuleNotFoundError: pooch is missing.
     """
-    import pooch
-
+    pooch = load("pooch")
     by_hand = f"put {file} into a folder {name} and set ANNOTATED_DATA to the folder around it."
     try:
         cache = Path(pooch.os_cache("annotated")) / name

@@ -1,0 +1,53 @@
+"""Packages that may be missing: what to install is said, by the module and by the command line."""
+
+import sys
+import tomllib
+
+import pytest
+import torch
+
+from annotated.__main__ import main
+from annotated.course import plotting
+from annotated.course.progress_bar import progress_bar
+from annotated.workbench.data import load_corpus
+from annotated.workbench.extras import EXTRAS, load
+from tests.test_environment import ROOT
+
+
+@pytest.mark.parametrize(
+    ("package", "call"),
+    [
+        ("pooch", lambda: load_corpus("multi30k", "val")),
+        ("matplotlib", lambda: plotting.plot_attention(torch.ones(1, 1), ["a"], ["b"])),
+        ("seaborn", lambda: plotting.plot_attention(torch.ones(1, 1), ["a"], ["b"])),
+        ("IPython", lambda: list(progress_bar([1], 1))),
+    ],
+)
+def test_what_is_missing_is_named_with_its_extra(package, call, monkeypatch):
+    monkeypatch.delenv("ANNOTATED_DATA", raising=False)
+    monkeypatch.setitem(sys.modules, package, None)
+    with pytest.raises(
+        ModuleNotFoundError, match=rf"^{package} is missing: pip install 'annotated\[{EXTRAS[package]}\]'$"
+    ):
+        call()
+
+
+def test_the_command_line_says_it_in_one_line(monkeypatch, tmp_path, capsys):
+    monkeypatch.delenv("ANNOTATED_DATA", raising=False)
+    monkeypatch.setitem(sys.modules, "pooch", None)
+    for corpus in ("multi30k", "tinyshakespeare", "imdb"):
+        assert main(["train", "--corpus", corpus, "--out", str(tmp_path / "run")]) == 2
+        assert capsys.readouterr().err == "annotated: pooch is missing: pip install 'annotated[download]'\n"
+
+
+def test_what_a_package_itself_misses_is_not_blamed_on_it(monkeypatch):
+    monkeypatch.setitem(sys.modules, "matplotlib.pyplot", None)
+    with pytest.raises(ModuleNotFoundError, match=r"import of matplotlib\.pyplot halted"):
+        load("matplotlib.pyplot")
+
+
+def test_every_extra_is_declared():
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["optional-dependencies"]
+    brought_by = {package: package for package in EXTRAS} | {"IPython": "ipykernel"}
+    for package, extra in EXTRAS.items():
+        assert any(line.startswith(brought_by[package]) for line in extras[extra]), package

@@ -1,5 +1,6 @@
 """python -m annotated train | translate | evaluate: what a user types and sees."""
 
+import argparse
 import io
 import json
 import math
@@ -7,24 +8,27 @@ import re
 import shlex
 import subprocess
 import sys
+from itertools import product
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 import torch
 
-from annotated import decoding
+from annotated import __version__, decoding
 from annotated.__main__ import main
 from annotated.fast import decoding as fast_decoding
 from annotated.fast.training import bf16_is_fast
+from annotated.models.classifier import Classifier, ClassifierConfig
+from annotated.models.language_model import LanguageModel, LanguageModelConfig
 from annotated.workbench import command_line, runs, tasks
-from annotated.workbench.checkpoint import load_checkpoint, load_translator
+from annotated.workbench.checkpoint import load_checkpoint, load_translator, save_checkpoint
 from annotated.workbench.data import DATA_FOLDER, Pairs
 from annotated.workbench.ensemble import Ensemble
 from annotated.workbench.metrics import bleu, chrf, loss_per_token
 from annotated.workbench.runs import TrainingOptions, defaults_for
 from annotated.workbench.translation import translate
-from annotated.workbench.vocabulary import WordTokenizer, load_tokenizer
+from annotated.workbench.vocabulary import CharacterTokenizer, SubwordTokenizer, WordTokenizer, load_tokenizer
 from tests.runs import SENTENCES, SMALL, train_arguments
 
 
@@ -508,6 +512,280 @@ def test_plain_means_float32_even_where_bfloat16_is_fast(run, monkeypatch, words
     )
     assert main(["translate", run.out, "Hund", *words]) == 0
     assert heard == [(torch.float32, True)]
+
+
+# What is typed: options and words in any order, each option acting or refused
+
+
+@pytest.fixture(scope="module")
+def runs_of(run, tmp_path_factory) -> dict[str, str]:
+    """A run of each task; but for translation, of a model that has learned nothing."""
+    root = tmp_path_factory.mktemp("tasks")
+    text = "no line ends here"
+    characters = CharacterTokenizer.train(text)
+    words = SubwordTokenizer.train([[text]], ["en"], 280)
+    small = dict(d_model=8, d_ff=8, heads=2, layers=1)
+    models = {
+        "generation": (LanguageModel(LanguageModelConfig(len(characters), **small)), characters, {}),
+        "classification": (
+            Classifier(ClassifierConfig(len(words), classes=2, **small)),
+            words,
+            {"labels": ["bad", "good"], "language": "en"},
+        ),
+    }
+    for task, (model, tokenizer, info) in models.items():
+        save_checkpoint(root / task, model, task=task, **info)
+        tokenizer.save(root / task)
+    (root / "my.txt").write_text(text, encoding="utf-8")
+    for part, label in product(("train", "test"), ("bad", "good")):
+        (root / "reviews" / part / label).mkdir(parents=True)
+        for i in range(5):
+            (root / "reviews" / part / label / f"{i}.txt").write_text(f"{label} {i}", encoding="utf-8")
+    return {task: str(root / task) for task in models} | {
+        "translation": run.out,
+        "text": str(root / "my.txt"),
+        "reviews": str(root / "reviews"),
+    }
+
+
+GIVEN = {
+    "task": None,  # the kind itself
+    "corpus": "captions",
+    "tokenizer": None,
+    "preset": None,
+    "precision": "fp32",
+    "device": "cpu",
+    "schedule": "noam",
+    "dropout": "0.2",
+    "smoothing": "0.2",
+    "top-p": "0.5",
+    "seed": "0",
+    "src": "en",
+    "tgt": "de",
+    "split": "test",
+    "vocab-size": "280",
+    "batch-tokens": "1000",
+}
+ALWAYS = "device precision plain"
+SEARCH = "show output ensemble beam alpha max-extra"
+TRAINING = (
+    "task out resume preset dropout norm-first tokenizer epochs max-minutes batch-tokens accumulate schedule warmup "
+    f"rate smoothing average seed {ALWAYS}"
+)
+ACTING = {  # of each command and task
+    ("train", "translation"): f"source target val-source val-target mapped src tgt vocab-size {TRAINING}",
+    ("train", "generation"): f"text {TRAINING}",
+    ("train", "classification"): f"reviews src vocab-size {TRAINING}",
+    ("translate", "translation"): f"ensemble beam alpha max-extra {ALWAYS}",
+    ("generate", "generation"): f"count temperature top-k top-p seed {ALWAYS}",
+    ("classify", "classification"): ALWAYS,
+    ("evaluate", "translation"): f"source reference {SEARCH} {ALWAYS}",
+    ("evaluate", "generation"): f"text {ALWAYS}",
+    ("evaluate", "classification"): f"reviews split {ALWAYS}",
+}
+
+
+def least_words(command, task, runs_of, corpus, out) -> list[str]:
+    """The least that a command needs for a task."""
+    sides = [f"--source={corpus / 'my.de'}", f"--{'target' if command == 'train' else 'reference'}={corpus / 'my.en'}"]
+    what = {
+        "translation": sides,
+        "generation": [f"--text={runs_of['text']}"],
+        "classification": [f"--reviews={runs_of['reviews']}"],
+    }
+    if command == "train":
+        return [command, *what[task], f"--out={out}"]
+    return [command, runs_of[task], *(what[task] if command == "evaluate" else ["no"])]
+
+
+def value_of(option, task, runs_of, corpus, tmp_path) -> str:
+    chosen = {
+        "task": task,
+        "tokenizer": {"translation": "bpe", "generation": "characters", "classification": "bpe"}[task],
+        "preset": {"translation": "tiny", "generation": "characters", "classification": "reviews"}[task],
+        "mapped": tmp_path / "ids",
+        "out": tmp_path / "out",
+        "output": tmp_path / "translations",
+        "text": runs_of["text"],
+        "reviews": runs_of["reviews"],
+        "ensemble": runs_of["translation"],
+        **{name: corpus / "my.de" for name in ("source", "val-source")},
+        **{name: corpus / "my.en" for name in ("target", "val-target", "reference")},
+    }
+    return str(chosen.get(option) or GIVEN.get(option) or 2)
+
+
+CASES = [(*kind, option) for kind in ACTING for option in command_line.COMMANDS[kind[0]].options.split()]
+
+
+@pytest.mark.parametrize(("command", "task", "option"), CASES)
+def test_an_option_that_does_not_apply_is_refused(command, task, option, runs_of, corpus, tmp_path):
+    words = least_words(command, task, runs_of, corpus, tmp_path / "out")
+    if command_line.OPTIONS[option].get("action") == "store_true":
+        more = [f"--{option}"]
+    else:
+        more = [f"--{option}={value_of(option, task, runs_of, corpus, tmp_path)}"]
+    if option == "resume":
+        pass  # needs a run: see below
+    elif option in ACTING[command, task].split():
+        command_line._parse(words + more + (["--tokenizer=bpe"] if option == "vocab-size" else []))
+    else:
+        with pytest.raises(ValueError, match=f"--{option}"):
+            command_line._parse(words + more)
+
+
+class Watched(argparse.Namespace):
+    """Options that know which of them have been asked for."""
+
+    def __getattribute__(self, name):
+        asked.add(name)
+        return super().__getattribute__(name)
+
+
+asked: set[str] = set()
+
+
+@pytest.mark.parametrize(("command", "task"), ACTING)
+def test_every_option_that_applies_is_asked_for(command, task, runs_of, corpus, tmp_path, monkeypatch, capsys):
+    parse = command_line._parse
+    monkeypatch.setattr(command_line, "fit", lambda *args, **kwargs: None)
+    monkeypatch.setattr(command_line, "_parse", lambda *args: Watched(**vars(parse(*args))))
+    asked.clear()
+    words = least_words(command, task, runs_of, corpus, tmp_path / "out")
+    files = [f"--val-source={corpus / 'my.de'}", f"--val-target={corpus / 'my.en'}", f"--mapped={tmp_path / 'ids'}"]
+    assert main([*words, *(files if (command, task) == ("train", "translation") else [])]) in (0, 2)
+    options = {option.replace("-", "_") for option in ACTING[command, task].split()}
+    assert options <= asked | {"vocab_size"}
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "{run} --seed 1 --count 5 no",
+        "--seed 1 {run} no --count=5",
+        "--seed 1 --count 5 -- {run} no",
+        "{run} --seed 1 --count 5 -- no",
+        "{run} no --seed 1 --count 5",
+        "{run} no --seed 3 --count 5 --seed 1 --",
+    ],
+)
+def test_generate_takes_words_in_any_place(words, runs_of, capsys):
+    assert main(["generate", *(word.format(run=runs_of["generation"]) for word in words.split())]) == 0
+    first = capsys.readouterr().out
+    assert main(["generate", runs_of["generation"], "no", "--count=5", "--seed=1"]) == 0
+    assert capsys.readouterr().out == first != ""
+
+
+@pytest.mark.parametrize("command", ["translate", "classify"])
+@pytest.mark.parametrize(
+    ("words", "texts"),
+    [
+        (["{run}", "--device", "cpu", "a", "", "-"], ["a", "", "-"]),
+        (["{run}", "a", "--device", "cpu", "b"], ["a", "b"]),
+        (["--device", "cpu", "{run}", "--", "-5 Grad", "--help", "--", "-x"], ["-5 Grad", "--help", "--", "-x"]),
+        (["--", "{run}", "--device", "cpu"], ["--device", "cpu"]),
+        (["{run}", "a", "--", ""], ["a", ""]),
+    ],
+)
+def test_texts_are_taken_in_any_place(command, words, texts, runs_of):
+    folder = runs_of["translation" if command == "translate" else "classification"]
+    args = command_line._parse([command, *(folder if word == "{run}" else word for word in words)])
+    assert (args.model, args.texts) == (folder, texts)
+
+
+@pytest.mark.parametrize("command", ["translate", "generate", "classify", "evaluate"])
+@pytest.mark.parametrize("text", ["-5 Grad", "-x", "--texts", "-5"])
+def test_a_text_that_looks_like_an_option_is_refused_where_options_may_stand(command, text):
+    with pytest.raises(ValueError, match=rf"unrecognized arguments: {text}; words that begin with - go after --"):
+        command_line._parse([command, "run", text])
+
+
+NUMBERS = [
+    "0",
+    "-1",
+    "nan",
+    "inf",
+    "-inf",
+    "1e-40",
+    "1e400",
+    str(10**20),
+    str(10**400),
+    "1_000",
+    "²",
+    "\uff11",
+    "",
+    " 5 ",
+]
+
+
+@pytest.mark.parametrize("command", command_line.COMMANDS)
+def test_any_number_works_or_is_refused_in_one_line(command, runs_of, corpus, tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(command_line, "translate", lambda model, tokenizer, texts, *args, **options: list(texts))
+    monkeypatch.setattr(command_line, "generate", lambda model, ids, count, **options: ids)
+    monkeypatch.setattr(command_line, "fit", lambda *args, **kwargs: None)
+    task = next(task for name, task in ACTING if name == command)
+    words = least_words(command, task, runs_of, corpus, tmp_path / "out")
+    for option in command_line.COMMANDS[command].options.split():
+        if getattr(command_line.OPTIONS[option].get("type"), "__name__", "") == "number":
+            for number in NUMBERS:
+                status = main([*words, f"--{option}={number}"])
+                error = capsys.readouterr().err
+                assert status == 0 or (status, error.count("\n")) == (2, 1) and len(error) < 300, (option, number)
+                assert status == 2 or number in ("0", "1e-40", "1_000", "\uff11", " 5 ", str(10**20)), (option, number)
+
+
+@pytest.mark.parametrize("temperature", ["1e-40", "1000000000"])
+def test_any_temperature_writes(temperature, runs_of, capsys):
+    assert main(["generate", runs_of["generation"], "no", "--temperature", temperature, "--count", "5"]) == 0
+    assert len(capsys.readouterr().out) == len("no") + 5 + 1
+
+
+# What is printed to be typed
+
+
+@pytest.mark.parametrize("task", ["translation", "generation", "classification"])
+@pytest.mark.parametrize("folder", ["my run's", "-run"])
+def test_what_training_says_to_try_works(task, folder, runs_of, corpus, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+
+    def save(model, task, out, **kwargs):
+        save_checkpoint(out, model, **task.info)
+        task.tokenizer.save(out)
+
+    monkeypatch.setattr(command_line, "fit", save)
+    monkeypatch.setattr(command_line, "split_text", lambda text: (text, text))  # a short one
+    monkeypatch.setattr(command_line, "generate", lambda model, ids, *args, **options: ids)
+    assert main(least_words("train", task, runs_of, corpus, folder)) == 0
+    line = capsys.readouterr().out.splitlines()[-1]
+    assert line.startswith("Try it: python -m annotated ")
+    give(monkeypatch, b"Hund\n")
+    assert main(shlex.split(line)[5:]) == 0
+    assert capsys.readouterr().out.count("\n") == 1
+
+
+def test_it_is_named_as_it_was_called():  # and else python -m annotated, as in the other tests
+    code = "import sys; sys.argv = ['/bin/annotated', 'train', '--help']; from annotated.__main__ import main; main()"
+    printed = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout
+    assert printed.startswith("usage: annotated train [options]\n") and "\n  annotated train --corpus" in printed
+    assert "python -m" not in printed
+
+
+def test_the_version_is_the_packages(capsys):
+    with pytest.raises(SystemExit) as exit:
+        main(["--version"])
+    assert (exit.value.code, capsys.readouterr().out) == (0, f"annotated {__version__}\n")
+
+
+def test_what_comes_with_the_course_is_found_or_its_absence_explained(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    assert main(["translate", "data/checkpoints/de-en", "Ein Hund"]) == 0
+    capsys.readouterr()
+    monkeypatch.setattr(command_line, "DATA_FOLDER", tmp_path / "site-packages" / "data")
+    for words in (["data/checkpoints/de-en", "Hund"], [str(DATA_FOLDER), "--ensemble", "data/checkpoints/de-en"]):
+        assert main(["translate", *words]) == 2
+        assert capsys.readouterr().err == (
+            "annotated: there is no data/checkpoints/de-en here: it comes with the repository, not with the package.\n"
+        )
 
 
 # Defaults

@@ -730,7 +730,7 @@ def test_any_number_works_or_is_refused_in_one_line(command, runs_of, corpus, tm
             for number in NUMBERS:
                 status = main([*words, f"--{option}={number}"])
                 error = capsys.readouterr().err
-                assert status == 0 or (status, error.count("\n")) == (2, 1) and len(error) < 300, (option, number)
+                assert status == 0 or ((status, error.count("\n")) == (2, 1) and len(error) < 300), (option, number)
                 assert status == 2 or number in ("0", "1e-40", "1_000", "\uff11", " 5 ", str(10**20)), (option, number)
 
 

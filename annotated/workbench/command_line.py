@@ -101,9 +101,6 @@ TOKENIZERS = {  # what fits a task, its default first
     "classification": ("words", "bpe"),
 }
 MANY = 10**9  # of whatever is counted
-LARGEST_BEAM = 100  # wider ones find worse translations, and their memory grows with it
-LONGEST_RUN = 1_000_000  # minutes: two years
-LARGEST_RATE = 1e30  # what float32 holds, with room for an optimizer's factors
 UNSURE = 0.65  # nats a token of its own translation; the model of the course is surer of nine captions in ten
 LONGEST_LINE = 2**20  # bytes
 READ_AT_ONCE = 2**15  # bytes of standard input, some hundred sentences: they are translated together
@@ -576,7 +573,7 @@ def _parse(arguments: Sequence[str], further: Commands = NONE) -> argparse.Names
     Raises:
         ValueError: something is wrong, or an option would do nothing.
     """
-    commands = COMMANDS | {name: Command(*row) for name, row in further.items()}
+    commands = COMMANDS | {name: Command(*row, {}, "", ("",)) for name, row in further.items()}
     parser, parsers = _parser(commands)
     if not arguments or arguments[0] not in commands:
         parser.parse_args(arguments[:1])  # shows the help or the version, or says what is wrong
@@ -668,14 +665,22 @@ WITHIN = {"at_least": operator.ge, "above": operator.gt, "at_most": operator.le,
 COUNT = _number(int, at_least=1, at_most=MANY)
 COUNT_OR_NONE = _number(int, at_least=0, at_most=MANY)
 SHARE = _number(float, at_least=0, below=1)
+NUCLEUS = _number(float, above=0, at_most=1)
+ALPHAS = _number(float, at_least=0, at_most=100)
+HEAT = _number(float, at_least=0, at_most=MANY)
+MINUTES = _number(float, above=0, at_most=1_000_000)  # two years
+RATE = _number(float, above=0, at_most=1e30)  # what float32 holds, with room for an optimizer's factors
+WIDTH = _number(int, at_least=0, at_most=100)  # wider beams find worse translations, and need memory
+SEED = _number(int, at_least=0, at_most=2**32 - 1)
+BATCH = _number(int, at_least=1, at_most=LARGEST_BATCH)
+VOCABULARY = _number(int, at_least=1, at_most=LARGEST_VOCABULARY)
 
 OPTIONS: dict[str, dict[str, Any]] = {
     "task": dict(choices=TASKS, help="what to learn; follows from the corpus"),
     "corpus": dict(choices=[*CORPORA, *TEXTS, *REVIEWS], help="a corpus of the course"),
     "text": dict(type=_path, help="your own text to continue; in training, its last tenth is held out"),
     "reviews": dict(
-        type=_path,
-        help="your own texts to sort: a folder, or archive of it, with train/<label>/*.txt, and test/ if you like",
+        type=_path, help="your own texts to sort: train/<label>/*.txt, perhaps test/, in a folder or archive"
     ),
     "source": dict(type=_path, help="your own sentences, UTF-8, one a line"),
     "target": dict(type=_path, help="their translations, line by line"),
@@ -694,44 +699,24 @@ OPTIONS: dict[str, dict[str, Any]] = {
         choices=("bpe", "words", "characters"),
         help="bpe unless given, characters to continue text, words to sort texts",
     ),
-    "vocab-size": dict(
-        type=_number(int, at_least=1, at_most=LARGEST_VOCABULARY), help="number of subwords; follows from the corpus"
-    ),
+    "vocab-size": dict(type=VOCABULARY, help="number of subwords; follows from the corpus"),
     "epochs": dict(type=COUNT, help="passes over the training pairs at most; follows from the corpus"),
-    "max-minutes": dict(
-        type=_number(float, above=0, at_most=LONGEST_RUN), help="minutes of training at most, validation included"
-    ),
-    "batch-tokens": dict(
-        type=_number(int, at_least=1, at_most=LARGEST_BATCH),
-        help="ids a side in a batch, padding included; follows from the corpus",
-    ),
+    "max-minutes": dict(type=MINUTES, help="minutes of training at most, validation included"),
+    "batch-tokens": dict(type=BATCH, help="ids a side in a batch, padding included; follows from the corpus"),
     "accumulate": dict(type=COUNT, default=DEFAULTS.accumulate, help="batches per update"),
     "schedule": dict(
         choices=SCHEDULES,
         help="of the learning rate: the paper's, or linear to 0 where epochs or minutes end; follows from the task",
     ),
     "warmup": dict(type=COUNT, help="updates until the highest rate; follows from the corpus"),
-    "rate": dict(
-        type=_number(float, above=0, at_most=LARGEST_RATE),
-        help="factor on the paper's learning rate; 1, or less in a short run",
-    ),
+    "rate": dict(type=RATE, help="factor on the paper's learning rate; 1, or less in a short run"),
     "smoothing": dict(type=SHARE, help="label smoothing; follows from the task"),
     "average": dict(type=COUNT, help="last checkpoints, one an epoch, to average; follows from the task"),
-    "seed": dict(
-        type=_number(int, at_least=0, at_most=2**32 - 1),
-        default=DEFAULTS.seed,
-        help="of all that is random: weights, batches and dropout, or what is drawn",
-    ),
+    "seed": dict(type=SEED, default=DEFAULTS.seed, help="of weights, batches and dropout, or of what is drawn"),
     "count": dict(type=COUNT_OR_NONE, default=500, help="tokens to add"),
-    "temperature": dict(
-        type=_number(float, at_least=0, at_most=MANY),
-        default=1.0,
-        help="below 1 the likely gets likelier; 0 takes the likeliest",
-    ),
+    "temperature": dict(type=HEAT, default=1.0, help="below 1 the likely gets likelier; 0 takes the likeliest"),
     "top-k": dict(type=COUNT, help="draw from the k likeliest tokens only"),
-    "top-p": dict(
-        type=_number(float, above=0, at_most=1), help="draw from the likeliest tokens that hold this probability only"
-    ),
+    "top-p": dict(type=NUCLEUS, help="draw from the likeliest tokens that hold this probability only"),
     "split": dict(help="its split; the last one, its test set, unless given"),
     "show": dict(type=COUNT_OR_NONE, default=0, help="translations to print beside their references"),
     "output": dict(type=_path, help="file for the translations"),
@@ -742,12 +727,8 @@ OPTIONS: dict[str, dict[str, Any]] = {
         metavar="RUN",
         help="folder of a run to average the probabilities with, of another seed; may be given again",
     ),
-    "beam": dict(
-        type=_number(int, at_least=0, at_most=LARGEST_BEAM),
-        default=BEAM,
-        help="hypotheses per sentence; 0 decodes greedily",
-    ),
-    "alpha": dict(type=_number(float, at_least=0, at_most=100), default=ALPHA, help="exponent of the length penalty"),
+    "beam": dict(type=WIDTH, default=BEAM, help="hypotheses per sentence; 0 decodes greedily"),
+    "alpha": dict(type=ALPHAS, default=ALPHA, help="exponent of the length penalty"),
     "max-extra": dict(
         type=COUNT_OR_NONE, default=MAX_EXTRA, help="tokens by which a translation may be longer than its source"
     ),
@@ -770,9 +751,9 @@ class Command(NamedTuple):
 
     what: str
     run: Callable[[argparse.Namespace], None]
-    words: dict[str, str] = {}  # noqa: RUF012 (nobody changes it)
-    options: str = ""
-    examples: tuple[str, ...] = ()
+    words: dict[str, str]
+    options: str
+    examples: tuple[str, ...]
 
 
 COMMANDS = {
@@ -847,10 +828,8 @@ def _parser(commands: Mapping[str, Command]) -> tuple[_Parser, dict[str, _Parser
             name,
             help=what,
             description=what,
-            usage=" ".join((PROGRAM, name, *["[options]"] * bool(options), *words)),
-            epilog="\n".join(
-                ("examples:", *(f"  {PROGRAM} {name} {example}".rstrip() for example in examples or ("",)))
-            ),
+            usage=" ".join((PROGRAM, name, "[options]", *words)),
+            epilog="\n".join(("examples:", *(f"  {PROGRAM} {name} {example}".rstrip() for example in examples))),
             formatter_class=_Help,
         )
         if words:

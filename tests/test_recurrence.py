@@ -408,7 +408,7 @@ def test_from_the_command_line_it_trains_translates_and_scores(tmp_path, capsys)
     assert main(["evaluate", out, "--source", str(files["de"]), "--reference", str(files["en"]), "--beam", "0"]) == 0
     assert [line.split()[0] for line in capsys.readouterr().out.splitlines()] == ["BLEU", "chrF", "loss"]
 
-    for more, message in (("--dropout 1.5", "dropout p=1.5"), ("--batch-tokens 3", "max_tokens = 3")):
+    for more, message in (("--dropout 1.5", "argument --dropout: 1.5"), ("--batch-tokens 3", "max_tokens = 3")):
         assert main(["train", *corpus, "--out", f"{out}-bad", *options.split(), *more.split()]) == 2
         assert message in capsys.readouterr().err
     assert main(["train", "--resume", "--out", out, "--epochs", "3", "--preset", "tiny"]) == 2

@@ -8,6 +8,7 @@ import re
 import shlex
 import subprocess
 import sys
+from contextlib import contextmanager
 from itertools import product
 from pathlib import Path
 from types import SimpleNamespace
@@ -17,11 +18,10 @@ import torch
 
 from annotated import __version__, decoding
 from annotated.__main__ import main
-from annotated.fast import decoding as fast_decoding
 from annotated.fast.training import bf16_is_fast
 from annotated.models.classifier import Classifier, ClassifierConfig
 from annotated.models.language_model import LanguageModel, LanguageModelConfig
-from annotated.workbench import command_line, runs, tasks
+from annotated.workbench import command_line, runs
 from annotated.workbench.checkpoint import load_checkpoint, load_translator, save_checkpoint
 from annotated.workbench.data import DATA_FOLDER, Pairs
 from annotated.workbench.ensemble import Ensemble
@@ -435,15 +435,20 @@ def test_the_loss_of_a_test_set_is_exact_in_float32(run, corpus, capsys):
 # By the paper's own files
 
 
-def refuse_fast(monkeypatch) -> None:
-    """Let nothing of the fast room be asked for."""
+@contextmanager
+def nothing_fast():
+    """Let nothing of the fast room be called, but what tells the machine's precision and keeps its memory."""
 
-    def refuse(*args, **kwargs):
-        raise AssertionError("--plain asked for something fast")
+    def watch(frame, event, _):
+        code = frame.f_code
+        if event == "call" and "annotated/fast/" in code.co_filename:
+            assert code.co_name in ("<module>", "bf16_is_fast", "keep_memory"), f"--plain asked for {code.co_name}"
 
-    monkeypatch.setattr(tasks, "update", refuse)
-    for name in ("greedy_decode", "beam_search"):
-        monkeypatch.setattr(fast_decoding, name, refuse)
+    sys.setprofile(watch)
+    try:
+        yield
+    finally:
+        sys.setprofile(None)
 
 
 def read_losses(out: Path | str) -> list[float]:
@@ -454,8 +459,7 @@ def test_plain_training_is_the_fast_one_to_rounding(corpus, tmp_path, monkeypatc
     words = ["--epochs", "2", "--dropout", "0"]
     assert main(train_arguments(corpus, tmp_path / "fast", *words)) == 0
     capsys.readouterr()
-    with monkeypatch.context() as patch:
-        refuse_fast(patch)
+    with monkeypatch.context() as patch, nothing_fast():
         # --precision fp32 is among the small run's arguments; auto is float32, too, whatever the machine.
         patch.setattr(command_line, "bf16_is_fast", lambda device: True)
         assert main([*train_arguments(corpus, tmp_path / "plain", *words, "--precision", "auto"), "--plain"]) == 0
@@ -470,35 +474,55 @@ def test_plain_training_is_the_fast_one_to_rounding(corpus, tmp_path, monkeypatc
     assert translations[0] == translations[1]
 
 
-def test_a_plain_run_goes_on_plainly(corpus, tmp_path, monkeypatch):
+def test_a_plain_run_goes_on_plainly(corpus, tmp_path):
     assert main(train_arguments(corpus, tmp_path / "whole", "--epochs", "2", "--plain")) == 0
     assert main(train_arguments(corpus, tmp_path / "parts", "--epochs", "1", "--plain")) == 0
-    refuse_fast(monkeypatch)
-    assert main(["train", "--resume", "--out", str(tmp_path / "parts"), "--epochs", "2"]) == 0
+    with nothing_fast():
+        assert main(["train", "--resume", "--out", str(tmp_path / "parts"), "--epochs", "2"]) == 0
     weights = [(tmp_path / name / "model.safetensors").read_bytes() for name in ("whole", "parts")]
     assert weights[0] == weights[1]
 
 
 @pytest.mark.parametrize("beam", ["0", "1", "4"])
-def test_plain_translations_are_the_fast_ones(delivered, capsys, monkeypatch, beam):
+def test_plain_translations_are_the_fast_ones(delivered, capsys, beam):
     words = ["translate", delivered.out, "Ein Bär schläft hier.", "Ein Vogel", "Zwei Hunde laufen.", "--beam", beam]
     assert main([*words, "--precision", "fp32"]) == 0
     expected = capsys.readouterr().out
     assert len(set(expected.splitlines())) == 3
-    refuse_fast(monkeypatch)
-    assert main([*words, "--plain"]) == 0
+    with nothing_fast():
+        assert main([*words, "--plain"]) == 0
     assert capsys.readouterr().out == expected
 
 
-def test_a_plain_evaluation_is_the_fast_one(run, corpus, tmp_path, capsys, monkeypatch):
+def test_a_plain_evaluation_is_the_fast_one(run, corpus, tmp_path, capsys):
     words = ["evaluate", run.out, "--source", str(corpus / "my.de"), "--reference", str(corpus / "my.en")]
     assert main([*words, "--precision", "fp32", "--output", str(tmp_path / "fast")]) == 0
     expected = capsys.readouterr().out
     assert [line.split()[0] for line in expected.splitlines()] == ["BLEU", "chrF", "loss"]
-    refuse_fast(monkeypatch)
-    assert main([*words, "--plain", "--output", str(tmp_path / "plain")]) == 0
+    with nothing_fast():
+        assert main([*words, "--plain", "--output", str(tmp_path / "plain")]) == 0
     assert capsys.readouterr().out == expected
     assert (tmp_path / "plain").read_bytes() == (tmp_path / "fast").read_bytes()
+
+
+def test_plain_is_plain_in_every_task(tmp_path, capsys):
+    (tmp_path / "a.txt").write_text("to be or not to be\n" * 20)
+    for label in ("pos", "neg"):
+        (tmp_path / "reviews" / "train" / label).mkdir(parents=True)
+        for number in range(4):
+            (tmp_path / "reviews" / "train" / label / f"{number}.txt").write_text(f"a {label} film")
+    writer, critic = (str(tmp_path / name) for name in ("writer", "critic"))
+    text, reviews = ["--text", str(tmp_path / "a.txt")], ["--reviews", str(tmp_path / "reviews")]
+    evaluations = ["evaluate", writer, *text], ["evaluate", critic, *reviews]
+    uses = *evaluations, ["generate", writer, "to", "--count", "5"], ["classify", critic, "a pos film"]
+    with nothing_fast():
+        assert main(["train", *text, "--out", writer, "--epochs", "1", "--plain"]) == 0
+        assert main(["train", *reviews, "--out", critic, "--epochs", "1", "--plain"]) == 0
+        capsys.readouterr()
+        assert [main([*use, "--plain"]) for use in uses] == [0] * 4
+    plainly = capsys.readouterr().out
+    assert [main([*use, "--precision", "fp32"]) for use in uses] == [0] * 4
+    assert capsys.readouterr().out == plainly
 
 
 @pytest.mark.parametrize("words", [["--plain"], ["--plain", "--precision", "auto"], ["--plain", "--precision", "fp32"]])

@@ -175,17 +175,17 @@ def test_the_delivered_tokenizer_gives_what_it_gave():
         ("ko", "natto", r"'ko' need: pip install natto-py, and the library mecab-ko$"),
         ("th", "pythainlp", r"'th' need: pip install pythainlp$"),
         ("vi", "pyvi", r"'vi' need: pip install pyvi$"),
-        ("de", "spacy", r"spacy is missing, which splits words: pip install 'annotated\[words\]'$"),
+        ("de", "spacy", r"spacy is missing: pip install 'annotated\[words\]'$"),
     ],
 )
 def test_a_missing_package_is_named(words, tmp_path, monkeypatch, language, missing, message):
     monkeypatch.setitem(sys.modules, missing, None)
-    with pytest.raises(ValueError, match=message):
+    with pytest.raises((ValueError, ModuleNotFoundError), match=message):
         WordTokenizer(words.vocabulary, [language])
     words.save(tmp_path)
     path = tmp_path / "tokenizer.json"
     path.write_text(path.read_text().replace('"de"', f'"{language}"'))
-    with pytest.raises(ValueError, match=message):  # the file is not damaged
+    with pytest.raises((ValueError, ModuleNotFoundError), match=message):  # the file is not damaged
         load_tokenizer(tmp_path)
 
 

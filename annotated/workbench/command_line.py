@@ -383,7 +383,7 @@ def run_translate(args: argparse.Namespace) -> None:
             print(_one_line(translation))
         sys.stdout.flush()
         if (args.texts or sys.stdin.isatty()) and not args.ensemble:
-            for text in _unsure(model, tokenizer, Pairs(list(texts), translations), info):
+            for text in _unsure(model, tokenizer, Pairs(list(texts), translations), info, args.plain):
                 print(
                     f"annotated: unsure of {text!r}: a model knows only what is like the sentences it learned from.",
                     file=sys.stderr,
@@ -392,9 +392,9 @@ def run_translate(args: argparse.Namespace) -> None:
         _return_memory()
 
 
-def _unsure(model: nn.Module, tokenizer: Tokenizer, pairs: Pairs, info: dict[str, Any]) -> list[str]:
+def _unsure(model: nn.Module, tokenizer: Tokenizer, pairs: Pairs, info: dict[str, Any], plain: bool) -> list[str]:
     """Find the texts whose translations the model itself takes for unlikely."""
-    found = log_probs(model, tokenizer, pairs, info["src"], info["tgt"])
+    found = log_probs(model, tokenizer, pairs, info["src"], info["tgt"], plain=plain)
     lengths = [len(ids) + 1 for ids in tokenizer.encode_batch(pairs.target, info["tgt"])]
     return [text for text, p, length in zip(pairs.source, found, lengths, strict=True) if text and -p / length > UNSURE]
 
@@ -507,7 +507,7 @@ def _evaluate_text(args: argparse.Namespace) -> None:
     ids = torch.tensor(tokenizer.encode(text, ""))
     if len(ids) < 2:
         raise ValueError(f"a text of {len(ids)} tokens has nothing to predict.")
-    loss = text_loss(model, ids)
+    loss = text_loss(model, ids, plain=args.plain)
     print(
         f"{len(ids):,} tokens, {int((ids == UNK).sum()):,} of them unknown: loss {loss:.3f} nats a token, "
         f"{loss / math.log(2):.3f} bits, perplexity {math.exp(loss):.2f}"
@@ -538,7 +538,7 @@ def run_evaluate(args: argparse.Namespace) -> None:
     for name, (score, signature) in scores.items():
         print(f"{name} {score:.2f}  {signature}")
     try:
-        loss = loss_per_token(model, tokenizer, pairs, info["src"], info["tgt"])
+        loss = loss_per_token(model, tokenizer, pairs, info["src"], info["tgt"], plain=args.plain)
     except ValueError as error:
         print(f"loss not computed: {error}")
     else:
@@ -706,7 +706,8 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "accumulate": dict(type=COUNT, default=DEFAULTS.accumulate, help="batches per update"),
     "schedule": dict(
         choices=SCHEDULES,
-        help="of the learning rate: the paper's, or linear to 0 where epochs or minutes end; follows from the task",
+        help="of the learning rate: the paper's, or linear to 0 where epochs or minutes end (with --resume and more of "
+        "them, it jumps up); follows from the task",
     ),
     "warmup": dict(type=COUNT, help="updates until the highest rate; follows from the corpus"),
     "rate": dict(type=RATE, help="factor on the paper's learning rate; 1, or less in a short run"),

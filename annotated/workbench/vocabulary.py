@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 from torch import Tensor
 
 from annotated.config import BOS, EOS, PAD, UNK
+from annotated.workbench.extras import load
 from annotated.workbench.files import write_whole
 
 if TYPE_CHECKING:
@@ -395,10 +396,7 @@ def _damaged(folder: str | Path, why: object) -> ValueError:
 
 
 def _word_rules(language: str) -> Any:
-    try:
-        import spacy
-    except ModuleNotFoundError:
-        raise ValueError("spacy is missing, which splits words: pip install 'annotated[words]'") from None
+    spacy = load("spacy")
     try:
         return spacy.blank(language).tokenizer
     except ImportError as error:  # of the language, or of a package that its rules import

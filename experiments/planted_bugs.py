@@ -132,7 +132,7 @@ BUGS = [
     Bug("padding may be chosen", "decoding.py", "log_probs[:, [PAD, BOS]]", "log_probs[:, [BOS]]"),
     Bug("end found outside the beam", "decoding.py", "ended[:beam].nonzero()", "ended.nonzero()"),
     Bug("one token too many", "decoding.py", "(ids.size(1) > limits)", "(ids.size(1) > limits + 1)"),
-    Bug("BLEU lower-cased", "workbench/metrics.py", "BLEU(lowercase=lowercase)", "BLEU(lowercase=True)"),
+    Bug("BLEU lower-cased", "workbench/metrics.py", "lowercase=lowercase, tok", "lowercase=True, tok"),
     Bug("scaled by the values' width", "attention.py", "math.sqrt(query.size(-1))", "math.sqrt(value.size(-1))"),
     Bug("queries projected like keys", "multi_head.py", "self.split(self.W_q(query))", "self.split(self.W_k(query))"),
     Bug("values made from keys", "multi_head.py", "self.split(self.W_v(value))", "self.split(self.W_v(key))"),
@@ -238,8 +238,8 @@ BUGS = [
     Bug(
         "each part by its own tokens",
         "fast/training.py",
-        "parameter.grad.div_(tokens)",
-        "parameter.grad.div_(tokens / len(batches))",
+        "smoothing, 1 / tokens)",
+        "smoothing, 1 / max(1, int(counts.sum())))",
     ),
     Bug("last batch lost", "workbench/data.py", "for group in groups]\n", "for group in groups[:-1]]\n"),
     Bug(
@@ -313,9 +313,9 @@ BUGS = [
         "math.sqrt(self.config.d_model))",
     ),
     Bug("temperature upside down", "models/language_model.py", "(below / temperature)", "(below * temperature)"),
-    Bug("a nucleus one too large", "models/language_model.py", "before >= top_p", "before > top_p"),
+    Bug("a nucleus one too large", "models/language_model.py", "before >= max(", "before > max("),
     Bug("the last token is never drawn", "models/language_model.py", "* ends[..., -1:]", "* ends[..., -2:-1]"),
-    Bug("smoothing in the loss alone", "fast/training.py", "probabilities.sub_(uniform)", "probabilities"),
+    Bug("smoothing in the loss alone", "fast/training.py", "new_tensor(-scale * uniform)", "new_tensor(0.0)"),
 ]
 
 

@@ -264,7 +264,7 @@ def test_the_command_line_trains_on_them_as_from_memory_and_resumes(corpus, tmp_
     [
         ("--corpus captions --mapped ids", "--mapped is for --source and --target, with --val-source"),
         ("--source my.de --target my.en --mapped ids", "--mapped is for --source and --target, with --val-source"),
-        ("--text my.de --mapped ids", "--mapped is for pairs of sentences, not for generation"),
+        ("--text my.de --mapped ids", "--mapped is for translation, not for generation"),
     ],
 )
 def test_what_cannot_be_mapped_is_said(tmp_path, capsys, words, message):

@@ -3,16 +3,18 @@
 import re
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
-from torch import Tensor
+from torch import nn
 
 from annotated.config import TransformerConfig
 from annotated.transformer import Transformer
 from annotated.workbench import runs
 from annotated.workbench.data import Pairs, encode_pairs, make_batches
 from annotated.workbench.runs import TrainingOptions, train
+from annotated.workbench.tasks import Batches, TranslationTask
 from annotated.workbench.vocabulary import SPECIALS, Vocabulary, WordTokenizer
 
 # Three pairs, and room for one in a batch: three updates an epoch, of (2 + 3) + (3 + 4) + (4 + 5) = 21 tokens.
@@ -22,18 +24,21 @@ TOKENIZER = WordTokenizer(Vocabulary([*SPECIALS, "eins", "zwei", "drei", "one", 
 TIMES = re.compile(r"(\S+) tokens/s  (\S+) min done, (\S+) min left")
 
 
-class Watched(Transformer):
-    """A model that keeps the sources of the batches it is trained on; each batch takes half a minute of `clock`."""
+class Watched:
+    """A model, the sources of the batches it is trained on, and a clock by which each batch takes half a minute."""
 
-    def __init__(self, began: float = 0.0) -> None:
-        super().__init__(TransformerConfig(len(TOKENIZER), d_model=8, d_ff=8, heads=2, layers=1, max_length=9))
+    def __init__(self, patch: pytest.MonkeyPatch, began: float = 0.0) -> None:
+        self.model = Transformer(TransformerConfig(len(TOKENIZER), d_model=8, d_ff=8, heads=2, layers=1, max_length=9))
         self.sources: list[list[list[int]]] = []
         self.began = began
+        update = TranslationTask.update
 
-    def encode(self, src: Tensor, src_mask: Tensor | None = None) -> Tensor:
-        if self.training:
-            self.sources.append(src.tolist())
-        return super().encode(src, src_mask)
+        def watch(task: TranslationTask, model: nn.Module, batches: Batches, *rest: Any, **how: Any) -> float:
+            self.sources += [src.tolist() for src, _ in batches] if model is self.model else []
+            return update(task, model, batches, *rest, **how)
+
+        patch.setattr(TranslationTask, "update", watch)
+        patch.setattr(runs.time, "perf_counter", self.clock)
 
     def clock(self) -> float:
         return self.began + 30.0 * len(self.sources)
@@ -51,15 +56,15 @@ def test_the_seeds_from_end_to_end_are_taken(seed: int) -> None:
     torch.manual_seed(TrainingOptions(seed=seed).seed)
 
 
-def test_no_two_runs_share_an_epoch_s_seed(tmp_path: Path) -> None:
+def test_no_two_runs_share_an_epoch_s_seed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Epoch e of the run with seed s has the seed 1000 s + e: seeds and epochs are not interchangeable."""
-    model = Watched()
-    train(model, TOKENIZER, PAIRS, PAIRS, tmp_path, options=replace(OPTIONS, seed=2, epochs=6))
+    watched = Watched(monkeypatch)
+    train(watched.model, TOKENIZER, PAIRS, PAIRS, tmp_path, options=replace(OPTIONS, seed=2, epochs=6))
     sources, targets, _ = encode_pairs(PAIRS, TOKENIZER, "de", "en", 9)
     expected = [
         batch.src.tolist() for seed in range(2000, 2006) for batch in make_batches(sources, targets, 5, seed=seed)
     ]
-    assert model.sources == expected
+    assert watched.sources == expected
 
 
 def report(capsys: pytest.CaptureFixture[str]) -> list[list[float]]:
@@ -70,16 +75,15 @@ def report(capsys: pytest.CaptureFixture[str]) -> list[list[float]]:
 def test_minutes_and_speed_are_those_of_the_clock(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    model = Watched(began=1000.0)
-    monkeypatch.setattr(runs.time, "perf_counter", model.clock)
-    metrics = train(model, TOKENIZER, PAIRS, PAIRS, tmp_path, options=replace(OPTIONS, epochs=2))
+    metrics = train(
+        Watched(monkeypatch, began=1000.0).model, TOKENIZER, PAIRS, PAIRS, tmp_path, options=replace(OPTIONS, epochs=2)
+    )
     assert [line["minutes"] for line in metrics] == [1.5, 3.0]
     assert [line["tokens_per_second"] for line in metrics] == pytest.approx([21 / 90] * 2)
     assert report(capsys) == [[0, 1.5, 1.5], [0, 3.0, 0.0]]
 
-    resumed = Watched(began=50.0)  # another day's clock; what was done before counts on
-    monkeypatch.setattr(runs.time, "perf_counter", resumed.clock)
-    metrics = train(resumed, TOKENIZER, PAIRS, PAIRS, tmp_path, options=OPTIONS, resume=True)
+    resumed = Watched(monkeypatch, began=50.0)  # another day's clock; what was done before counts on
+    metrics = train(resumed.model, TOKENIZER, PAIRS, PAIRS, tmp_path, options=OPTIONS, resume=True)
     assert [line["minutes"] for line in metrics] == [1.5, 3.0, 4.5, 6.0]
     assert report(capsys) == [[0, 4.5, 1.5], [0, 6.0, 0.0]]
 
@@ -88,13 +92,23 @@ def test_what_ends_first_says_how_many_minutes_are_left(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Four epochs would take 6 minutes and 5 are allowed: the fourth ends after its first update."""
-    model = Watched(began=1000.0)
-    monkeypatch.setattr(runs.time, "perf_counter", model.clock)
-    metrics = train(model, TOKENIZER, PAIRS, PAIRS, tmp_path, options=replace(OPTIONS, max_minutes=5.0))
+    metrics = train(
+        Watched(monkeypatch, began=1000.0).model,
+        TOKENIZER,
+        PAIRS,
+        PAIRS,
+        tmp_path,
+        options=replace(OPTIONS, max_minutes=5.0),
+    )
     assert [line["epoch"] for line in metrics] == pytest.approx([1, 2, 3, 3 + 1 / 3])
     assert [line[1:] for line in report(capsys)] == [[1.5, 3.5], [3.0, 2.0], [4.5, 0.5], [5.0, 0.0]]
 
-    model = Watched()
-    monkeypatch.setattr(runs.time, "perf_counter", model.clock)
-    train(model, TOKENIZER, PAIRS, PAIRS, tmp_path / "long", options=replace(OPTIONS, max_minutes=20.0))
+    train(
+        Watched(monkeypatch).model,
+        TOKENIZER,
+        PAIRS,
+        PAIRS,
+        tmp_path / "long",
+        options=replace(OPTIONS, max_minutes=20.0),
+    )
     assert [line[1:] for line in report(capsys)] == [[1.5, 4.5], [3.0, 3.0], [4.5, 1.5], [6.0, 0.0]]

@@ -208,7 +208,7 @@ def test_unknown_beginnings_and_too_short_texts_are_one_line(learned: Path, caps
     for arguments, message in (
         (["generate", run, "the ß"], "the model has never seen 'ß'"),
         (["generate", run, ""], "has no tokens"),
-        (["generate", run, "t", "--top-p", "2"], "top_p=2.0 must be above 0"),
+        (["generate", run, "t", "--top-p", "2"], "--top-p: 2.0 must be above 0"),
         (["evaluate", run, "--text", str(learned / "short.txt")], "a text of 1 tokens has nothing to predict"),
         (["train", "--text", str(learned / "short.txt"), "--out", str(learned / "new")], "text has 0 tokens"),
         (["translate", run, "the"], "is for generation, not for translation: use generate"),

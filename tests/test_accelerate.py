@@ -25,6 +25,7 @@ from annotated.models.long_attention import BigBirdAttention, BlockedAttention, 
 from annotated.models.recurrence import RecurrentConfig, RecurrentTranslator
 from annotated.models.relative_positions import RelativeAttention, RotaryAttention
 from annotated.transformer import Transformer
+from annotated.workbench.checkpoint import save_checkpoint
 from annotated.workbench.classification import classify
 from annotated.workbench.metrics import text_loss
 from annotated.workbench.vocabulary import CharacterTokenizer
@@ -304,6 +305,44 @@ def test_a_changed_model_stays_compiled():
         assert accelerate(compiled).model is compiled
 
 
+def hook(model: nn.Module) -> None:
+    model.register_forward_hook(halve)
+
+
+def replace_forward(model: nn.Module) -> None:
+    model.forward = lambda *ids: 3 * type(model._orig_mod).forward(model._orig_mod, *ids)
+
+
+@pytest.mark.filterwarnings("ignore:computed by the model's own")
+@pytest.mark.parametrize("change", [hook, replace_forward])
+def test_what_hangs_on_the_wrapper_of_compile_counts(change, tmp_path):
+    compiled = torch.compile(make(), backend="eager")
+    change(compiled)
+    assert accelerate(compiled).model is compiled
+    with pytest.raises(ValueError, match="another one would be read back: the model is of type OptimizedModule"):
+        save_checkpoint(tmp_path / "run", compiled)
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize("change", ["a low-rank layer", "a forward hook", "pruned", "rotary"])
+def test_a_model_that_is_changed_after_it_was_wrapped_is_not_computed_as_it_was(change):
+    model = make()
+    fast = accelerate(model)
+    (EVERY | TRANSFORMER)[change](model)
+    with pytest.raises(RuntimeError, match=r"the model was changed after `accelerate`: .* Call `accelerate` again"):
+        fast(SRC, TGT)
+    with pytest.warns(UserWarning, match="computed by the model's own"):
+        found = fast_decoding.greedy_decode(fast, SRC, max_extra=3)
+    assert_same(found, decoding.greedy_decode(model, SRC, max_extra=3))
+
+
+def test_a_hook_on_a_fast_form_is_not_saved_over(tmp_path):
+    fast = accelerate(make())
+    hook(fast)
+    with pytest.raises(ValueError, match="another one would be read back: the model is of type FastTransformer"):
+        save_checkpoint(tmp_path / "run", fast)
+
+
 def test_a_model_with_a_compiled_part_computes_by_itself():
     model = make()
     model.encoder = torch.compile(model.encoder)
@@ -383,16 +422,18 @@ def test_after_an_error_too(use, monkeypatch):
     assert [part.training for part in model.modules()] == modes
 
 
-@pytest.mark.parametrize("name", ["Transformer", "LanguageModel", "Classifier"])
-def test_a_part_in_eval_mode_drops_nothing_in_a_model_in_training(name):
-    model = make(name)
-    for part in model.modules():
-        if hasattr(part, "p"):
-            part.p = 0.5
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: Transformer(TransformerConfig(VOCAB, **SIZES | {"dropout": 0.5})),
+        lambda: LanguageModel(LanguageModelConfig(VOCAB, **SIZES | {"dropout": 0.5})),
+        lambda: Classifier(ClassifierConfig(VOCAB, **SIZES | {"dropout": 0.5}, word_dropout=0.0)),
+    ],
+)
+def test_a_part_in_eval_mode_drops_nothing_in_a_model_in_training(make):
+    model = randomise(make()).eval()
     parts = [part for part in model.modules() if hasattr(part, "p")]
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("annotated.fast.accelerate.differs", lambda *_, **__: None)
-        fast = accelerate(model)
+    fast = accelerate(model)
     expected = model(*ids_for(model))
     model.train()
     for part in parts:

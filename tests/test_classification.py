@@ -225,6 +225,50 @@ def test_an_archive_that_was_cut_or_spoiled_is_named(tmp_path: Path, kind: str) 
                 read_reviews(path)
 
 
+@pytest.mark.parametrize("kind", ["", "gz", "xz"])
+def test_no_byte_of_an_archive_is_spoiled_unseen(tmp_path: Path, kind: str) -> None:
+    path = tmp_path / f"reviews.tar.{kind}"
+    with tarfile.open(path, f"w:{kind}") as archive:
+        archive.add(write_folder(tmp_path / "aclImdb", TEXTS), "aclImdb")
+    whole, expected = path.read_bytes(), read_reviews(path)
+    for place in range(0, len(whole), max(1, len(whole) // 60)):
+        path.write_bytes(whole[:place] + bytes([whole[place] ^ 1]) + whole[place + 1 :])
+        try:
+            found = read_reviews(path)
+        except ValueError:
+            continue
+        assert {part: len(rows.texts) for part, rows in found.items()} == {
+            part: len(rows.texts) for part, rows in expected.items()
+        }
+
+
+@pytest.mark.parametrize("place", ["train/new/", "train/new/deeper/0.txt", "train/new/0.text", "test/pos/"])
+def test_a_label_without_a_text_is_named(tmp_path: Path, place: str) -> None:
+    for label in ("neg", "pos"):
+        (tmp_path / "mine" / "train" / label).mkdir(parents=True)
+        (tmp_path / "mine" / "train" / label / "0.txt").write_text("a film")
+    folder, _, name = place.rpartition("/")
+    (tmp_path / "mine" / folder).mkdir(parents=True)
+    if name:
+        (tmp_path / "mine" / place).write_text("a film")
+    with tarfile.open(tmp_path / "mine.tar", "w") as archive:
+        archive.add(tmp_path / "mine", "mine")
+    for path in (tmp_path / "mine", tmp_path / "mine.tar"):
+        with pytest.raises(ValueError, match=rf"{place[:9].rstrip('/')} has no \.txt file right in it"):
+            read_reviews(path)
+
+
+def test_ones_own_validation_texts_are_taken(tmp_path: Path) -> None:
+    for part, count in (("train", 9), ("val", 2)):
+        for label in ("neg", "pos"):
+            (tmp_path / part / label).mkdir(parents=True)
+            for number in range(count):
+                (tmp_path / part / label / f"{number}.txt").write_text(f"{part} {number}")
+    parts = read_reviews(tmp_path)
+    assert split_reviews(parts, "val").texts == ["val 0", "val 1"] * 2
+    assert len(split_reviews(parts, "train").texts) + len(split_reviews(parts, "test").texts) == 18
+
+
 def test_a_zip_is_called_one(tmp_path: Path) -> None:
     with zipfile.ZipFile(tmp_path / "reviews.zip", "w") as archive:
         archive.writestr("train/pos/0.txt", "good")
@@ -240,7 +284,7 @@ def test_folders_and_archives_take_and_refuse_the_same(tmp_path: Path) -> None:
     (folder / "train/pos/4_9.txt").symlink_to(folder / "train/pos/0_9.txt")
     for name in ("._0_9.txt", ".DS_Store", "Thumbs.db"):
         (folder / "train/pos" / name).write_bytes(b"\xff\0")
-    for name in ("__MACOSX/train/neg", ".git/train/neg", "train/empty", "train/.hidden"):
+    for name in ("__MACOSX/train/neg", ".git/train/neg", "train/.hidden"):
         (folder / name).mkdir(parents=True)
         if "empty" not in name:
             (folder / name / "0.txt").write_bytes(b"\xff\0")

@@ -2,15 +2,14 @@
 
 import warnings
 from collections.abc import Callable
-from typing import Any
 
 from torch import nn
 
 from annotated.fast.classifier import FastClassifier
 from annotated.fast.language_model import FastLanguageModel
-from annotated.fast.transformer import FastTransformer
+from annotated.fast.transformer import FastBlocks, FastTransformer
 from annotated.fast.translator import FastModel, PlainRows, PlainStates, Rows
-from annotated.models.alike import differs, outline
+from annotated.models.alike import changed, inside
 from annotated.models.classifier import Classifier
 from annotated.models.language_model import LanguageModel
 from annotated.models.recurrence import RecurrentTranslator
@@ -35,19 +34,21 @@ def accelerate(model: nn.Module, *, bf16: bool = False) -> FastModel:
     a model that was changed (a part replaced, a hook, a parametrisation …) computes by itself, and a warning says so.
 
     Args:
-        model: what translates, continues text or sorts it; one that is wrapped already is returned as it is, and of one
-            that `torch.compile` wrapped the model inside gets its faster form.
+        model: what translates, continues text or sorts it. One that is wrapped already is returned as it is, unless it
+            was changed since; of one that `torch.compile` wrapped, the model inside gets its faster form.
         bf16: compute products in bfloat16 in training.
 
     Raises:
         TypeError: the model does none of this.
     """
     if isinstance(model, FastModel):
-        return model
-    inner = getattr(model, "_orig_mod", model)  # of torch.compile
+        if not isinstance(model, FastBlocks) or changed(model.model) is None:
+            return model
+        model, bf16 = model.model, model.bf16
+    inner = inside(model)
     for kind, (fast, own) in FORMS.items():
-        if isinstance(inner, kind):
-            difference = _difference(kind, inner)
+        if isinstance(getattr(inner, "_orig_mod", inner), kind):
+            difference = changed(inner) if type(inner) is kind else f"the model is of type {type(inner).__name__}"
             if difference is None:
                 return fast(inner, bf16=bf16)
             warnings.warn(f"computed by the model's own, slower methods: {difference}.", stacklevel=2)
@@ -60,11 +61,3 @@ def accelerate(model: nn.Module, *, bf16: bool = False) -> FastModel:
         f"a {type(model).__name__} has no fast form: give what translates ({', '.join(TRANSLATES)}), what continues "
         f"text ({', '.join(CONTINUES)}), or a Classifier; any other model is used as it is."
     )
-
-
-def _difference(kind: Any, model: Any) -> str | None:
-    """Name the first thing that a faster form would not compute as the model does; a bias of the logits it does."""
-    for name, parameter in model.named_parameters():
-        if parameter._backward_hooks or parameter._post_accumulate_grad_hooks:
-            return f"{name} has a hook"
-    return differs(model, outline(kind, model.config), but=("output.bias",))

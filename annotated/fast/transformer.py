@@ -16,6 +16,7 @@ from annotated.fast.cache import Cache, LayerCache
 from annotated.fast.residual import add_norm, dropout_mask
 from annotated.fast.translator import FastTranslator, Wrapper
 from annotated.masking import Mask, SourceMask, causal_mask, combine, padding_mask
+from annotated.models.alike import changed
 from annotated.multi_head import MultiHeadAttention
 from annotated.transformer import check_source_mask
 
@@ -29,6 +30,16 @@ class FastBlocks(Wrapper):
     one product to the next; sums that are normalised, softmax and LayerNorm have 32. Dropout's factor 1 / (1 − p) goes
     into the weights before it.
     """
+
+    def forward(self, *ids: Int[Tensor, "batch _"]) -> Float[Tensor, "*batch vocab"]:
+        """Compute what the plain model computes of the same ids.
+
+        Raises:
+            RuntimeError: the plain model was changed after it was wrapped.
+        """
+        if difference := changed(self.model):
+            raise RuntimeError(f"the model was changed after `accelerate`: {difference}. Call `accelerate` again.")
+        return super().forward(*ids)
 
     @property
     def dtype(self) -> torch.dtype:

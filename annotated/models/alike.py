@@ -29,6 +29,32 @@ def outline(make: Any, config: Any) -> nn.Module:
         return make(config)
 
 
+def changed(model: Any) -> str | None:
+    """Name the first thing by which a model is no longer what its class makes of its configuration; None if nothing is.
+
+    Hooks on gradients count here, too; a bias of its `output`, as `in_bfloat16` adds, does not.
+    """
+    for name, parameter in model.named_parameters():
+        if parameter._backward_hooks or parameter._post_accumulate_grad_hooks:
+            return f"{name} has a hook"
+    kind: Any = type(model)
+    return differs(model, outline(kind, model.config), but=("output.bias",))
+
+
+def inside(wrapper: Any, name: str = "_orig_mod") -> Any:
+    """Return the model inside a wrapper, as `torch.compile` makes one; or the wrapper, if something hangs on that.
+
+    Args:
+        wrapper: any model; one that is no such wrapper is returned as it is.
+        name: under which the wrapper has the model.
+    """
+    model = vars(wrapper)["_modules"].get(name)
+    if model is None or any(vars(wrapper)[hooks] for hooks in HOOKS):
+        return wrapper
+    called = getattr(vars(wrapper).get("forward"), "_torchdynamo_orig_callable", None)
+    return wrapper if "forward" in vars(wrapper) and called != model.__call__ else model
+
+
 def differs(model: nn.Module, reference: nn.Module, *, but: Collection[str] = ()) -> str | None:
     """Name the first thing that makes a model another function of its weights than a reference is; None if nothing is.
 
@@ -76,9 +102,10 @@ def differs(model: nn.Module, reference: nn.Module, *, but: Collection[str] = ()
 
 
 def _type_differs(given: Any, expected: Any) -> str | None:
-    if type(given) is not type(expected):
-        return f"is of type {type(given).__name__}, not {type(expected).__name__}"
-    return None
+    found, due = (kind.__name__ for kind in (type(given), type(expected)))
+    if found == due and type(given) is not type(expected):
+        found = f"{type(given).__module__}.{found}"
+    return None if type(given) is type(expected) else f"is of type {found}, not {due}"
 
 
 def _settings_differ(given: nn.Module, expected: nn.Module) -> str | None:

@@ -11,8 +11,8 @@ import torch
 from torch import Tensor, nn
 
 from annotated.config import PAD
-from annotated.fast.translator import FastModel
-from annotated.models.alike import differs
+from annotated.fast.translator import Wrapper
+from annotated.models.alike import differs, inside
 from annotated.positional_encoding import SinusoidalEncoding, sinusoids
 from annotated.workbench.architectures import ARCHITECTURES, architecture_of, make_model
 from annotated.workbench.ensemble import Ensemble
@@ -54,9 +54,14 @@ def readable(model: nn.Module, **info: Any) -> nn.Module:
 
     Arguments and errors as for `save_checkpoint`.
     """
-    while hasattr(model, "_orig_mod") or (isinstance(model, FastModel) and hasattr(model, "model")):
-        model = getattr(model, "_orig_mod", None) or model.model
+    model = inside(model)
+    if isinstance(model, Wrapper):
+        model = inside(inside(model, "model"))
     config = getattr(model, "config", None)
+    if config is None:
+        raise TypeError(f"a {type(model).__name__} has no config to be read back by: save the model inside it.")
+    if any(tensor.is_meta for tensor in (*model.parameters(), *model.buffers())):
+        raise ValueError("the model was not saved, because it holds no numbers yet: some are on the meta device.")
     content = _config_file(config, info)
     try:
         found, _ = _parsed(content)

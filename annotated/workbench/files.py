@@ -68,8 +68,12 @@ def locked(folder: Path) -> Iterator[None]:
 
     Raises:
         BlockingIOError: another process works there; says which.
+        NotADirectoryError: the folder is a file.
     """
-    folder.mkdir(parents=True, exist_ok=True)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except FileExistsError:
+        raise NotADirectoryError(f"{folder} is a file: give a folder.") from None
     with os.fdopen(os.open(folder / LOCK, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o666), "r+") as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)

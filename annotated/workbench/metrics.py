@@ -20,7 +20,9 @@ ROWS = 16  # pairs scored at a time
 
 # What sacrebleu splits texts into, where that is not words between spaces. The keys are what a code begins with.
 SACREBLEUS_WORDS = {
-    **dict.fromkeys(("zh", "zho", "chi", "cmn", "yue", "lzh", "wuu", "hak", "nan", "chinese", "mandarin"), "zh"),
+    **dict.fromkeys(
+        ("zh", "zho", "chi", "cn", "zhs", "zht", "cmn", "yue", "lzh", "wuu", "hak", "nan", "chinese", "mandarin"), "zh"
+    ),
     **dict.fromkeys(("ja", "jpn", "jp", "japanese"), "ja-mecab"),
     **dict.fromkeys(("ko", "kor", "korean"), "ko-mecab"),
     **dict.fromkeys(("th", "tha", "thai", "lo", "lao", "km", "khm", "khmer"), "char"),
@@ -67,7 +69,7 @@ def sacrebleus_words(language: str) -> str | None:
     """Choose what `bleu` counts as a word of a language: sacrebleu's name for it, None for its default."""
     from sacrebleu.metrics import BLEU
 
-    name = SACREBLEUS_WORDS.get(re.split("[-_]", language.strip().lower())[0])
+    name = SACREBLEUS_WORDS.get(re.split("[-_.@]", language.strip().lower())[0])
     try:
         BLEU(tokenize=name)
     except RuntimeError:  # packages are missing

@@ -15,7 +15,7 @@ SPLITS = ("train", "val", "test")
 IMDB_URL = "https://ai.stanford.edu/~amaas/data/sentiment/aclImdb_v1.tar.gz"
 IMDB_MD5 = "md5:7c2ac02c03563afcf9b574c7e56c153a"
 
-PLACE = re.compile(r"(?:.*/)?(train|test)/([^/]+)/[^/]+\.(?i:txt)")  # of a review: its part and its label
+PLACE = re.compile(r"(?:.*/)?(train|val|test)/([^/]+)/([^/]+\.(?i:txt))?")  # of a review or its folder: part and label
 HIDDEN = re.compile(r"/(?:\.[^./]|__MACOSX/)")  # what systems leave in folders, such as "._0_9.txt"
 UNLABELLED = "unsup"  # IMDb has a folder of these
 LONGEST_REVIEW = 2**20  # bytes
@@ -63,7 +63,7 @@ def split_reviews(parts: dict[str, Labelled], split: str) -> Labelled:
     Every label is in "train", and in the others if it has enough texts.
 
     Args:
-        parts: "train", and "test" if there is one.
+        parts: "train", and "val" and "test" if there are such.
         split: one of `SPLITS`.
 
     Raises:
@@ -71,13 +71,15 @@ def split_reviews(parts: dict[str, Labelled], split: str) -> Labelled:
     """
     if split not in SPLITS:
         raise ValueError(f"unknown split {split!r}; there are {', '.join(SPLITS)}.")
-    train, test = parts["train"], parts.get("test")
+    train, val, test = (parts.get(part) for part in SPLITS)
+    assert train is not None
     if test is None:
         train, test = _hold_out_tenth(train)
-    if split == "test":
-        return test
-    train, val = _hold_out_tenth(train)
-    return train if split == "train" else val
+    if split != "test" and val is None:
+        train, val = _hold_out_tenth(train)
+    found = {"train": train, "val": val, "test": test}[split]
+    assert found is not None
+    return found
 
 
 def _hold_out_tenth(labelled: Labelled) -> tuple[Labelled, Labelled]:
@@ -102,26 +104,30 @@ def _hold_out_tenth(labelled: Labelled) -> tuple[Labelled, Labelled]:
 
 
 def read_reviews(path: str | Path) -> dict[str, Labelled]:
-    """Read a collection in the layout of IMDb: train/<label>/<name>.txt, and the same in test, one text a file.
+    """Read a collection in the layout of IMDb: train/<label>/<name>.txt, the same in val and test, one text a file.
 
     Args:
         path: the folder, or one around it; or an archive of it (.tar, .tar.gz …), which is read where it lies: nothing
             is unpacked.
 
     Returns:
-        The texts by part, "train" and perhaps "test", in the order of their files' names.
+        The texts by part, "train" and perhaps "val" and "test", in the order of their files' names.
 
     Raises:
         FileNotFoundError: there is nothing at `path`.
-        ValueError: no text of two labels is in train, test has other labels, or a file is damaged, too long or not
-            UTF-8.
+        ValueError: no text of two labels is in train, another part has other labels, a label has no text, or a file is
+            damaged, too long or not UTF-8.
     """
     path = Path(path)
     if not (path.is_dir() or path.is_file()):
         raise FileNotFoundError(f"there is no {path}. Give a folder with train/pos, train/neg …, or its archive.")
     rows: dict[str, list[tuple[str, str, str]]] = {}
+    empty: set[tuple[str, str]] = set()
     for name, content in _members(path):
-        if (match := PLACE.fullmatch(name)) and match[2] != UNLABELLED:
+        if (match := PLACE.match(name)) and match[2] != UNLABELLED:
+            if not PLACE.fullmatch(name) or name.endswith("/"):
+                empty.add((match[1], match[2]))
+                continue
             if len(content) > LONGEST_REVIEW:
                 raise ValueError(f"{path}: {name} has more than {LONGEST_REVIEW:,} bytes, and a review has few.")
             text = decode(content, f"{path}: {name}").replace("<br />", " ")
@@ -131,23 +137,33 @@ def read_reviews(path: str | Path) -> dict[str, Labelled]:
         for part, lines in rows.items()
     }
     labels = {part: set(labelled.labels) for part, labelled in found.items()}
+    if empty := {(part, label) for part, label in empty if label not in labels.get(part, ())}:
+        raise ValueError(
+            f"{path}: {'/'.join(min(empty))} has no .txt file right in it: put its texts there, or remove the folder."
+        )
     if len(labels.get("train", ())) < 2:
         raise ValueError(
             f"{path} has texts of {len(labels.get('train', ()))} labels to learn from: it needs train/<label>/*.txt of "
             "two labels at least."
         )
-    if unknown := sorted(labels.get("test", set()) - labels["train"]):
-        raise ValueError(f"{path}: test has the label {unknown[0]!r}, and train has none of it.")
+    for part in labels:
+        if unknown := sorted(labels[part] - labels["train"]):
+            raise ValueError(f"{path}: {part} has the label {unknown[0]!r}, and train has none of it.")
     return found
 
 
 def _members(path: Path) -> Iterator[tuple[str, bytes]]:
     """Give the names of the text files of a folder or archive, and what they hold, or the first bytes of too much.
 
-    Symbolic links are not followed; a hard link is a file like any other.
+    And the names of folders, with a "/" at their end. Symbolic links are not followed; a hard link is a file like any
+    other.
     """
     if path.is_dir():
-        for folder, _, names in os.walk(path, onerror=_fail):
+        for folder, folders, names in os.walk(path, onerror=_fail):
+            for inner in folders:
+                name = f"{Path(folder, inner).relative_to(path.parent).as_posix()}/"
+                if not HIDDEN.search(f"/{name}"):
+                    yield name, b""
             for place in (Path(folder, name) for name in names):
                 name = place.relative_to(path.parent).as_posix()
                 if _is_review(name) and place.is_file() and not place.is_symlink():
@@ -159,20 +175,24 @@ def _members(path: Path) -> Iterator[tuple[str, bytes]]:
     try:
         with tarfile.open(path, "r:*") as archive:
             for member in archive:
+                if member.isdir() and not HIDDEN.search(f"/{member.name}/"):
+                    yield f"{member.name}/", b""
                 if (member.isfile() or member.islnk()) and _is_review(member.name):
                     file = archive.extractfile(member)
                     assert file is not None
                     yield member.name, file.read(LONGEST_REVIEW + 1)
             assert archive.fileobj is not None
             archive.fileobj.seek(archive.offset)
-            if not archive.fileobj.read(1):
-                raise EOFError("its end is missing")
+            if archive.fileobj.read(tarfile.BLOCKSIZE).strip(b"\0") or archive.fileobj.tell() == archive.offset:
+                raise EOFError("its end is missing, or what comes next is damaged")  # `tarfile` takes either for an end
+            while archive.fileobj.read(LONGEST_REVIEW):
+                pass  # to where the checksum is
     except Exception as error:  # each kind of compression has its own
         raise ValueError(f"{path} is no tar archive, or not a whole one ({error}). Get it again.") from None
 
 
 def _is_review(name: str) -> bool:
-    return bool(PLACE.fullmatch(name)) and not HIDDEN.search(name)
+    return bool(PLACE.fullmatch(name)) and not name.endswith("/") and not HIDDEN.search(name)
 
 
 def _fail(error: OSError) -> NoReturn:

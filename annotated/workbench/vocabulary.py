@@ -25,6 +25,7 @@ LONGEST_TOKEN = 64  # characters; a text with more of them for each token that a
 # No language writes so much without a space: 64 characters, or 12 symbols where up to five alike count as one.
 UNBROKEN = re.compile(r"(?:(?:([^\w\s])\1{0,4}+){12}|\S{64})(?=\S)")
 PIECE = re.compile(r".{1,10000}(?!\S)|.{1,10000}", re.DOTALL)  # what rules for texts without spaces take at once
+LONG = re.compile(r"\S{500}(?=\S)")  # what is no word teaches merges in pieces: their time takes the square of it
 LONGEST_TEXT = 20_000  # characters to learn merges from at once
 RULES_NEED = {  # what to install where a module is missing, if it is called otherwise
     "sudachipy": "sudachipy sudachidict_core",
@@ -258,7 +259,7 @@ class SubwordTokenizer:
         trainer = library.trainers.BpeTrainer(
             vocab_size=vocab_size, special_tokens=list(SPECIALS), initial_alphabet=alphabet, show_progress=False
         )
-        texts = (text for text in chain.from_iterable(sides) if len(text) <= LONGEST_TEXT)
+        texts = (LONG.sub(r"\g<0> ", text) for text in chain.from_iterable(sides) if len(text) <= LONGEST_TEXT)
         bpe.train_from_iterator(texts, trainer)
         return cls(bpe)
 

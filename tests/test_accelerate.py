@@ -31,6 +31,8 @@ from annotated.workbench.metrics import text_loss
 from annotated.workbench.vocabulary import CharacterTokenizer
 from tests.models import assert_same
 
+pytestmark = pytest.mark.filterwarnings("ignore:.torch.jit.script_method. is deprecated")  # by torch.compile itself
+
 VOCAB = 13
 SIZES = dict(d_model=8, d_ff=11, heads=2, layers=2, max_length=17, dropout=0.0)
 SRC = torch.tensor([[4, 5, 6, 7, EOS], [9, 10, EOS, 0, 0], [11, 4, 9, EOS, 0]])

@@ -44,7 +44,7 @@ def accelerate(model: nn.Module, *, bf16: bool = False) -> FastModel:
     if isinstance(model, FastModel):
         if not isinstance(model, FastBlocks) or changed(model.model) is None:
             return model
-        model, bf16 = model.model, model.bf16
+        bf16, model = model.bf16, model.model
     inner = inside(model)
     for kind, (fast, own) in FORMS.items():
         if isinstance(getattr(inner, "_orig_mod", inner), kind):

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from annotated.decoder import DecoderLayer
-from annotated.encoder import Dropout, EncoderLayer, FeedForward, LayerNorm, Residual
+from annotated.encoder import Dropout, EncoderLayer, FeedForward, LayerNorm
 from annotated.fast.attention import attend, attend_heads
 from annotated.fast.cache import Cache, LayerCache
 from annotated.fast.residual import add_norm, dropout_mask
@@ -84,7 +84,7 @@ class FastBlocks(Wrapper):
 
         return look_around if cache is None else look_back
 
-    def _residual(self, residual: Residual, x: Tensor, sublayer: Sublayer) -> Tensor:
+    def _residual(self, residual: Any, x: Tensor, sublayer: Sublayer) -> Tensor:
         p = _probability(residual.dropout)
         if not residual.norm_first:
             return add_norm(x, sublayer(x, 1 / (1 - p)), residual.norm, p)

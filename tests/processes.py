@@ -56,7 +56,7 @@ def make_task(case: str) -> Task:
     val = Pairs(*(side[:2] for side in pairs))
     if case == "generation":
         text = " ".join(pairs.source)
-        return TextTask(CharacterTokenizer.train(text), text, text[:40], SIZES["max_length"])
+        return TextTask(CharacterTokenizer.train(text), text, text, SIZES["max_length"])
     if case == "classification":
         labelled = Labelled(pairs.target, [str(len(text.split()) > 4) for text in pairs.target])
         return ClassificationTask(tokenizer, labelled, labelled, "en", SIZES["max_length"])

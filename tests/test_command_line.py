@@ -758,7 +758,7 @@ def test_any_number_works_or_is_refused_in_one_line(command, runs_of, corpus, tm
                 assert status == 2 or number in ("0", "1e-40", "1_000", "\uff11", " 5 ", str(10**20)), (option, number)
 
 
-@pytest.mark.parametrize("temperature", ["1e-40", "1000000000"])
+@pytest.mark.parametrize("temperature", ["1e-30", "1e30"])
 def test_any_temperature_writes(temperature, runs_of, capsys):
     assert main(["generate", runs_of["generation"], "no", "--temperature", temperature, "--count", "5"]) == 0
     assert len(capsys.readouterr().out) == len("no") + 5 + 1

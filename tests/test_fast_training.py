@@ -3,11 +3,13 @@
 import copy
 import functools
 import math
+from collections import Counter
 
 import jaxtyping
 import pytest
 import torch
 from torch.nn import functional as F
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from annotated import training as plain
 from annotated.config import PAD
@@ -217,6 +219,33 @@ def test_several_batches_accumulate_to_one(name, smoothing):
     expected = plain.train_step(other, *whole, sgd(other), smoothing)
     assert update(model, parts, sgd(model), smoothing) == pytest.approx(expected, rel=1e-5)
     assert_same_update(model, other)
+
+
+class Waits(TorchDispatchMode):
+    """Count what makes a program wait until a GPU has computed: numbers that become Python's, or a shape."""
+
+    def __init__(self):
+        super().__init__()
+        self.found = Counter()
+
+    def __torch_dispatch__(self, operation, types, args=(), kwargs=None):
+        name = operation.name().removeprefix("aten::").split(".")[0]
+        by_mask = name == "index" and any(x is not None and x.dtype == torch.bool for x in args[1])
+        if by_mask or name in ("_local_scalar_dense", "nonzero", "masked_select", "equal"):
+            self.found[name] += 1
+        return operation(*args, **(kwargs or {}))
+
+
+def test_an_update_waits_once_for_each_batch_and_once_for_the_loss():
+    model = make_model(dropout=0.0)
+    batches = [make_batch((2, 6), (7, 1)), make_batch((4, 3), (1, 5))]
+    fast = accelerate(model)
+    with Waits() as forward:  # on a CPU attention looks at its mask
+        for src, tgt in batches:
+            fast.states(src, tgt[:, :-1])
+    with Waits() as whole:
+        update(model, batches, sgd(model))
+    assert whole.found - forward.found == {"nonzero": 2, "_local_scalar_dense": 1}
 
 
 def test_an_update_forgets_the_last_ones_gradients():

@@ -79,27 +79,30 @@ def update(
     check_smoothing(smoothing)
     fast = accelerate(model, bf16=bf16)
     add_gradients = _add_plain_gradients if isinstance(fast, Plain) else _add_gradients
-    tokens = max(1, sum(int((batch[-1][:, 1:] != PAD).sum()) for batch in batches))
+    places = [(batch[-1][:, 1:] != PAD).flatten().nonzero()[:, 0] for batch in batches]  # a GPU is waited for here,
+    tokens = max(1, sum(map(len, places)))
     optimizer.zero_grad()
-    loss = float(sum(add_gradients(fast, batch, smoothing, tokens) for batch in batches)) / tokens
+    losses = [add_gradients(fast, *batch, smoothing, tokens) for batch in zip(batches, places, strict=True)]
+    loss = float(sum(losses)) / tokens  # and here
     check_loss(loss)
     optimizer.step()
     return loss
 
 
-def _add_gradients(model: FastModel, batch: Batch, smoothing: float, tokens: int) -> Tensor:
+def _add_gradients(model: FastModel, batch: Batch, places: Tensor, smoothing: float, tokens: int) -> Tensor:
     """Add the gradients of this batch's summed loss over `tokens`; return that sum.
+
+    `places` are those of the flattened targets, the first column left out, that are no padding.
 
     The projection onto the vocabulary is the largest product of all. Only positions that count go through it, a chunk
     at a time, forward and at once backward; the chunks' gradients together then go through the rest of the model.
     """
     *given, tgt = batch
-    target = tgt[:, 1:]
-    counts = target != PAD
-    states = model.states(*given, tgt[:, :-1])[counts]
+    target = tgt[:, 1:].flatten()[places]
+    states = model.states(*given, tgt[:, :-1]).flatten(0, 1)[places]
     chunks = [chunk.requires_grad_(states.requires_grad) for chunk in states.detach().split(LOSS_CHUNK)]
     loss = torch.zeros((), device=tgt.device)
-    for chunk, answers in zip(chunks, target[counts].split(LOSS_CHUNK), strict=True):
+    for chunk, answers in zip(chunks, target.split(LOSS_CHUNK), strict=True):
         logits = model.logits(chunk)
         gradient = logits.detach()
         loss += logits_to_gradient(gradient, answers, smoothing, 1 / tokens)
@@ -109,7 +112,7 @@ def _add_gradients(model: FastModel, batch: Batch, smoothing: float, tokens: int
     return loss
 
 
-def _add_plain_gradients(model: FastModel, batch: Batch, smoothing: float, tokens: int) -> Tensor:
+def _add_plain_gradients(model: FastModel, batch: Batch, _: Tensor, smoothing: float, tokens: int) -> Tensor:
     """Do what `_add_gradients` does with a model of which only the whole forward pass is known."""
     *given, tgt = batch
     logits = model(*given, tgt[:, :-1])

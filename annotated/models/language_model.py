@@ -15,6 +15,8 @@ from annotated.encoder import Dropout, EncoderLayer, LayerNorm
 from annotated.masking import Mask, causal_mask
 from annotated.positional_encoding import LearnedEncoding, SinusoidalEncoding
 
+COLDEST, HOTTEST = 1e-30, 1e30  # float32 still divides by these
+
 
 @dataclass(frozen=True)
 class LanguageModelConfig(TransformerConfig):
@@ -124,7 +126,7 @@ def sampling_probabilities(
 
     Args:
         logits: z.
-        temperature: below 1 the likely gets likelier; 0 leaves only the likeliest.
+        temperature: below 1 the likely gets likelier; 0 leaves only the likeliest. Else from 1e-30 to 1e30.
         top_k: leave only the k likeliest tokens (Fan et al., 2018).
         top_p: leave only the smallest set of likeliest tokens whose probabilities, after the temperature and `top_k`,
             add up to at least p (the nucleus; Holtzman et al., 2020).
@@ -132,16 +134,14 @@ def sampling_probabilities(
     Raises:
         ValueError: a number is out of its range.
     """
-    if not 0 <= temperature < math.inf:
-        raise ValueError(f"temperature={temperature} must be at least 0 and finite.")
+    if temperature != 0 and not COLDEST <= temperature <= HOTTEST:
+        raise ValueError(f"temperature={temperature} must be 0, or lie in {COLDEST} … {HOTTEST}.")
     if top_k is not None and top_k < 1:
         raise ValueError(f"top_k={top_k} must be at least 1.")
     if top_p is not None and not 0 < top_p <= 1:
         raise ValueError(f"top_p={top_p} must be above 0 and at most 1.")
     if temperature == 0:
-        top_k = 1
-    limits = torch.finfo(logits.dtype)  # without these, 1e-40 is 0 among the logits, and 1e40 infinite
-    temperature = min(max(temperature, limits.tiny), limits.max)
+        top_k, temperature = 1, 1.0
     below = logits - logits.amax(dim=-1, keepdim=True)  # the likeliest token's is 0, and never too large
     ordered, tokens = (below / temperature).softmax(dim=-1).sort(dim=-1, descending=True, stable=True)
     if top_k is not None:
@@ -149,7 +149,7 @@ def sampling_probabilities(
         ordered = ordered / ordered.sum(dim=-1, keepdim=True)
     if top_p is not None:
         before = ordered.cumsum(dim=-1) - ordered  # what the likelier ones add up to
-        ordered = ordered.masked_fill(before >= max(top_p, limits.tiny), 0.0)
+        ordered = ordered.masked_fill((before >= top_p) & (before > 0), 0.0)
         ordered = ordered / ordered.sum(dim=-1, keepdim=True)
     return torch.zeros_like(ordered).scatter(-1, tokens, ordered)
 

@@ -23,7 +23,7 @@ from annotated.fast.accelerate import accelerate
 from annotated.fast.decoding import in_bfloat16
 from annotated.fast.memory import keep_memory
 from annotated.fast.training import bf16_is_fast
-from annotated.models.language_model import generate
+from annotated.models.language_model import HOTTEST, generate
 from annotated.workbench.architectures import ARCHITECTURES, PRESETS, TASKS, make_model
 from annotated.workbench.checkpoint import load_run, load_translator, require_task
 from annotated.workbench.classification import classify
@@ -117,12 +117,15 @@ ONLY_FOR = {
 IDLE = {
     ("beam", 0): (("alpha",), "greedy search has no length penalty"),
     ("temperature", 0): (("top_k", "top_p", "seed"), "the likeliest token is taken, and none drawn"),
+    ("top_k", 1): (("temperature", "top_p", "seed"), "the likeliest token is taken, and none drawn"),
     ("tokenizer", "words"): (("vocab_size",), "there are as many words as there are"),
     ("preset", "recurrent"): (("norm_first",), "the LSTM has no LayerNorm"),
     ("precision", "bf16"): (("plain",), "the paper's own files compute in float32"),
     ("ensemble", True): (("plain",), "only the fast forms of models compute together"),
     ("source", True): (("split",), "only a corpus has splits"),
 }
+FILES = ("text", "reviews", "source", "target")
+OWN = ("corpus", "tokenizer", "vocab_size", *FILES)  # options that a run keeps, of files the kind
 
 
 def main(arguments: Sequence[str] | None = None, further: Commands = NONE) -> int:
@@ -599,11 +602,12 @@ def _parse(arguments: Sequence[str], further: Commands = NONE) -> argparse.Names
 def _settle(args: argparse.Namespace, defaults: dict[str, Any], typed: dict[str, Any]) -> argparse.Namespace:
     """Complete what was typed, and refuse what would do nothing."""
     kept = load_settings(typed["out"]) if typed.get("resume") else {}
-    for name in ("corpus", "tokenizer", "vocab_size"):  # a run has its own, and would go on with those
-        if kept and typed.get(name, kept.get(name)) != kept.get(name):
+    for name in typed.keys() & set(OWN) if kept else ():  # a run has its own, and would go on with those
+        own = kept.get(name)
+        if typed[name] != own and (own is None or name not in FILES):  # files may have moved
             raise ValueError(
-                f"the run in {typed['out']} was started with {name}={kept.get(name)}, not {typed[name]}: leave "
-                f"{_option(name)} away, or start another run in another --out."
+                f"the run in {typed['out']} was started with {name}={own}, not {typed[name]}: leave {_option(name)} "
+                "away, or start another run in another --out."
             )
     vars(args).update(defaults | kept | typed)
     if args.command in ("train", "evaluate"):
@@ -667,7 +671,7 @@ COUNT_OR_NONE = _number(int, at_least=0, at_most=MANY)
 SHARE = _number(float, at_least=0, below=1)
 NUCLEUS = _number(float, above=0, at_most=1)
 ALPHAS = _number(float, at_least=0, at_most=100)
-HEAT = _number(float, at_least=0, at_most=MANY)
+HEAT = _number(float, at_least=0, at_most=HOTTEST)
 MINUTES = _number(float, above=0, at_most=1_000_000)  # two years
 RATE = _number(float, above=0, at_most=1e30)  # what float32 holds, with room for an optimizer's factors
 WIDTH = _number(int, at_least=0, at_most=100)  # wider beams find worse translations, and need memory
@@ -714,7 +718,7 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "smoothing": dict(type=SHARE, help="label smoothing; follows from the task"),
     "average": dict(type=COUNT, help="last checkpoints, one an epoch, to average; follows from the task"),
     "seed": dict(type=SEED, default=DEFAULTS.seed, help="of weights, batches and dropout, or of what is drawn"),
-    "count": dict(type=COUNT_OR_NONE, default=500, help="tokens to add"),
+    "count": dict(type=COUNT, default=500, help="tokens to add"),
     "temperature": dict(type=HEAT, default=1.0, help="below 1 the likely gets likelier; 0 takes the likeliest"),
     "top-k": dict(type=COUNT, help="draw from the k likeliest tokens only"),
     "top-p": dict(type=NUCLEUS, help="draw from the likeliest tokens that hold this probability only"),

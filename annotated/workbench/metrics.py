@@ -1,7 +1,7 @@
 """How good a model is: BLEU and chrF of translations, loss and perplexity of references or a text, accuracy."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import cache
 from typing import Any
 
@@ -14,6 +14,7 @@ from annotated.config import PAD
 from annotated.decoding import evaluating
 from annotated.fast.accelerate import accelerate
 from annotated.workbench.data import Pairs, encode_pairs, make_text_batches, pad
+from annotated.workbench.distributed import divided
 from annotated.workbench.vocabulary import Tokenizer
 
 ROWS = 16  # pairs scored at a time
@@ -141,14 +142,17 @@ def text_loss(model: Any, ids: Int[Tensor, "length"], *, plain: bool = False) ->
         ids: the text, at least two tokens.
         plain: compute by the model's own forward, not by its fast form.
     """
-    reader, device, total = model if plain else accelerate(model), next(model.parameters()).device, 0.0
+    reader, device = model if plain else accelerate(model), next(model.parameters()).device
     window = model.config.max_length
-    with evaluating(model):
-        for (rows,) in make_text_batches(ids.cpu(), window, ROWS * window):
+
+    def losses(batches: Sequence[tuple[Tensor, ...]]) -> Iterator[float]:
+        for (rows,) in batches:
             rows = rows.to(device)
             logits = reader(rows[:, :-1]).float().flatten(0, 1)
-            total += F.cross_entropy(logits, rows[:, 1:].flatten(), ignore_index=PAD, reduction="sum").item()
-    return total / (len(ids) - 1)
+            yield F.cross_entropy(logits, rows[:, 1:].flatten(), ignore_index=PAD, reduction="sum").item()
+
+    with evaluating(model):
+        return sum(divided(losses, make_text_batches(ids.cpu(), window, ROWS * window))) / (len(ids) - 1)
 
 
 def accuracy(probabilities: Float[Tensor, "texts classes"], labels: Sequence[str], classes: Sequence[str]) -> float:

@@ -218,10 +218,11 @@ class ClassificationTask:
 
 def _step(losses: Iterable[Tensor], optimizer: Optimizer) -> float:
     """Add up losses and, one after the other, their gradients; then update, unless the sum is no number."""
-    total = 0.0
+    parts = []
     for loss in losses:
         loss.backward()
-        total += loss.item()
+        parts.append(loss.detach())
+    total = float(sum(parts))  # a GPU is waited for here alone
     check_loss(total)
     optimizer.step()
     return total

@@ -3,6 +3,7 @@
 import copy
 import types
 import warnings
+from dataclasses import replace
 
 import pytest
 import torch
@@ -315,8 +316,12 @@ def replace_forward(model: nn.Module) -> None:
     model.forward = lambda *ids: 3 * type(model._orig_mod).forward(model._orig_mod, *ids)
 
 
+def replace_logits(model: nn.Module) -> None:
+    vars(model)["logits"] = lambda states: -model._orig_mod.logits(states)
+
+
 @pytest.mark.filterwarnings("ignore:computed by the model's own")
-@pytest.mark.parametrize("change", [hook, replace_forward])
+@pytest.mark.parametrize("change", [hook, replace_forward, replace_logits])
 def test_what_hangs_on_the_wrapper_of_compile_counts(change, tmp_path):
     compiled = torch.compile(make(), backend="eager")
     change(compiled)
@@ -336,6 +341,95 @@ def test_a_model_that_is_changed_after_it_was_wrapped_is_not_computed_as_it_was(
     with pytest.warns(UserWarning, match="computed by the model's own"):
         found = fast_decoding.greedy_decode(fast, SRC, max_extra=3)
     assert_same(found, decoding.greedy_decode(model, SRC, max_extra=3))
+
+
+@pytest.mark.parametrize("name", ["Transformer", "LanguageModel", "Classifier"])
+def test_nor_by_any_other_method(name):
+    model = make(name)
+    fast = accelerate(model)
+    layers(model)[0].register_forward_hook(halve)
+    mask = (SRC != 0)[:, None, None]
+    uses = {
+        "Transformer": [lambda: fast.states(SRC, TGT), lambda: fast.encode(SRC, mask)],
+        "LanguageModel": [lambda: fast.states(SRC), lambda: fast.new_cache(), lambda: generate(fast, SRC, 1)],
+        "Classifier": [lambda: fast.states(SRC)],
+    }
+    for use in (*uses[name], lambda: fast(*ids_for(model))):
+        with pytest.raises(RuntimeError, match=r"layers.0 has a forward hook. Call `accelerate` again"):
+            use()
+
+
+def test_a_fast_form_has_the_configuration_that_the_model_now_has():
+    model = make("Classifier").train()
+    fast = accelerate(model)
+    model.config = replace(model.config, word_dropout=0.99)
+    torch.manual_seed(1)
+    expected = model(SRC)
+    torch.manual_seed(1)
+    torch.testing.assert_close(fast(SRC), expected)
+
+
+def test_a_fast_form_asked_for_bfloat16_is_made_anew():
+    fast = accelerate(make())
+    narrow = accelerate(fast, bf16=True)
+    assert (fast.bf16, narrow.bf16, accelerate(narrow)) == (False, True, narrow)
+
+
+def test_a_second_derivative_is_refused():
+    model = make()
+    weight = layers(model)[0].feed_forward.W_1.weight
+    (gradient,) = torch.autograd.grad(model(SRC, TGT).pow(2).mean(), weight, create_graph=True)
+    assert torch.autograd.grad(gradient.pow(2).sum(), weight)[0].any()
+    with pytest.raises(RuntimeError, match="no second derivatives: compute them by the plain model"):
+        torch.autograd.grad(accelerate(model)(SRC, TGT).pow(2).mean(), weight, create_graph=True)
+
+
+class Twice(nn.Module):
+    """A module that has the name of what `torch.compile` wraps, and computes something else."""
+
+    def __init__(self, model: nn.Module):
+        super().__init__()
+        self._orig_mod, self.config = model, model.config
+
+    def forward(self, *ids: torch.Tensor) -> torch.Tensor:
+        return 2 * self._orig_mod(*ids)
+
+
+def test_only_torch_compile_is_looked_through(tmp_path):
+    model = Twice(make())
+    with pytest.warns(UserWarning, match="the model is of type Twice"):
+        torch.testing.assert_close(accelerate(model)(SRC, TGT), model(SRC, TGT))
+    with pytest.raises(ValueError, match="the model is of type Twice, not Transformer"):
+        save_checkpoint(tmp_path / "run", model)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (
+            lambda m: setattr(m, "config", types.SimpleNamespace(**vars(m.config))),
+            "its configuration is none to compare",
+        ),
+        (lambda m: setattr(m.output.weight, "_in_backward_optimizers", []), "is updated in the backward pass"),
+    ],
+)
+def test_what_cannot_be_compared_or_learns_by_itself_computes_by_itself(change, message):
+    model = make()
+    change(model)
+    with pytest.warns(UserWarning, match=message):
+        assert isinstance(accelerate(model), Plain)
+
+
+@pytest.mark.filterwarnings("ignore:computed by the model's own")
+def test_a_hook_of_all_modules_changes_an_update_once():
+    model = make()
+    handle = nn.modules.module.register_module_forward_hook(lambda module, args, output: output * 1.1)
+    try:
+        expected = training.label_smoothed_loss(model(SRC, TGT[:, :-1]), TGT[:, 1:], 0.1).item()
+        loss = fast_training.train_step(model, SRC, TGT, torch.optim.SGD(model.parameters(), lr=0.0))
+    finally:
+        handle.remove()
+    assert loss == pytest.approx(expected, rel=1e-5)
 
 
 def test_a_hook_on_a_fast_form_is_not_saved_over(tmp_path):
@@ -369,13 +463,21 @@ def test_bfloat16_moves_no_layer_that_is_only_called_output():
 
 @pytest.mark.parametrize(
     "model",
-    [Bert(BertConfig(VOCAB, **SIZES)), nn.Linear(2, 3), nn.DataParallel(make())],
+    [Bert(BertConfig(VOCAB, **SIZES)), nn.Linear(2, 3), nn.DataParallel(make()), nn.DataParallel(accelerate(make()))],
     ids=lambda m: type(m).__name__,
 )
 def test_what_has_no_fast_form_is_refused_at_once(model):
     for use in (accelerate, lambda m: fast_training.train_step(m, SRC, TGT, torch.optim.SGD(m.parameters(), lr=0.0))):
-        with pytest.raises(TypeError, match=f"a {type(model).__name__} has no fast form: give what translates"):
+        with pytest.raises(
+            TypeError, match=f"a {type(model).__name__} has no fast form: give a module that translates"
+        ):
             use(model)
+
+
+def test_what_does_not_translate_is_refused_at_once():
+    for name in ("LanguageModel", "Classifier"):
+        with pytest.raises(TypeError, match=f"a {name} does not translate"):
+            fast_decoding.greedy_decode(make(name), SRC)
 
 
 # Modes

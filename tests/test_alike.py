@@ -7,6 +7,7 @@ import pytest
 import torch
 from torch import nn
 from torch.nn.utils import parametrizations, prune, spectral_norm
+from torch.utils.flop_counter import FlopCounterMode
 
 from annotated.config import TransformerConfig
 from annotated.encoder import LayerNorm
@@ -78,6 +79,12 @@ class Special(torch.Tensor):
     """A tensor that may compute anything, as a quantised one does."""
 
 
+def reorder(model):
+    first = model.encoder.layers[0]
+    del model.encoder.layers._modules["0"]
+    model.encoder.layers._modules["0"] = first
+
+
 CHANGES = {
     "rotary": (swap_attention, "encoder.layers.0.self_attention is of type RotaryAttention, not MultiHeadAttention"),
     "subclass": (swap_type, "encoder.layers.0.feed_forward.W_1 is of type Wide, not Linear"),
@@ -120,6 +127,8 @@ CHANGES = {
     "learned": (lambda m: setattr(m, "positions", LearnedEncoding(8, 17)), "positions is of type LearnedEncoding, not"),
     "new part": (lambda m: m.encoder.add_module("adapter", nn.Linear(8, 8)), "encoder has layers, norm, adapter where"),
     "new layer": (lambda m: m.encoder.layers.append(first_layer(m)), "encoder.layers has 0, 1, 2 where 0, 1 should be"),
+    "another order": (reorder, "encoder.layers has its parts in another order: 1, 0"),
+    "hidden part": (lambda m: vars(m).update(output=torch.tanh), "the model has its own output"),
     "fewer layers": (lambda m: m.encoder.layers.pop(1), "encoder.layers has 0 where 0, 1 should be"),
     "no part": (lambda m: setattr(m.encoder, "norm", None), "encoder.norm is of type NoneType, not Identity"),
     "last norm": (
@@ -172,6 +181,11 @@ def test_a_hook_of_all_modules_is_a_change(kind):
     finally:
         handle.remove()
     assert differs(make_model(), make_model()) is None
+
+
+def test_to_count_operations_is_no_change():
+    with FlopCounterMode(display=False):
+        assert differs(make_model(), make_model()) is None
 
 
 ALIKE = {

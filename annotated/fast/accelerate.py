@@ -8,7 +8,7 @@ from torch import nn
 from annotated.fast.classifier import FastClassifier
 from annotated.fast.language_model import FastLanguageModel
 from annotated.fast.transformer import FastBlocks, FastTransformer
-from annotated.fast.translator import FastModel, PlainRows, PlainStates, Rows
+from annotated.fast.translator import FastModel, PlainRows, PlainStates, Rows, Wrapper
 from annotated.models.alike import changed, inside
 from annotated.models.classifier import Classifier
 from annotated.models.language_model import LanguageModel
@@ -35,17 +35,19 @@ def accelerate(model: nn.Module, *, bf16: bool = False) -> FastModel:
 
     Args:
         model: what translates, continues text or sorts it. One that is wrapped already is returned as it is, unless it
-            was changed since; of one that `torch.compile` wrapped, the model inside gets its faster form.
+            was changed since, or is not to compute in bfloat16; of one that `torch.compile` wrapped, the model inside
+            gets its faster form.
         bf16: compute products in bfloat16 in training.
 
     Raises:
-        TypeError: the model does none of this.
+        TypeError: the model does none of this, or has a wrapped one inside.
     """
-    if isinstance(model, FastModel):
-        if not isinstance(model, FastBlocks) or changed(model.model) is None:
-            return model
-        bf16, model = model.bf16, model.model
     inner = inside(model)
+    if isinstance(inner, Wrapper) and (bf16 > inner.bf16 or (isinstance(inner, FastBlocks) and changed(inner.model))):
+        model, bf16 = inner.model, bf16 or inner.bf16
+        inner = inside(model)
+    elif isinstance(inner, FastModel):
+        return inner
     for kind, (fast, own) in FORMS.items():
         if isinstance(getattr(inner, "_orig_mod", inner), kind):
             difference = changed(inner) if type(inner) is kind else f"the model is of type {type(inner).__name__}"
@@ -53,11 +55,13 @@ def accelerate(model: nn.Module, *, bf16: bool = False) -> FastModel:
                 return fast(inner, bf16=bf16)
             warnings.warn(f"computed by the model's own, slower methods: {difference}.", stacklevel=2)
             return own(model, bf16=bf16)
-    if all(hasattr(model, name) for name in TRANSLATES):
-        return PlainRows(model, bf16=bf16)
-    if all(hasattr(model, name) for name in CONTINUES):
-        return PlainStates(model, bf16=bf16)
+    if isinstance(model, nn.Module) and not any(isinstance(part, FastModel) for part in model.modules()):
+        if all(hasattr(model, name) for name in TRANSLATES):
+            return PlainRows(model, bf16=bf16)
+        if all(hasattr(model, name) for name in CONTINUES):
+            return PlainStates(model, bf16=bf16)
     raise TypeError(
-        f"a {type(model).__name__} has no fast form: give what translates ({', '.join(TRANSLATES)}), what continues "
-        f"text ({', '.join(CONTINUES)}), or a Classifier; any other model is used as it is."
+        f"a {type(model).__name__} has no fast form: give a module that translates ({', '.join(TRANSLATES)}) or "
+        f"continues text ({', '.join(CONTINUES)}), or a Classifier, and none that wraps a fast form; any other is used "
+        "as it is."
     )

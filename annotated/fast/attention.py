@@ -9,6 +9,7 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.nn import functional as F
 
+from annotated.fast.derivative import refuse_second_derivative
 from annotated.masking import Mask, check_mask
 
 
@@ -99,8 +100,8 @@ class _Attention(torch.autograd.Function):
         return _merge(torch.bmm(weights, value), heads)
 
     @staticmethod
-    @torch.autograd.function.once_differentiable
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
+        refuse_second_derivative()
         query, key, value, weights = ctx.saved_tensors
         g = _split(gradient, ctx.heads)
         # The gradient of a softmax p: p · (g − Σ p g).

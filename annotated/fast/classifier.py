@@ -13,7 +13,8 @@ class FastClassifier(FastBlocks):
     """The same function of the same weights as a `Classifier`, sooner."""
 
     def states(self, ids: Int[Tensor, "batch length"]) -> Float[Tensor, "batch d_model"]:
-        """Turn each text into one vector."""
+        """Turn each text into one vector; errors as in `require_unchanged`."""
+        self.require_unchanged()
         ids = hide_tokens(ids, self.config.word_dropout if self.model.training else 0.0)
         x, mask = self._embed(self.model.embedding, ids), padding_mask(ids)
         for layer in self.model.encoder.layers:

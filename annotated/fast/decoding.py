@@ -2,7 +2,7 @@
 
 import copy
 import math
-from typing import Any, cast
+from typing import Any
 
 import torch
 from jaxtyping import Float, Int
@@ -130,7 +130,9 @@ def _start(
     model: Any, src: Tensor, beam: int, max_extra: int
 ) -> tuple[FastTranslator, Tensor, Tensor, Tensor, FastCache]:
     """Encode the sources; return the wrapped model, their mask, the memory, the longest translations, and a cache."""
-    fast, src_mask = cast(FastTranslator, accelerate(model)), padding_mask(src)
+    fast, src_mask = accelerate(model), padding_mask(src)
+    if not isinstance(fast, FastTranslator):
+        raise TypeError(f"a {type(model).__name__} does not translate.")
     limits = longest_translations(model, src_mask, max_extra)
     cache = fast.new_cache(beam * max(limits.tolist(), default=0))
     return fast, src_mask, fast.encode(src, src_mask), limits, cache

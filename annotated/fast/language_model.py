@@ -12,7 +12,12 @@ class FastLanguageModel(FastBlocks):
     """The same function of the same weights as a `LanguageModel`, sooner."""
 
     def states(self, ids: Int[Tensor, "batch new"], cache: Cache | None = None) -> Float[Tensor, "batch new d_model"]:
-        """Turn ids into states; with a cache, only those of tokens that it has not seen."""
+        """Turn ids into states; with a cache, only those of tokens that it has not seen.
+
+        Errors as in `require_unchanged`; with a cache, `new_cache` has looked.
+        """
+        if cache is None:
+            self.require_unchanged()
         x = self._embed(self.model.embedding, ids, 0 if cache is None else cache.length)
         mask: Mask | None = causal_mask(ids.size(1), device=ids.device)
         if cache is not None:
@@ -23,4 +28,5 @@ class FastLanguageModel(FastBlocks):
 
     def new_cache(self) -> Cache:
         """Make an empty cache for `states`, with room for as many tokens as the model has positions."""
+        self.require_unchanged()
         return Cache(self.config.layers, self.config.max_length)

@@ -9,6 +9,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from annotated.encoder import LayerNorm
+from annotated.fast.derivative import refuse_second_derivative
 
 
 def dropout_mask(x: Float[Tensor, "*shape"], p: float) -> Float[Tensor, "*shape"]:
@@ -61,8 +62,8 @@ class _AddNorm(torch.autograd.Function):
         return output.to(x.dtype)
 
     @staticmethod
-    @torch.autograd.function.once_differentiable
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
+        refuse_second_derivative()
         total, mean, deviation, gain, bias, kept = ctx.saved_tensors
         wide, of_gain, of_bias = torch.ops.aten.native_layer_norm_backward(
             gradient.to(total.dtype), total, gain.shape, mean, deviation, gain, bias, [True, True, True]

@@ -31,15 +31,17 @@ class FastBlocks(Wrapper):
     into the weights before it.
     """
 
-    def forward(self, *ids: Int[Tensor, "batch _"]) -> Float[Tensor, "*batch vocab"]:
-        """Compute what the plain model computes of the same ids.
+    def require_unchanged(self) -> None:
+        """Refuse to compute what the plain model no longer is. While a program is traced, nobody looks.
 
         Raises:
             RuntimeError: the plain model was changed after it was wrapped.
         """
-        if difference := changed(self.model):
-            raise RuntimeError(f"the model was changed after `accelerate`: {difference}. Call `accelerate` again.")
-        return super().forward(*ids)
+        traced = torch.compiler.is_compiling() or torch.jit.is_tracing()
+        if not traced and (difference := changed(self.model)):
+            raise RuntimeError(
+                f"the model was changed after `accelerate`: {difference}. Call `accelerate` again, or the model itself."
+            )
 
     @property
     def dtype(self) -> torch.dtype:
@@ -106,7 +108,8 @@ class FastTransformer(FastBlocks, FastTranslator):
         return self.decode(tgt, self.encode(src, src_mask), src_mask)
 
     def encode(self, src: Int[Tensor, "sentence source"], src_mask: Mask) -> Float[Tensor, "sentence source d_model"]:
-        """Turn source ids into the memory."""
+        """Turn source ids into the memory; errors as in `require_unchanged`."""
+        self.require_unchanged()
         check_source_mask(src_mask)
         x = self._embed(self.model.src_embedding, src)
         layers: Any = self.model.encoder.layers

@@ -69,7 +69,12 @@ class Wrapper(FastModel):
     def __init__(self, model: nn.Module, *, bf16: bool = False):
         super().__init__()
         self.model: Any = model
-        self.config, self.bf16, self.training = self.model.config, bf16, model.training
+        self.bf16, self.training = bf16, model.training
+
+    @property
+    def config(self) -> Any:
+        """The model's configuration, as it now is."""
+        return self.model.config
 
     def logits(self, states: Tensor) -> Tensor:
         """As `FastTranslator.logits`."""

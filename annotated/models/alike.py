@@ -15,6 +15,8 @@ HOOKS = {
     "_backward_hooks": "backward hook",
 }
 IRRELEVANT = {"training", "recorders", "_compiled_call_impl"}  # none of these changes the function
+COMPILED = "torch._dynamo.eval_frame", "OptimizedModule"  # by name: to import it would take a second
+WATCHES = "torch.utils.module_tracker"  # whose hooks only look on while operations are counted
 
 
 @lru_cache(maxsize=16)
@@ -37,22 +39,36 @@ def changed(model: Any) -> str | None:
     for name, parameter in model.named_parameters():
         if parameter._backward_hooks or parameter._post_accumulate_grad_hooks:
             return f"{name} has a hook"
-    kind: Any = type(model)
-    return differs(model, outline(kind, model.config), but=("output.bias",))
+        if hasattr(parameter, "_in_backward_optimizers"):
+            return f"{name} is updated in the backward pass"
+    try:
+        kind: Any = type(model)
+        reference = outline(kind, model.config)
+    except (TypeError, AttributeError) as error:  # it cannot be hashed, or nothing can be made of it
+        return f"its configuration is none to compare with ({error})"
+    return differs(model, reference, but=("output.bias",))
 
 
-def inside(wrapper: Any, name: str = "_orig_mod") -> Any:
-    """Return the model inside a wrapper, as `torch.compile` makes one; or the wrapper, if something hangs on that.
+def inside(wrapper: Any) -> Any:
+    """Return the model inside what `torch.compile` made of it; or the wrapper, if something hangs on that.
 
     Args:
         wrapper: any model; one that is no such wrapper is returned as it is.
-        name: under which the wrapper has the model.
     """
-    model = vars(wrapper)["_modules"].get(name)
-    if model is None or any(vars(wrapper)[hooks] for hooks in HOOKS):
+    if (type(wrapper).__module__, type(wrapper).__name__) != COMPILED:
         return wrapper
+    model = vars(wrapper)["_modules"]["_orig_mod"]
     called = getattr(vars(wrapper).get("forward"), "_torchdynamo_orig_callable", None)
-    return wrapper if "forward" in vars(wrapper) and called != model.__call__ else model
+    if "forward" in vars(wrapper) and called != model.__call__:
+        return wrapper
+    return model if is_bare(wrapper, type(wrapper), type(model), but=("forward",)) else wrapper
+
+
+def is_bare(wrapper: nn.Module, *kinds: type, but: Collection[str] = ()) -> bool:
+    """Tell whether no hook hangs on a wrapper, and no attribute that hides one of these classes' but those in `but`."""
+    own = vars(wrapper)
+    hides = [key for key in own.keys() - IRRELEVANT - {*but} if any(hasattr(kind, key) for kind in kinds)]
+    return not hides and not any(own[hooks] for hooks in HOOKS)
 
 
 def differs(model: nn.Module, reference: nn.Module, *, but: Collection[str] = ()) -> str | None:
@@ -68,7 +84,7 @@ def differs(model: nn.Module, reference: nn.Module, *, but: Collection[str] = ()
         but: full names of weights that do not count.
     """
     for hooks, what in HOOKS.items():
-        if getattr(torch_module, f"_global{hooks}"):
+        if any(hook.__module__ != WATCHES for hook in getattr(torch_module, f"_global{hooks}").values()):
             return f"every module has a {what}"
     parts: list[tuple[str, Any, Any]] = [("", model, reference)]
     names: dict[int, str] = {}  # under which name each parameter of the model came first
@@ -119,11 +135,13 @@ def _settings_differ(given: nn.Module, expected: nn.Module) -> str | None:
             return f"has {key}={own.get(key)}, not {value}"
     if own.keys() != due.keys():
         for key in own.keys() - due.keys() - IRRELEVANT:
-            if hasattr(type(given), key):
+            if hasattr(type(given), key) or key in own["_parameters"] or key in own["_modules"]:
                 return f"has its own {key}"
     for kind in ("_parameters", "_buffers", "_modules"):
         if own[kind].keys() != due[kind].keys():
             return f"has {', '.join(own[kind]) or 'nothing'} where {', '.join(due[kind]) or 'nothing'} should be"
+    if [*own["_modules"]] != [*due["_modules"]]:
+        return f"has its parts in another order: {', '.join(own['_modules'])}"
     return None
 
 

@@ -11,8 +11,8 @@ import torch
 from torch import Tensor, nn
 
 from annotated.config import PAD
-from annotated.fast.translator import Wrapper
-from annotated.models.alike import differs, inside
+from annotated.fast.accelerate import FORMS
+from annotated.models.alike import differs, inside, is_bare
 from annotated.positional_encoding import SinusoidalEncoding, sinusoids
 from annotated.workbench.architectures import ARCHITECTURES, architecture_of, make_model
 from annotated.workbench.ensemble import Ensemble
@@ -22,6 +22,7 @@ from annotated.workbench.vocabulary import TOKENIZER, Tokenizer, load_tokenizer
 WEIGHTS = "model.safetensors"
 CONFIG = "config.json"
 DAMAGE = (AttributeError, KeyError, TypeError, ValueError, RecursionError)  # what a file that is wrong may cause
+WRAPPERS = {kind for forms in FORMS.values() for kind in forms}
 LONGEST = 100_000  # positions of a model in a file: a table for more may not fit into memory
 
 
@@ -40,8 +41,8 @@ def save_checkpoint(folder: str | Path, model: nn.Module, **info: Any) -> None:
     model = readable(model, **info)
     weights: dict[str, Tensor] = dict(model.named_parameters())
     check_finite(weights)
-    write_whole(Path(folder) / CONFIG, _config_file(model.config, info))
     save_tensors(Path(folder) / WEIGHTS, weights)
+    write_whole(Path(folder) / CONFIG, _config_file(model.config, info))
 
 
 def _config_file(config: Any, info: dict[str, Any]) -> bytes:
@@ -49,14 +50,14 @@ def _config_file(config: Any, info: dict[str, Any]) -> bytes:
     return json.dumps(content, indent=2, ensure_ascii=False).encode()
 
 
-def readable(model: nn.Module, **info: Any) -> nn.Module:
+def readable(model: Any, **info: Any) -> nn.Module:
     """Return the model inside what torch.compile or `accelerate` made of it, if it is the one that would be read back.
 
     Arguments and errors as for `save_checkpoint`.
     """
     model = inside(model)
-    if isinstance(model, Wrapper):
-        model = inside(inside(model, "model"))
+    if type(model) in WRAPPERS and is_bare(model, type(model)):
+        model = inside(model.model)
     config = getattr(model, "config", None)
     if config is None:
         raise TypeError(f"a {type(model).__name__} has no config to be read back by: save the model inside it.")

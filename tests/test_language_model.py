@@ -137,6 +137,10 @@ def test_any_temperature_gives_probabilities(temperature: float, dtype: torch.dt
     assert_close(found.double(), torch.tensor(expected, dtype=torch.float64), atol=0.01, rtol=0)
 
 
+def test_a_nucleus_that_is_reached_exactly_is_whole():
+    assert sampling_probabilities(torch.zeros(4), top_p=0.5).tolist() == [0.5, 0.5, 0, 0]
+
+
 @pytest.mark.parametrize("top_p", [5e-324, 1e-60, 1e-6])
 def test_the_least_nucleus_is_the_likeliest_token(top_p: float) -> None:
     assert sampling_probabilities(LOGITS, top_p=top_p).tolist() == [0, 1, 0, 0]

@@ -150,11 +150,16 @@ def test_bad_input_ends_in_one_line_that_names_it_and_changes_nothing(names, cas
     [
         (b"Ein B\xe4r\n", "standard input, line 1: not UTF-8 (*). Convert it to UTF-8."),
         ("Ein Bär".encode("utf-16"), "standard input, line 1: not UTF-8 (*). Convert it to UTF-8."),
+        (b"Ein Hund\rEin Mann\r\n", "standard input, line 1: a CR alone, as old Macs did. Convert it: tr '\\r' '\\n'."),
+        (
+            "Ein Hund".encode("utf-16-le"),
+            "standard input, line 1: a NUL byte, as in UTF-16, not in a text. Convert it to UTF-8.",
+        ),
         (b"Hund\nHund\nHund \xff", "standard input, line 3: not UTF-8 (*). Convert it to UTF-8."),
         (b"Hund\n" + b"x" * 2**21, "standard input, line 2 has more than 1,048,576 bytes: give sentences."),
         (b"Hund " * 600, "text 1 is 2401 tokens long and the model takes 512: split it into sentences."),
     ],
-    ids=["latin-1", "utf-16", "later", "no end", "long"],
+    ids=["latin-1", "utf-16", "cr", "nul", "later", "no end", "long"],
 )
 def test_bad_standard_input(names, content, message, capsys, monkeypatch):
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(content)))

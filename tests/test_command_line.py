@@ -593,11 +593,11 @@ GIVEN = {
 ALWAYS = "device precision plain"
 SEARCH = "show output ensemble beam alpha max-extra"
 TRAINING = (
-    "task out resume preset dropout norm-first tokenizer epochs max-minutes batch-tokens accumulate schedule warmup "
+    "task out resume preset dropout tokenizer epochs max-minutes batch-tokens accumulate schedule warmup "
     f"rate smoothing average seed {ALWAYS}"
 )
 ACTING = {  # of each command and task
-    ("train", "translation"): f"source target val-source val-target mapped src tgt vocab-size {TRAINING}",
+    ("train", "translation"): f"source target val-source val-target mapped src tgt norm-first vocab-size {TRAINING}",
     ("train", "generation"): f"text {TRAINING}",
     ("train", "classification"): f"reviews src vocab-size {TRAINING}",
     ("translate", "translation"): f"ensemble beam alpha max-extra {ALWAYS}",

@@ -33,6 +33,7 @@ from annotated.workbench.data import (
     TEXTS,
     Labelled,
     Pairs,
+    decode,
     hold_out,
     load_corpus,
     load_text,
@@ -106,7 +107,9 @@ LONGEST_LINE = 2**20  # bytes
 READ_AT_ONCE = 2**15  # bytes of standard input, some hundred sentences: they are translated together
 
 # An option either acts or is refused. It is for all tasks but where this says which;
-PAIRS_ONLY = "source target val_source val_target mapped tgt reference show output ensemble beam alpha max_extra"
+PAIRS_ONLY = (
+    "source target val_source val_target mapped tgt norm_first reference show output ensemble beam alpha max_extra"
+)
 ONLY_FOR = {
     "text": ("generation",),
     "reviews": ("classification",),
@@ -445,12 +448,10 @@ def _ask(prompt: str, stream: Any) -> bytes:
 def _decoded(lines: list[bytes], before: int) -> list[str]:
     texts = []
     for number, line in enumerate(lines, start=before + 1):
-        try:
-            texts.append(line.decode("utf-8-sig" if number == 1 else "utf-8").strip())
-        except UnicodeDecodeError as error:
-            raise ValueError(
-                f"standard input, line {number}: not UTF-8 ({error.reason}). Convert it to UTF-8."
-            ) from None
+        text = decode(line, f"standard input, line {number}").strip()
+        if "\r" in text:
+            raise ValueError(f"standard input, line {number}: a CR alone, as old Macs did. Convert it: tr '\\r' '\\n'.")
+        texts.append(text)
     return texts
 
 
@@ -649,15 +650,15 @@ def _number(kind: type[int] | type[float], **limits: int | float) -> Callable[[s
     return number
 
 
-def _path(text: str) -> str:
+def _name(text: str) -> str:
     if not text:
-        raise argparse.ArgumentTypeError("the empty text is no path")
+        raise argparse.ArgumentTypeError("the empty text names nothing")
     return text
 
 
 def _run_folder(text: str) -> str:
     """Find a run; those that come with the course, from any folder."""
-    path, delivered = Path(_path(text)), DATA_FOLDER / "checkpoints"
+    path, delivered = Path(_name(text)), DATA_FOLDER / "checkpoints"
     if path.exists() or Path("data/checkpoints") not in path.parents:
         return text
     if not delivered.is_dir():
@@ -682,23 +683,25 @@ VOCABULARY = _number(int, at_least=1, at_most=LARGEST_VOCABULARY)
 OPTIONS: dict[str, dict[str, Any]] = {
     "task": dict(choices=TASKS, help="what to learn; follows from the corpus"),
     "corpus": dict(choices=[*CORPORA, *TEXTS, *REVIEWS], help="a corpus of the course"),
-    "text": dict(type=_path, help="your own text to continue; in training, its last tenth is held out"),
+    "text": dict(type=_name, help="your own text to continue; in training, its last tenth is held out"),
     "reviews": dict(
-        type=_path, help="your own texts to sort: train/<label>/*.txt, perhaps test/, in a folder or archive"
+        type=_name, help="your own texts to sort: train/<label>/*.txt, perhaps test/, in a folder or archive"
     ),
-    "source": dict(type=_path, help="your own sentences, UTF-8, one a line"),
-    "target": dict(type=_path, help="their translations, line by line"),
-    "reference": dict(type=_path, help="their translations, line by line"),
-    "val-source": dict(type=_path, help="sentences for validation; held out from --source unless given"),
-    "val-target": dict(type=_path, help="their translations"),
-    "mapped": dict(type=_path, metavar="DIR", help="keep the pairs' ids in files here: for more than memory holds"),
-    "src": dict(help="language to translate from, de unless given, or of reviews, en unless given"),
-    "tgt": dict(default="en", help="language to translate into"),
-    "out": dict(type=_path, required=True, help="folder of the run"),
+    "source": dict(type=_name, help="your own sentences, UTF-8, one a line"),
+    "target": dict(type=_name, help="their translations, line by line"),
+    "reference": dict(type=_name, help="their translations, line by line"),
+    "val-source": dict(type=_name, help="sentences for validation; held out from --source unless given"),
+    "val-target": dict(type=_name, help="their translations"),
+    "mapped": dict(type=_name, metavar="DIR", help="keep the pairs' ids in files here: for more than memory holds"),
+    "src": dict(type=_name, help="language to translate from, de unless given, or of reviews, en unless given"),
+    "tgt": dict(type=_name, default="en", help="language to translate into"),
+    "out": dict(type=_name, required=True, help="folder of the run"),
     "resume": dict(action="store_true", help="go on with the run in --out, with its settings"),
     "preset": dict(choices=PRESETS, help="size of the model, or the LSTM it replaced; follows from the corpus"),
     "dropout": dict(type=SHARE, help="probability of dropping; follows from the corpus"),
-    "norm-first": dict(action="store_true", help="LayerNorm before each sub-layer, not after it"),
+    "norm-first": dict(
+        action="store_true", help="LayerNorm before each sub-layer, not after it, as it always is but in translation"
+    ),
     "tokenizer": dict(
         choices=("bpe", "words", "characters"),
         help="bpe unless given, characters to continue text, words to sort texts",
@@ -724,7 +727,7 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "top-p": dict(type=NUCLEUS, help="draw from the likeliest tokens that hold this probability only"),
     "split": dict(help="its split; the last one, its test set, unless given"),
     "show": dict(type=COUNT_OR_NONE, default=0, help="translations to print beside their references"),
-    "output": dict(type=_path, help="file for the translations"),
+    "output": dict(type=_name, help="file for the translations"),
     "ensemble": dict(
         type=_run_folder,
         action="append",

@@ -121,9 +121,9 @@ def decode(content: bytes, name: str | Path) -> str:
         text = content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         why = f"not UTF-8 ({error.reason}, byte {error.start})"
-        raise ValueError(f"{name}: {why}. Convert the file to UTF-8.") from None
+        raise ValueError(f"{name}: {why}. Convert it to UTF-8.") from None
     if "\0" in text:
-        raise ValueError(f"{name}: a NUL byte, as in UTF-16, not in a text. Convert the file to UTF-8.")
+        raise ValueError(f"{name}: a NUL byte, as in UTF-16, not in a text. Convert it to UTF-8.")
     return text
 
 

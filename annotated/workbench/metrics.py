@@ -19,16 +19,19 @@ from annotated.workbench.vocabulary import Tokenizer
 
 ROWS = 16  # pairs scored at a time
 
-# What sacrebleu splits texts into, where that is not words between spaces. The keys are what a code begins with.
+# What sacrebleu splits texts into where it has rules of a language's own. The keys are what a code begins with.
 SACREBLEUS_WORDS = {
     **dict.fromkeys(
         ("zh", "zho", "chi", "cn", "zhs", "zht", "cmn", "yue", "lzh", "wuu", "hak", "nan", "chinese", "mandarin"), "zh"
     ),
     **dict.fromkeys(("ja", "jpn", "jp", "japanese"), "ja-mecab"),
     **dict.fromkeys(("ko", "kor", "korean"), "ko-mecab"),
-    **dict.fromkeys(("th", "tha", "thai", "lo", "lao", "km", "khm", "khmer"), "char"),
-    **dict.fromkeys(("my", "mya", "bur", "burmese", "bo", "bod", "tib", "tibetan", "dz", "dzo", "shn"), "char"),
 }
+# Scripts without spaces between words: Thai to Myanmar, Khmer, Tai, Balinese, Kana and Han, Yi, Javanese, more Han.
+SPACELESS = re.compile(
+    "[\u0e00-\u109f\u1780-\u17ff\u1950-\u19ff\u1a20-\u1aaf\u1b00-\u1b7f\u3040-\u312f\u3400-\u4dbf\u4e00-\u9fff"
+    "\ua000-\ua4cf\ua980-\ua9ff\uaa60-\uaadf\uf900-\ufaff\U00017000-\U00018cff\U00020000-\U000323af]"
+)
 
 
 def bleu(
@@ -39,7 +42,8 @@ def bleu(
     Args:
         hypotheses: translations.
         references: one reference for each.
-        language: the code of the texts' language, such as "zh", where words have no spaces between them.
+        language: the code of the texts' language: of "zh", "ja" and "ko" sacrebleu knows the words. In other texts
+            characters are counted where most are of a script without spaces.
         lowercase: ignore case.
 
     Returns:
@@ -52,7 +56,7 @@ def bleu(
     from sacrebleu.metrics import BLEU
 
     _check_pairs(hypotheses, references)
-    metric = BLEU(lowercase=lowercase, tokenize=sacrebleus_words(language))
+    metric = BLEU(lowercase=lowercase, tokenize=sacrebleus_words(language, references))
     return metric.corpus_score(list(hypotheses), [list(references)]).score, str(metric.get_signature())
 
 
@@ -65,19 +69,25 @@ def chrf(hypotheses: Sequence[str], references: Sequence[str]) -> tuple[float, s
     return metric.corpus_score(list(hypotheses), [list(references)]).score, str(metric.get_signature())
 
 
+def sacrebleus_words(language: str, references: Sequence[str]) -> str | None:
+    """Choose what `bleu` counts as a word: sacrebleu's name for it, None for its default. Arguments as there."""
+    name = SACREBLEUS_WORDS.get(re.split("[-_.@]", language.strip().lower())[0])
+    if name is not None:
+        return name if _can_split(name) else "char"
+    text = "".join(references)
+    return "char" if 2 * len(SPACELESS.findall(text)) > len(re.findall(r"\w", text)) else None
+
+
 @cache
-def sacrebleus_words(language: str) -> str | None:
-    """Choose what `bleu` counts as a word of a language: sacrebleu's name for it, None for its default."""
+def _can_split(name: str) -> bool:
     from sacrebleu.metrics import BLEU
 
-    name = SACREBLEUS_WORDS.get(re.split("[-_.@]", language.strip().lower())[0])
     try:
         BLEU(tokenize=name)
     except RuntimeError:  # packages are missing
-        assert name is not None
         print(f"BLEU counts characters, not words: for those, pip install 'sacrebleu[{name[:2]}]'", flush=True)
-        return "char"
-    return name
+        return False
+    return True
 
 
 def _check_pairs(hypotheses: Sequence[str], references: Sequence[str]) -> None:

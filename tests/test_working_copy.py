@@ -227,6 +227,9 @@ def test_notes_on_the_first_page_stay(tmp_path: Path) -> None:
         text = page.read_text()
         assert text.startswith(f"# Course\n\n{solved} solved\n\n## Your notes\n\nmy thought\n")
         assert text.endswith("- tomorrow: lesson 3\n") and text.count("## Your notes") == 1
+    page.write_text(f"\ufeff{text}", "utf-8")  # as some editors on Windows save it
+    update_page("# Course\n\n2 solved\n", tmp_path)
+    assert page.read_text("utf-8") == text
     (tmp_path / ".start.md").unlink()
     (line,) = update_page("# Course\n", tmp_path)
     (kept,) = (tmp_path / "kept").iterdir()

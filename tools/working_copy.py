@@ -208,7 +208,7 @@ def update_page(page: str, work: Path) -> list[str]:
     if mine.exists() and not given.exists():
         lines.append(f"{mine}: written anew; as it was: {keep(mine, work)}")
     elif mine.exists():
-        difference = ndiff(given.read_text("utf-8").splitlines(), mine.read_text("utf-8").splitlines())
+        difference = ndiff(given.read_text("utf-8").splitlines(), mine.read_text("utf-8-sig").splitlines())
         added = [line[2:] for line in difference if line.startswith("+ ") and line[2:] != NOTES]
         notes = "\n".join(added).strip("\n")
     write_whole(mine, (f"{page}\n{NOTES}\n\n{notes}\n" if notes else page).encode())

@@ -165,6 +165,10 @@ DAMAGE = {
     "record: a list": (".given.json", lambda path: path.write_text("[1]")),
     "record: a table of lists": (".given.json", lambda path: path.write_text('{"01_attention.ipynb": [1]}')),
     "record: a folder": (".given.json", folder),
+    "record: a cell's text a list": (
+        ".given.json",
+        lambda path: path.write_text(path.read_text().replace(json.dumps(STUB[1]), "[1]")),
+    ),
     "solved: a folder": ("solved.txt", folder),
     "page: a folder": ("start.md", folder),
     "page: no text": ("start.md", lambda path: path.write_bytes(b"\xff")),
@@ -199,6 +203,8 @@ def test_whatever_is_damaged_the_rest_goes_on(
     assert texts(work / "02_multi_head.ipynb") == [CARD[1], STUB[1]]
     if file != "01_attention.ipynb":
         assert "answer = 1" in texts(work / "01_attention.ipynb")
+    if file == ".given.json":
+        assert texts(work / "01_attention.ipynb")[-1] == "end"
     if file != "start.md":
         assert "exercises solved" in (work / "start.md").read_text("utf-8")
 

@@ -76,6 +76,11 @@ def update(course: Path, work: Path) -> list[str]:
         lines.append(f"{work / GIVEN}: not used, for it cannot be read ({error}). Nothing of yours is lost by that.")
         given = {}
     before = deepcopy(given)
+    for name in [name for name, texts in given.items() if not are_sources(texts)]:
+        lines.append(
+            f"{work / GIVEN}: what it says of {name} is damaged and not used. Nothing of yours is lost by that."
+        )
+        del given[name]
     for path in notebook_paths(course.parent):
         name = path.relative_to(course).as_posix()
         mine = Path(os.path.realpath(work / name))  # a link stays one
@@ -115,7 +120,7 @@ def update(course: Path, work: Path) -> list[str]:
 
 
 def remembered(work: Path) -> dict[str, Sources]:
-    """Read what was given last.
+    """Read what was given last; a notebook's entry may still be damaged.
 
     Raises:
         OSError: it cannot be read.
@@ -124,10 +129,14 @@ def remembered(work: Path) -> dict[str, Sources]:
     if not (work / GIVEN).exists():
         return {}
     given = json.loads((work / GIVEN).read_text("utf-8"))
-    tables = [given, *given.values()] if isinstance(given, dict) else [given]
-    if not all(isinstance(table, dict) for table in tables):
+    if not isinstance(given, dict):
         raise ValueError("it is no table of notebooks")
     return given
+
+
+def are_sources(texts: object) -> bool:
+    """Tell whether an entry of the record says what each cell of a notebook was."""
+    return isinstance(texts, dict) and all(isinstance(text, str) for text in texts.values())
 
 
 def read(path: Path, known: Sources | None = None) -> NotebookNode:

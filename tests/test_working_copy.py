@@ -16,7 +16,7 @@ from nbformat import NotebookNode
 from annotated.course.exercises import EXERCISES, done
 from tools import working_copy
 from tools.sync import ROOT, notebook_paths
-from tools.working_copy import changed, identify, merge, start_page, update, update_page
+from tools.working_copy import Sources, changed, identify, merge, sources, start_page, update, update_page
 
 CARD, STUB = ("card", "# What to do"), ("stub", "answer = ...")
 
@@ -82,6 +82,24 @@ def test_a_stub_that_changed_gives_way_to_the_answer(course: Path, tmp_path: Pat
     write(course / "01_attention.ipynb", CARD, ("stub", "answer = ...  # a number"))
     update(course, work)
     assert texts(work / "01_attention.ipynb") == [CARD[1], "answer = 1"]
+
+
+def test_a_cell_that_became_another_type_is_the_reader_s(course: Path, tmp_path: Path) -> None:
+    work = tmp_path / "work"
+    update(course, work)
+    mine = work / "01_attention.ipynb"
+    notebook = nbformat.read(mine, as_version=4)
+    notebook.cells[1] = nbformat.v4.new_markdown_cell(STUB[1], id=STUB[0])
+    nbformat.write(notebook, mine)
+    write(course / "01_attention.ipynb", CARD, ("stub", "answer = ...  # a number"))
+    (line,) = update(course, work)
+    assert "brought up to date around your 1 cells" in line
+    assert [(one.cell_type, one.source) for one in nbformat.read(mine, as_version=4).cells] == [
+        ("code", CARD[1]),
+        ("markdown", STUB[1]),
+    ]
+    (kept,) = (work / "kept").iterdir()
+    assert nbformat.read(kept, as_version=4) == notebook
 
 
 def old_format(path: Path, minor: int) -> None:
@@ -167,7 +185,7 @@ DAMAGE = {
     "record: a folder": (".given.json", folder),
     "record: a cell's text a list": (
         ".given.json",
-        lambda path: path.write_text(path.read_text().replace(json.dumps(STUB[1]), "[1]")),
+        lambda path: path.write_text(path.read_text().replace(json.dumps(f"code\n{STUB[1]}"), "[1]")),
     ),
     "solved: a folder": ("solved.txt", folder),
     "page: a folder": ("start.md", folder),
@@ -247,10 +265,14 @@ NOTEBOOKS = st.lists(
 )
 
 
+def said(cells: list[tuple[str, str]]) -> Sources:
+    return sources(NotebookNode(cells=[cell(*one) for one in cells]))
+
+
 @given(given=NOTEBOOKS, reader=NOTEBOOKS, new=NOTEBOOKS)
 def test_whatever_was_given_and_whatever_is_new_a_reader_s_text_stays(given, reader, new) -> None:
     mine, course = [cell(*one) for one in reader], [cell(*one) for one in new]
-    own = changed(mine, dict(given), dict(new))
+    own = changed(mine, said(given), said(new))
     merged = merge(mine, course, own)
     pairs = [(one.id, one.source) for one in merged]
     assert len(pairs) == len(set(pairs)) == len({name for name, _ in pairs})
@@ -270,12 +292,12 @@ def test_nor_does_it_without_ids(given, reader, new, without) -> None:
     for one in mine:
         if one.id in without:
             one.pop("id")
-    known = dict(given) or dict(new)
+    known = said(given) or said(new)
     identify(mine, known)
     assert len({one.id for one in mine}) == len(mine)
-    merged = [one.source for one in merge(mine, course, changed(mine, dict(given), dict(new)))]
+    merged = [one.source for one in merge(mine, course, changed(mine, said(given), said(new)))]
     for _, source in reader:
-        assert not source.strip() or source in merged or source in known.values()
+        assert not source.strip() or source in merged or f"code\n{source}" in known.values()
 
 
 def test_the_first_page_lists_every_notebook_with_what_is_solved(tmp_path: Path) -> None:

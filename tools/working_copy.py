@@ -35,7 +35,7 @@ NOTES = "## Your notes"
 ROW = re.compile(r"^\| \[(\d\d)_\w+\]\(notebooks/.*$", re.MULTILINE)
 SECTIONS = ("The notebooks", "Which way through")  # of the README, that the first page has, too
 
-Sources = dict[str, str]  # a notebook's text: the source of each cell, by the cell's id
+Sources = dict[str, str]  # a notebook's text: what each cell says, by the cell's id
 
 
 def main() -> None:
@@ -176,7 +176,7 @@ def identify(cells: list[NotebookNode], known: Sources) -> None:
         if cell.get("id") in taken:
             cell.pop("id", None)
         taken.add(cell.get("id"))
-    said = [known.get(cell.get("id"), cell.source) for cell in cells]
+    said = [known.get(cell.get("id"), text(cell)) for cell in cells]
     for _, i, i_end, j, j_end in SequenceMatcher(None, list(known.values()), said, autojunk=False).get_opcodes():
         for name, cell in zip(list(known)[i:i_end], cells[j:j_end], strict=False):
             if cell.get("id") not in known and name not in taken:
@@ -227,7 +227,12 @@ def update_page(page: str, work: Path) -> list[str]:
 
 def sources(notebook: NotebookNode) -> Sources:
     """Give a notebook's text, without outputs."""
-    return {cell.id: cell.source for cell in notebook.cells}
+    return {cell.id: text(cell) for cell in notebook.cells}
+
+
+def text(cell: NotebookNode) -> str:
+    """Give what a cell says, headed by its type: code that became Markdown says something else."""
+    return f"{cell.cell_type}\n{cell.source}"
 
 
 def changed(reader: Iterable[NotebookNode], given: Sources, new: Sources) -> set[str]:
@@ -239,7 +244,7 @@ def changed(reader: Iterable[NotebookNode], given: Sources, new: Sources) -> set
         new: what the course has now: whatever equals that needs no keeping.
     """
     return {
-        cell.id for cell in reader if cell.source.strip() and cell.source not in (given.get(cell.id), new.get(cell.id))
+        cell.id for cell in reader if cell.source.strip() and text(cell) not in (given.get(cell.id), new.get(cell.id))
     }
 
 

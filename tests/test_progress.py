@@ -105,6 +105,9 @@ def test_where_it_cannot_be_noted_the_verdict_stands(work: Path, capsys: pytest.
     first, second = capsys.readouterr().out.splitlines()
     assert first == "✓ 01.1 One row by hand"
     assert second.startswith("It could not be noted as solved: ")
+    progress()
+    (line,) = capsys.readouterr().out.splitlines()
+    assert line.startswith(f"{work / 'solved.txt'} cannot be read (Is a directory): move it elsewhere")
 
 
 def test_progress_shows_what_is_solved_and_what_comes_next(work: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -85,7 +85,11 @@ def check(number: str, answer: object, *, seconds: float = 60.0) -> None:
 
 def progress() -> None:
     """Print, for each chapter, which exercises are solved (●), and what comes next where one is begun."""
-    done = solved() & EXERCISES.keys()
+    try:
+        done = solved() & EXERCISES.keys()
+    except OSError as error:
+        print(f"{SOLVED} cannot be read ({error.strerror}): move it elsewhere, and what you solve is noted anew.")
+        return
     for chapter in CHAPTERS:
         numbers = list(chapter.EXERCISES)
         marks = "".join("●" if number in done else "○" for number in numbers)

@@ -9,6 +9,7 @@ import signal
 import sys
 import threading
 import warnings
+from collections.abc import Callable
 from contextlib import suppress
 from importlib import import_module
 from pathlib import Path
@@ -292,6 +293,27 @@ def test_what_an_answer_prints_is_cut_and_comes_before_the_line(capsys: pytest.C
     assert (first, long) == ("scores", "x" * 4_993)
     assert rest == "… and 5,006 more characters that your code printed"
     assert line.startswith("✗ 01.2 Attention from scratch: your function returned None")
+
+
+@pytest.mark.parametrize(
+    "use",
+    [
+        lambda: sys.stdout.buffer.write("ü\n".encode()),
+        lambda: sys.stdout.buffer.writelines([b"\xc3", b"\xbc\n"]),
+        lambda: os.write(sys.stdout.fileno(), "ü\n".encode()),
+        lambda: print(b"\xc3\xbc".decode(sys.stdout.encoding.lower())),
+        lambda: print("ü", flush=True, end="" if sys.stdout.isatty() else "\n"),
+    ],
+)
+def test_an_answer_may_use_all_that_a_stream_has(use: Callable[[], object], capfd: pytest.CaptureFixture[str]) -> None:
+    def printing(query, key, value):
+        use()
+        return scaled_in_place(query, key, value)
+
+    check("01.2", printing)
+    *printed, line = capfd.readouterr().out.splitlines()
+    assert line == "✓ 01.2 Attention from scratch"
+    assert printed and set(printed) == {"ü"}
 
 
 def test_settings_and_random_numbers_are_those_of_the_notebook_afterwards(

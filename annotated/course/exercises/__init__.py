@@ -4,6 +4,7 @@ A chapter's exercises live in `chapter_NN.py`: a function per exercise that retu
 answer, and a table `EXERCISES` of them by number.
 """
 
+import codecs
 import dis
 import gc
 import io
@@ -68,7 +69,7 @@ def check(number: str, answer: object, *, seconds: float = 60.0) -> None:
         answer = on_copies(answer)
     printed = _Beginning(sys.stdout)
     try:
-        with _kept_settings(), redirect_stdout(printed):
+        with _kept_settings(), redirect_stdout(printed.text()):
             diagnosis = _limited(seconds, partial(_diagnosis, exercise.diagnose, answer))
     except _TimeIsUpError:
         diagnosis = f"your code was still running after {seconds:g} s: does a loop never end?"
@@ -228,20 +229,36 @@ def _limited(seconds: float, function: Callable[[], str | None]) -> str | None:
             signal.setitimer(signal.ITIMER_REAL, max(left - (time.monotonic() - began), 1e-3), interval)
 
 
-class _Beginning(io.TextIOBase):
+class _Beginning(io.RawIOBase):
     """Pass on the beginning of what is printed; count the rest, which would fill the notebook."""
+
+    name = "<stdout>"
 
     def __init__(self, stream: Any, room: int = 5000) -> None:
         self.stream, self.room, self.left_out, self.last = stream, room, 0, "\n"
+        self.decoder = codecs.getincrementaldecoder("utf-8")("backslashreplace")
 
-    def write(self, text: str) -> int:
+    def text(self) -> io.TextIOWrapper:
+        """Give a stream with all that a usual one has, its `buffer` and `encoding` too."""
+        return io.TextIOWrapper(self, "utf-8", "backslashreplace", newline="", write_through=True)
+
+    def writable(self) -> bool:
+        """Say what the text stream asks for."""
+        return True
+
+    def fileno(self) -> int:
+        """Give the number of the stream behind, if it has one."""
+        return self.stream.fileno()
+
+    def write(self, data: Any) -> int:
         """Pass on what there is room for."""
+        text = self.decoder.decode(data)
         shown = text[: self.room]
         self.stream.write(shown)
         self.room -= len(shown)
         self.left_out += len(text) - len(shown)
         self.last = shown[-1:] or self.last
-        return len(text)
+        return len(data)
 
     def end(self) -> None:
         """End the last line, and say how much is left out."""

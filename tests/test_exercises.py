@@ -2,10 +2,13 @@
 
 import ast
 import contextlib
+import decimal
+import logging
 import os
 import random
 import re
 import signal
+import subprocess
 import sys
 import threading
 import warnings
@@ -16,6 +19,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
+import matplotlib.pyplot as plt
 import nbformat
 import numpy as np
 import pytest
@@ -363,6 +367,45 @@ CHANGES = {
     "stdout": (lambda: setattr(sys, "stdout", None), lambda: sys.stdout),
     "stderr": (lambda: setattr(sys, "stderr", None), lambda: sys.stderr),
     "warnings": (lambda: warnings.simplefilter("ignore"), warnings.filters.copy),
+    "device context": (lambda: torch.device("meta").__enter__(), lambda: torch.empty(0).device),
+    "tf32": (
+        lambda: setattr(torch.backends.cuda.matmul, "allow_tf32", True),
+        lambda: (torch.backends.cuda.matmul.allow_tf32, torch.get_float32_matmul_precision()),
+    ),
+    "reduced": (
+        lambda: setattr(torch.backends.cuda.matmul, "allow_bf16_reduced_precision_reduction", False),
+        lambda: torch.backends.cuda.matmul.allow_bf16_reduced_precision_reduction,
+    ),
+    "cudnn tf32": (
+        lambda: setattr(torch.backends.cudnn, "allow_tf32", False),
+        lambda: torch.backends.cudnn.allow_tf32,
+    ),
+    "cudnn off": (lambda: setattr(torch.backends.cudnn, "enabled", False), lambda: torch.backends.cudnn.enabled),
+    "mkldnn": (lambda: torch._C._set_mkldnn_enabled(False), torch._C._get_mkldnn_enabled),
+    "validation": (
+        lambda: torch.distributions.Distribution.set_default_validate_args(False),
+        lambda: torch.distributions.Distribution._validate_args,
+    ),
+    "hooks": (
+        lambda: torch.nn.modules.module.register_module_forward_hook(print),
+        lambda: list(torch.nn.modules.module._global_forward_hooks),
+    ),
+    "logging off": (lambda: logging.disable(50), lambda: logging.root.manager.disable),
+    "logging": (
+        lambda: logging.basicConfig(level=10, force=True),
+        lambda: (logging.root.level, logging.root.handlers.copy()),
+    ),
+    "path": (lambda: setattr(sys, "path", ["elsewhere"]), lambda: (id(sys.path), sys.path.copy())),
+    "argv": (lambda: sys.argv.append("--more"), sys.argv.copy),
+    "stdin": (lambda: setattr(sys, "stdin", None), lambda: sys.stdin),
+    "excepthook": (lambda: setattr(sys, "excepthook", print), lambda: sys.excepthook),
+    "interrupt": (
+        lambda: signal.signal(signal.SIGINT, signal.SIG_IGN),
+        lambda: signal.getsignal(signal.SIGINT),
+    ),
+    "decimal": (lambda: setattr(decimal.getcontext(), "prec", 3), lambda: decimal.getcontext().prec),
+    "style": (lambda: plt.style.use("ggplot"), lambda: dict(plt.rcParams)),
+    "figures": (lambda: plt.figure(), plt.get_fignums),
     "cudnn": (lambda: setattr(torch.backends.cudnn, "benchmark", True), lambda: torch.backends.cudnn.benchmark),
 }
 
@@ -385,6 +428,40 @@ def test_a_setting_that_an_answer_changes_is_as_before_afterwards(
 
     check("01.2", meddling, seconds=0.05)
     assert read() == before
+
+
+def test_a_figure_that_was_open_stays_open(capsys: pytest.CaptureFixture[str]) -> None:
+    def drawing(query, key, value):
+        plt.subplots()
+        return scaled_in_place(query, key, value)
+
+    figure = plt.figure()
+    try:
+        assert verdict(capsys, "01.2", drawing).startswith("✓")
+        assert plt.get_fignums() == [figure.number] and plt.gcf() is figure
+    finally:
+        plt.close(figure)
+
+
+def test_plots_that_an_answer_loads_are_as_usual_afterwards_and_no_check_loads_them() -> None:
+    code = """if True:
+        import sys
+        from annotated.course.exercises import check
+
+        def drawing(query, key, value):
+            import matplotlib.pyplot as plt
+
+            plt.rcParams["font.size"] = 33
+            plt.figure()
+
+        check("01.1", [4, 9])
+        assert "matplotlib" not in sys.modules
+        check("01.2", drawing)
+        from matplotlib import pyplot
+
+        assert pyplot.rcParams["font.size"] == 10 and not pyplot.get_fignums()
+        """
+    subprocess.run([sys.executable, "-c", code], env={**os.environ, "MPLBACKEND": "agg"}, check=True)
 
 
 @pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="no time limit on this system")

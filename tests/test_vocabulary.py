@@ -1,19 +1,21 @@
 """Words and subwords: indices, round trips, and files."""
 
 import os
+import random
 import sys
 import time
 import unicodedata
 from collections import Counter
 
 import pytest
+import spacy
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
 from annotated.config import BOS, EOS, PAD, UNK
 from annotated.workbench import vocabulary
-from annotated.workbench.data import DATA_FOLDER
+from annotated.workbench.data import DATA_FOLDER, read_lines
 from annotated.workbench.vocabulary import (
     SPECIALS,
     SubwordTokenizer,
@@ -153,6 +155,24 @@ def test_words_without_end_are_cut(language):
         assert time.process_time() - began < 3, f"{text[:9]} is slow"  # without cutting minutes
         assert "".join(words) == text
         assert max(map(len, words)) <= 64
+
+
+@pytest.mark.parametrize("language", ["id", "ms"])
+@pytest.mark.parametrize("marks", ["*-", "'\"-"])
+def test_mixed_marks_are_not_slow(language, marks):
+    draw = random.Random(3)
+    text = "".join(draw.choice(marks) * draw.randint(1, 5) for _ in range(33_000))  # 100 kB
+    split = WordTokenizer(Vocabulary(SPECIALS), [language])
+    began = time.process_time()
+    assert "".join(split.words(text, language)) == text
+    assert time.process_time() - began < 2  # one second, and three where each mark looks through all that follow
+
+
+@pytest.mark.parametrize("language", LANGUAGES)
+def test_words_are_those_of_spacy(language):
+    texts = [*read_lines(DATA_FOLDER / "captions" / f"val.{language}"), *PAIRS[0], *PAIRS[1], "(a<b>):-) $5 *a*"]
+    ours, theirs = WordTokenizer(Vocabulary(SPECIALS), [language]), spacy.blank(language)
+    assert all(ours.words(text, language) == [word.text for word in theirs(text)] for text in texts)
 
 
 def test_words_that_people_write_are_not_cut():

@@ -140,8 +140,9 @@ def test_words_leave_an_unclear_hyphen_alone():
 def test_words_need_a_known_language(words):
     with pytest.raises(ValueError, match="unknown language 'fr'; this tokenizer knows de, en"):
         words.encode("le chien", "fr")
-    with pytest.raises(ValueError, match="spaCy has no word rules for 'klingon'"):
-        WordTokenizer(words.vocabulary, ["klingon"])
+    for code in ("klingon", "lex_attrs", "punctuation", "char_classes", "tokenizer_exceptions"):  # spaCy's own modules
+        with pytest.raises(ValueError, match=f"spaCy has no word rules for '{code}'"):
+            WordTokenizer(words.vocabulary, [code])
 
 
 @pytest.mark.parametrize("language", ["de", "en", "fr", "xx", "zh"])

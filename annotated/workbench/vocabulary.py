@@ -400,9 +400,9 @@ def _word_rules(language: str) -> Any:
     spacy = load("spacy")
     try:
         rules = spacy.blank(language).tokenizer
-    except ImportError as error:  # of the language, or of a package that its rules import
+    except (ImportError, AttributeError) as error:  # of the language, or of a package that its rules import
         missing = getattr(error.__context__, "name", None) or ""
-        if not missing or missing.startswith("spacy.lang."):
+        if isinstance(error, AttributeError) or not missing or missing.startswith("spacy.lang."):
             raise ValueError(f"spaCy has no word rules for {language!r}. Give a code such as 'de' or 'en'.") from None
         missing = missing.partition(".")[0]
         needed = RULES_NEED.get(missing, missing)

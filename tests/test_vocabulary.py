@@ -316,6 +316,19 @@ def test_loading_needs_a_tokenizer(tmp_path):
         load_tokenizer(tmp_path / "nowhere")
 
 
+def test_a_folder_is_no_tokenizer(tmp_path):
+    (tmp_path / "tokenizer.json").mkdir()
+    with pytest.raises(ValueError, match=r"tokenizer\.json is a folder, no tokenizer\. Give the folder of a trained"):
+        load_tokenizer(tmp_path)
+
+
+def test_without_the_library_no_file_is_called_damaged(subwords, tmp_path, monkeypatch):
+    subwords.save(tmp_path)
+    monkeypatch.setitem(sys.modules, "tokenizers", None)
+    with pytest.raises(ModuleNotFoundError, match=r"^tokenizers is missing \(.*\): pip install tokenizers$"):
+        load_tokenizer(tmp_path)
+
+
 def test_loading_rejects_a_damaged_file(tokenizer, tmp_path):
     tokenizer.save(tmp_path)
     file = next(tmp_path.iterdir())

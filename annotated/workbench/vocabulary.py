@@ -293,8 +293,9 @@ class SubwordTokenizer:
         content = _read(folder)
         if "model" not in content:
             raise ValueError(f"{Path(folder) / TOKENIZER} is no subword tokenizer. Read it with load_tokenizer.")
+        library = _tokenizers()
         try:
-            bpe = _tokenizers().Tokenizer.from_str(json.dumps(content))
+            bpe = library.Tokenizer.from_str(json.dumps(content))
         except Exception as error:  # the library raises nothing more special
             raise _damaged(folder, error) from None
         if [bpe.token_to_id(special) for special in SPECIALS] != [PAD, BOS, EOS, UNK]:
@@ -385,6 +386,8 @@ def _read(folder: str | Path) -> dict[str, Any]:
         content = json.loads(path.read_bytes())
     except (FileNotFoundError, NotADirectoryError):
         raise FileNotFoundError(f"there is no tokenizer {path}. Give the folder of a trained model.") from None
+    except IsADirectoryError:
+        raise ValueError(f"{path} is a folder, no tokenizer. Give the folder of a trained model.") from None
     except (ValueError, RecursionError) as error:
         raise _damaged(folder, error) from None
     if not isinstance(content, dict):
@@ -420,6 +423,10 @@ def _word_rules(language: str) -> Any:
 def _tokenizers() -> Any:
     # Without this setting the library warns on stderr whenever the process forks after encoding.
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
-    import tokenizers
+    try:
+        import tokenizers
+    except ImportError as error:
+        message = f"tokenizers is missing ({error}): pip install tokenizers"
+        raise ModuleNotFoundError(message, name="tokenizers") from None
 
     return tokenizers

@@ -276,6 +276,16 @@ def test_a_zip_is_called_one(tmp_path: Path) -> None:
         read_reviews(tmp_path / "reviews.zip")
 
 
+def test_an_archive_that_ends_in_a_zip_is_none(tmp_path: Path) -> None:
+    folder = write_folder(tmp_path / "aclImdb", TEXTS)
+    with zipfile.ZipFile(tmp_path / "more.zip", "w") as inner:
+        inner.writestr("more.txt", "more")
+    with tarfile.open(tmp_path / "reviews.tar", "w") as archive:
+        archive.add(folder, "aclImdb")
+        archive.add(tmp_path / "more.zip", "aclImdb/more.zip")
+    assert read_reviews(tmp_path / "reviews.tar") == read_reviews(folder)
+
+
 def test_folders_and_archives_take_and_refuse_the_same(tmp_path: Path) -> None:
     folder = write_folder(tmp_path / "aclImdb", TEXTS)
     expected = read_reviews(folder)["train"]

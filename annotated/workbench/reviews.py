@@ -3,7 +3,6 @@
 import os
 import re
 import tarfile
-import zipfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import NoReturn
@@ -167,10 +166,12 @@ def _members(path: Path) -> Iterator[tuple[str, bytes]]:
             for place in (Path(folder, name) for name in names):
                 name = place.relative_to(path.parent).as_posix()
                 if _is_review(name) and place.is_file() and not place.is_symlink():
-                    with open(place, "rb") as content:
-                        yield name, content.read(LONGEST_REVIEW + 1)
+                    with open(place, "rb") as file:
+                        yield name, file.read(LONGEST_REVIEW + 1)
         return
-    if zipfile.is_zipfile(path):
+    with open(path, "rb") as file:
+        zipped = file.read(4) in (b"PK\3\4", b"PK\5\6")  # its beginning: what ends like one may hold one
+    if zipped:
         raise ValueError(f"{path} is a zip archive: unpack it, and give the folder.")
     try:
         with tarfile.open(path, "r:*") as archive:
@@ -178,9 +179,9 @@ def _members(path: Path) -> Iterator[tuple[str, bytes]]:
                 if member.isdir() and not HIDDEN.search(f"/{member.name}/"):
                     yield f"{member.name}/", b""
                 if (member.isfile() or member.islnk()) and _is_review(member.name):
-                    file = archive.extractfile(member)
-                    assert file is not None
-                    yield member.name, file.read(LONGEST_REVIEW + 1)
+                    text = archive.extractfile(member)
+                    assert text is not None
+                    yield member.name, text.read(LONGEST_REVIEW + 1)
             assert archive.fileobj is not None
             archive.fileobj.seek(archive.offset)
             if archive.fileobj.read(tarfile.BLOCKSIZE).strip(b"\0") or archive.fileobj.tell() == archive.offset:

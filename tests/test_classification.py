@@ -258,6 +258,16 @@ def test_a_label_without_a_text_is_named(tmp_path: Path, place: str) -> None:
             read_reviews(path)
 
 
+def test_a_label_that_is_not_utf_8_is_named(tmp_path: Path) -> None:
+    folder = write_folder(tmp_path / "mine", TEXTS | {f"train/{os.fsdecode(b'caf' + bytes([0xE9]))}/0.txt": "a film"})
+    for path in (folder, write_archive(tmp_path / "mine.tar.gz", folder)):
+        with pytest.raises(
+            ValueError, match=r"the name of the folder train/'caf\\udce9' is not UTF-8: rename it"
+        ) as caught:
+            read_reviews(path)
+        str(caught.value).encode()  # it can be printed
+
+
 def test_ones_own_validation_texts_are_taken(tmp_path: Path) -> None:
     for part, count in (("train", 9), ("val", 2)):
         for label in ("neg", "pos"):

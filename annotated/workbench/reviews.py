@@ -114,8 +114,8 @@ def read_reviews(path: str | Path) -> dict[str, Labelled]:
 
     Raises:
         FileNotFoundError: there is nothing at `path`.
-        ValueError: no text of two labels is in train, another part has other labels, a label has no text, or a file is
-            damaged, too long or not UTF-8.
+        ValueError: no text of two labels is in train, another part has other labels, a label has no text or is not
+            UTF-8, or a file is damaged, too long or not UTF-8.
     """
     path = Path(path)
     if not (path.is_dir() or path.is_file()):
@@ -124,6 +124,8 @@ def read_reviews(path: str | Path) -> dict[str, Labelled]:
     empty: set[tuple[str, str]] = set()
     for name, content in _members(path):
         if (match := PLACE.match(name)) and match[2] != UNLABELLED:
+            if not _is_utf_8(match[2]):
+                raise ValueError(f"{path}: the name of the folder {match[1]}/{match[2]!r} is not UTF-8: rename it.")
             if not PLACE.fullmatch(name) or name.endswith("/"):
                 empty.add((match[1], match[2]))
                 continue
@@ -194,6 +196,14 @@ def _members(path: Path) -> Iterator[tuple[str, bytes]]:
 
 def _is_review(name: str) -> bool:
     return bool(PLACE.fullmatch(name)) and not name.endswith("/") and not HIDDEN.search(name)
+
+
+def _is_utf_8(name: str) -> bool:
+    try:
+        name.encode()
+    except UnicodeEncodeError:  # bytes that the system could not decode
+        return False
+    return True
 
 
 def _fail(error: OSError) -> NoReturn:

@@ -268,6 +268,15 @@ def test_a_label_that_is_not_utf_8_is_named(tmp_path: Path) -> None:
         str(caught.value).encode()  # it can be printed
 
 
+@pytest.mark.parametrize("around", ["train", "val", "test", "test/aclImdb", "train/val/test", "mine/train"])
+def test_folders_around_may_be_called_like_a_part(tmp_path: Path, around: str) -> None:
+    expected = read_reviews(write_folder(tmp_path / "aclImdb", TEXTS))
+    write_folder(tmp_path / "new" / around, TEXTS)
+    first = tmp_path / "new" / around.partition("/")[0]
+    for path in (first, tmp_path / "new" / around, write_archive(tmp_path / "new.tar.gz", first, first.name)):
+        assert read_reviews(path) == expected
+
+
 def test_ones_own_validation_texts_are_taken(tmp_path: Path) -> None:
     for part, count in (("train", 9), ("val", 2)):
         for label in ("neg", "pos"):

@@ -120,27 +120,39 @@ def read_reviews(path: str | Path) -> dict[str, Labelled]:
     path = Path(path)
     if not (path.is_dir() or path.is_file()):
         raise FileNotFoundError(f"there is no {path}. Give a folder with train/pos, train/neg …, or its archive.")
-    rows: dict[str, list[tuple[str, str, str]]] = {}
-    empty: set[tuple[str, str]] = set()
+    rows: dict[tuple[str, str], list[tuple[str, str, str]]] = {}  # by the folder around a part, and the part
+    empty: set[tuple[str, str, str]] = set()
     for name, content in _members(path):
         if (match := PLACE.match(name)) and match[2] != UNLABELLED:
             if not _is_utf_8(match[2]):
                 raise ValueError(f"{path}: the name of the folder {match[1]}/{match[2]!r} is not UTF-8: rename it.")
             if not PLACE.fullmatch(name) or name.endswith("/"):
-                empty.add((match[1], match[2]))
+                empty.add((name[: match.start(1)], match[1], match[2]))
                 continue
             if len(content) > LONGEST_REVIEW:
                 raise ValueError(f"{path}: {name} has more than {LONGEST_REVIEW:,} bytes, and a review has few.")
             text = decode(content, f"{path}: {name}").replace("<br />", " ")
-            rows.setdefault(match[1], []).append((name, match[2], " ".join(text.split())))
+            rows.setdefault((name[: match.start(1)], match[1]), []).append((name, match[2], " ".join(text.split())))
+    # A part in which a whole collection lies is a folder that is only called so, such as "test" in test/train/pos.
+    collections = [place for place, part in rows if part == "train"]
+
+    def is_part(place: str, part: str) -> bool:
+        return not any(collection.startswith(f"{place}{part}/") for collection in collections)
+
+    lines: dict[str, list[tuple[str, str, str]]] = {}
+    for (place, part), texts in rows.items():
+        if is_part(place, part):
+            lines.setdefault(part, []).extend(texts)
     found = {
-        part: Labelled([text for _, _, text in sorted(lines)], [label for _, label, _ in sorted(lines)])
-        for part, lines in rows.items()
+        part: Labelled([text for _, _, text in sorted(texts)], [label for _, label, _ in sorted(texts)])
+        for part, texts in lines.items()
     }
     labels = {part: set(labelled.labels) for part, labelled in found.items()}
-    if empty := {(part, label) for part, label in empty if label not in labels.get(part, ())}:
+    if without := [
+        f"{part}/{label}" for place, part, label in empty if label not in labels.get(part, ()) and is_part(place, part)
+    ]:
         raise ValueError(
-            f"{path}: {'/'.join(min(empty))} has no .txt file right in it: put its texts there, or remove the folder."
+            f"{path}: {min(without)} has no .txt file right in it: put its texts there, or remove the folder."
         )
     if len(labels.get("train", ())) < 2:
         raise ValueError(

@@ -83,6 +83,8 @@ def test_only_a_newline_ends_a_line(tmp_path, separator):
         (b"a\nb\0\n", r"my\.en, line 2: a NUL byte"),
         (b"a\rb\rc\r", r"my\.en ends its lines with CR alone.*: tr '"),
         (b"a\rb\rc\n", r"my\.en ends its lines with CR alone"),
+        (b"a\rb\nc\rd\n", r"my\.en ends its lines with CR alone.* line 1 has"),
+        (b"a\r\nb\rb\r\n", r"my\.en ends its lines with CR alone.* line 2 has a stray one"),
         (b"a\nb\nc\n", r"my\.de has 2 lines and .*my\.en has 3"),
     ],
     ids=[
@@ -96,6 +98,8 @@ def test_only_a_newline_ends_a_line(tmp_path, separator):
         "NUL",
         "CR",
         "CR and LF",
+        "CR and several LF",
+        "CR in a line",
         "unequal",
     ],
 )

@@ -82,8 +82,8 @@ def read_lines(path: str | Path) -> list[str]:
 
     Raises:
         FileNotFoundError: there is no such file.
-        ValueError: the file has no lines, an empty line, or a line that is not UTF-8, and says which; or lines end
-            with a carriage return alone.
+        ValueError: the file has no lines, an empty line, or a line that is not UTF-8 or has a carriage return
+            inside, and says which.
     """
     try:
         content = Path(path).read_bytes()
@@ -105,9 +105,12 @@ def sentences(content: bytes, path: str | Path, first: int = 1) -> list[str]:
         text = decode(line, f"{path}, line {number}").strip()
         if not text:
             raise ValueError(f"{path}, line {number}: empty. Remove this line from both files of the pair.")
+        if "\r" in text:
+            raise ValueError(
+                f"{path} ends its lines with CR alone, as old Macs did, or line {number} has a stray one. Convert them "
+                "to LF: tr '\\r' '\\n', or remove it."
+            )
         lines.append(text)
-    if first == len(lines) == 1 and "\r" in lines[0]:
-        raise ValueError(f"{path} ends its lines with CR alone, as old Macs did. Convert them to LF: tr '\\r' '\\n'.")
     return lines
 
 

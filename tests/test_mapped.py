@@ -203,6 +203,35 @@ def test_damaged_ids_are_made_anew(tokenizer, tmp_path, capsys, name, damage):
     assert "holds ids that are damaged: making them anew." in capsys.readouterr().out
 
 
+def without(path: Path) -> bytes:
+    note = json.loads(path.read_bytes())
+    return json.dumps({name: value for name, value in note.items() if name != "rows"}).encode()
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        *(
+            lambda path, content=content: content
+            for content in (b"", b"{}", b"[]", b"5", b'{"a": 1}', b"\xff\0", b"[" * 10**5)
+        ),
+        lambda path: path.read_bytes()[:-9],
+        lambda path: path.read_bytes().replace(b"uint16", b"object"),
+        lambda path: re.sub(rb'("rows": )', rb"\1-", path.read_bytes()),
+        lambda path: re.sub(rb'("ids": \[)\s*\d+,', rb"\1", path.read_bytes()),
+        without,
+    ],
+)
+def test_a_damaged_note_is_made_anew(tokenizer, tmp_path, capsys, damage):
+    paths = write_pairs(tmp_path)
+    before = rows_of(encode(tmp_path, paths, tokenizer))
+    (tmp_path / "ids" / "ids.json").write_bytes(damage(tmp_path / "ids" / "ids.json"))
+    with pytest.raises(ValueError, match=r"ids\.json is damaged\. Remove it"):
+        MappedPairs(tmp_path / "ids")
+    assert rows_of(encode(tmp_path, paths, tokenizer)) == before
+    assert "holds ids that are damaged: making them anew." in capsys.readouterr().out
+
+
 def test_two_do_not_make_ids_in_one_folder(tokenizer, tmp_path):
     with locked(tmp_path / "ids"), pytest.raises(BlockingIOError, match="ids is in use by process"):
         encode(tmp_path, write_pairs(tmp_path), tokenizer)

@@ -4,6 +4,7 @@ A folder holds, of each side, the ids of all rows one after the other (`source.i
 (`source.ends`), and in `ids.json` what they were made from and how far. What stays in memory are the lengths.
 """
 
+import copy
 import hashlib
 import json
 import os
@@ -26,6 +27,16 @@ from annotated.workbench.vocabulary import Tokenizer
 
 SIDES = ("source", "target")
 NOTE = "ids.json"
+EMPTY: dict[str, Any] = {
+    "made_from": {},
+    "dtype": "",
+    "done": False,
+    "lines": 0,
+    "rows": 0,
+    "read": [0, 0],
+    "ids": [0, 0],
+}
+TYPES = {name: type(value) for name, value in EMPTY.items()}
 PAIRS_AT_ONCE = 20_000  # that are read, encoded and written together
 
 
@@ -68,10 +79,16 @@ class MappedPairs:
 
     Args:
         folder: where they are.
+
+    Raises:
+        ValueError: the note there is damaged.
     """
 
     def __init__(self, folder: str | Path):
-        self.note = _read_note(Path(folder))
+        note = _read_note(Path(folder))
+        if note is None:
+            raise ValueError(f"{Path(folder) / NOTE} is damaged. Remove it: the ids are made anew.")
+        self.note = note
         self._ids = [np.memmap(Path(folder) / f"{side}.ids", self.note["dtype"], "r") for side in SIDES]
         self._ends = [np.memmap(Path(folder) / f"{side}.ends", np.int64, "r") for side in SIDES]
         added = (1, 2)  # <eos>; <bos> and <eos>
@@ -205,11 +222,13 @@ def encode_files(
     with locked(folder):
         remove_leftovers(folder)
         note = _read_note(folder) if (folder / NOTE).exists() else None
-        if note and not all(_reaches(folder / name, size) for name, size in _sizes(note).items()):
+        if (folder / NOTE).exists() and not (
+            note and all(_reaches(folder / name, size) for name, size in _sizes(note).items())
+        ):
             print(f"{folder} holds ids that are damaged: making them anew.", flush=True)
             note = None
         elif note and note["made_from"] != made_from:
-            changed = [name for name, value in made_from.items() if note["made_from"][name] != value]
+            changed = [name for name, value in made_from.items() if note["made_from"].get(name) != value]
             print(
                 f"{folder} holds ids that were made from other {' and '.join(changed)}: making them anew.", flush=True
             )
@@ -218,8 +237,7 @@ def encode_files(
             print(f"{folder} holds the ids of {note['lines']:,} pairs: going on from there.", flush=True)
         if note is None:
             dtype = "uint16" if len(tokenizer) <= 2**16 else "uint32"
-            note = {"made_from": made_from, "dtype": dtype, "done": False}
-            note |= {"lines": 0, "rows": 0, "read": [0, 0], "ids": [0, 0]}
+            note = copy.deepcopy(EMPTY) | {"made_from": made_from, "dtype": dtype}
             (folder / NOTE).unlink(missing_ok=True)
             for name in _sizes(note):
                 (folder / name).unlink(missing_ok=True)  # a training that still reads them keeps them
@@ -292,8 +310,18 @@ def _reaches(path: Path, size: int) -> bool:
     return path.exists() and path.stat().st_size >= size
 
 
-def _read_note(folder: Path) -> dict[str, Any]:
-    return json.loads((folder / NOTE).read_bytes())
+def _read_note(folder: Path) -> dict[str, Any] | None:
+    """Read what `_write_note` wrote, or None where it is damaged."""
+    try:
+        note = json.loads((folder / NOTE).read_bytes())
+    except (ValueError, RecursionError):
+        return None
+    if not isinstance(note, dict) or {name: type(value) for name, value in note.items()} != TYPES:
+        return None
+    pairs = note["read"], note["ids"]
+    counts = [note["lines"], note["rows"], *chain(*pairs)]
+    whole = all(type(count) is int and count >= 0 for count in counts) and all(len(pair) == 2 for pair in pairs)
+    return note if whole and note["dtype"] in ("uint16", "uint32") else None
 
 
 def _write_note(folder: Path, note: dict[str, Any]) -> None:

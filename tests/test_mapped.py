@@ -227,9 +227,23 @@ def test_a_damaged_note_is_made_anew(tokenizer, tmp_path, capsys, damage):
     before = rows_of(encode(tmp_path, paths, tokenizer))
     (tmp_path / "ids" / "ids.json").write_bytes(damage(tmp_path / "ids" / "ids.json"))
     with pytest.raises(ValueError, match=r"ids\.json is damaged\. Remove it"):
-        MappedPairs(tmp_path / "ids")
+        MappedPairs(tmp_path / "ids", len(tokenizer))
     assert rows_of(encode(tmp_path, paths, tokenizer)) == before
     assert "holds ids that are damaged: making them anew." in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("side", ["source", "target"])
+def test_an_id_that_no_token_has_is_named(tokenizer, tmp_path, side):
+    paths = write_pairs(tmp_path)
+    before = rows_of(encode(tmp_path, paths, tokenizer))
+    path = tmp_path / "ids" / f"{side}.ids"
+    path.write_bytes(b"\xff" * 4 + path.read_bytes()[4:])
+    with pytest.raises(
+        ValueError, match=rf"{side}\.ids is damaged: it holds the id 65535, and .* has 10 tokens\. Remove"
+    ):
+        list(encode(tmp_path, paths, tokenizer).batches(64))
+    path.unlink()
+    assert rows_of(encode(tmp_path, paths, tokenizer)) == before
 
 
 def test_two_do_not_make_ids_in_one_folder(tokenizer, tmp_path):

@@ -79,12 +79,14 @@ class MappedPairs:
 
     Args:
         folder: where they are.
+        tokens: how many the tokenizer has; an id lies below.
 
     Raises:
         ValueError: the note there is damaged.
     """
 
-    def __init__(self, folder: str | Path):
+    def __init__(self, folder: str | Path, tokens: int):
+        self.folder, self.tokens = Path(folder), tokens
         note = _read_note(Path(folder))
         if note is None:
             raise ValueError(f"{Path(folder) / NOTE} is damaged. Remove it: the ids are made anew.")
@@ -174,7 +176,14 @@ class MappedBatches(Sequence[Batch]):
         if isinstance(index, slice):
             return MappedBatches(self.pairs, self.order, self.groups[index])
         rows = self.order[slice(*self.groups[index])].tolist()
-        return Batch(pad([self.pairs.source(i) for i in rows]), pad([self.pairs.target(i) for i in rows]))
+        batch = Batch(pad([self.pairs.source(i) for i in rows]), pad([self.pairs.target(i) for i in rows]))
+        for side, ids in zip(SIDES, batch, strict=True):
+            if (largest := int(ids.max())) >= self.pairs.tokens:  # a checksum would have to read all files first
+                raise ValueError(
+                    f"{self.pairs.folder / f'{side}.ids'} is damaged: it holds the id {largest}, and the tokenizer has "
+                    f"{self.pairs.tokens} tokens. Remove it: the ids are made anew."
+                )
+        return batch
 
     def padding_share(self) -> float:
         """Measure what `annotated.workbench.data.padding_share` does, from the lengths."""
@@ -245,7 +254,7 @@ def encode_files(
             _write_note(folder, note)
         if not note["done"]:
             _encode_rest(folder, note, paths, tokenizer, src, tgt, max_length)
-    return MappedPairs(folder)
+    return MappedPairs(folder, len(tokenizer))
 
 
 def _encode_rest(

@@ -156,6 +156,12 @@ CHANGES = {
         lambda m: setattr(m.output, "weight", nn.Parameter(m.output.weight.detach().clone())),
         "output.weight is not tied to src_embedding.weight",
     ),
+    "in one place": (
+        lambda m: setattr(
+            m.encoder.layers[1].feed_forward.W_1, "weight", nn.Parameter(first_layer(m).feed_forward.W_1.weight.data)
+        ),
+        "encoder.layers.1.feed_forward.W_1.weight is tied to encoder.layers.0.feed_forward.W_1.weight",
+    ),
     "tied": (
         lambda m: setattr(m.decoder.layers[1].feed_forward, "W_1", m.decoder.layers[0].feed_forward.W_1),
         "decoder.layers.1.feed_forward.W_1.weight is tied to decoder.layers.0.feed_forward.W_1.weight",

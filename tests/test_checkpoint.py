@@ -112,6 +112,13 @@ CHANGES = {
     "hook": (lambda m: m.output.register_forward_hook(lambda *args: 2 * args[2]), "output has a forward hook"),
     "table": (put("positions.table", lambda m: 2 * m.positions.table), "positions.table holds other numbers"),
     "untied": (put("output.weight", lambda m: nn.Parameter(m.output.weight.clone())), "output.weight is not tied"),
+    "in one place": (
+        put(
+            "encoder.layers.1.feed_forward.W_1.weight",
+            lambda m: nn.Parameter(m.encoder.layers[0].feed_forward.W_1.weight.data),
+        ),
+        "encoder.layers.1.feed_forward.W_1.weight is tied to encoder.layers.0",
+    ),
     "biased": (put("output.bias", lambda m: nn.Parameter(torch.zeros(VOCAB))), "output.bias is of type Parameter"),
     "quantised": (put("output", lambda m: nn.Identity()), "output is of type Identity, not Linear"),
     "config": (put("config", lambda m: replace(m.config, activation="silu")), "feed_forward has activation="),

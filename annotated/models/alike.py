@@ -61,13 +61,15 @@ def inside(wrapper: Any) -> Any:
     called = getattr(vars(wrapper).get("forward"), "_torchdynamo_orig_callable", None)
     if "forward" in vars(wrapper) and called != model.__call__:
         return wrapper
-    return model if is_bare(wrapper, type(wrapper), type(model), but=("forward",)) else wrapper
+    return model if is_bare(wrapper, model, but=("forward",)) else wrapper
 
 
-def is_bare(wrapper: nn.Module, *kinds: type, but: Collection[str] = ()) -> bool:
-    """Tell whether no hook hangs on a wrapper, and no attribute that hides one of these classes' but those in `but`."""
+def is_bare(wrapper: nn.Module, model: nn.Module, *, but: Collection[str] = ()) -> bool:
+    """Tell whether a wrapper has no hook, nor, but for those in `but`, an attribute over its class's or the model's."""
     own = vars(wrapper)
-    hides = [key for key in own.keys() - IRRELEVANT - {*but} if any(hasattr(kind, key) for kind in kinds)]
+    hides = [
+        key for key in own.keys() - IRRELEVANT - {*but} if hasattr(type(wrapper), key) or hasattr(type(model), key)
+    ]
     return not hides and not any(own[hooks] for hooks in HOOKS)
 
 
@@ -87,7 +89,7 @@ def differs(model: nn.Module, reference: nn.Module, *, but: Collection[str] = ()
         if any(hook.__module__ != WATCHES for hook in getattr(torch_module, f"_global{hooks}").values()):
             return f"every module has a {what}"
     parts: list[tuple[str, Any, Any]] = [("", model, reference)]
-    names: dict[int, str] = {}  # under which name each parameter of the model came first
+    names: dict[int, str] = {}  # under which name came first what is in each place of memory
     due_names: dict[int, str] = {}
     for name, given, expected in parts:
         problem = _type_differs(given, expected)
@@ -110,8 +112,11 @@ def differs(model: nn.Module, reference: nn.Module, *, but: Collection[str] = ()
                 continue
             if problem := _tensor_differs(parameter, tensor):
                 return f"{place} {problem}"
-            first, due = names.setdefault(id(parameter), place), due_names.setdefault(id(tensor), place)
-            if tensor is not None and first != due:
+            if tensor is None:
+                continue
+            where = parameter.data_ptr() or id(parameter)  # on "meta" all are at 0
+            first, due = names.setdefault(where, place), due_names.setdefault(id(tensor), place)
+            if first != due:
                 return f"{place} is {f'not tied to {due}' if first == place else f'tied to {first}'}"
         parts += [(f"{name}{key}.", given._modules[key], part) for key, part in expected._modules.items()]
     return None

@@ -41,7 +41,7 @@ def save_checkpoint(folder: str | Path, model: nn.Module, **info: Any) -> None:
     model = readable(model, **info)
     weights: dict[str, Tensor] = dict(model.named_parameters())
     check_finite(weights)
-    save_tensors(Path(folder) / WEIGHTS, weights)
+    save_tensors(Path(folder) / WEIGHTS, weights)  # first: they may not go into a file, or not fit on the disk
     write_whole(Path(folder) / CONFIG, _config_file(model.config, info))
 
 
@@ -56,7 +56,7 @@ def readable(model: Any, **info: Any) -> nn.Module:
     Arguments and errors as for `save_checkpoint`.
     """
     model = inside(model)
-    if type(model) in WRAPPERS and is_bare(model, type(model)):
+    if type(model) in WRAPPERS and is_bare(model, model.model):
         model = inside(model.model)
     config = getattr(model, "config", None)
     if config is None:

@@ -313,7 +313,7 @@ BUGS = [
         "math.sqrt(self.config.d_model))",
     ),
     Bug("temperature upside down", "models/language_model.py", "(below / temperature)", "(below * temperature)"),
-    Bug("a nucleus one too large", "models/language_model.py", "(before >= top_p)", "(before > top_p)"),
+    Bug("a nucleus one too large", "models/language_model.py", "before >= top_p", "before > top_p"),
     Bug("the last token is never drawn", "models/language_model.py", "* ends[..., -1:]", "* ends[..., -2:-1]"),
     Bug("smoothing in the loss alone", "fast/training.py", "new_tensor(-scale * uniform)", "new_tensor(0.0)"),
 ]

@@ -150,7 +150,7 @@ def test_bad_input_ends_in_one_line_that_names_it_and_changes_nothing(names, cas
     [
         (b"Ein B\xe4r\n", "standard input, line 1: not UTF-8 (*). Convert it to UTF-8."),
         ("Ein Bär".encode("utf-16"), "standard input, line 1: not UTF-8 (*). Convert it to UTF-8."),
-        (b"Ein Hund\rEin Mann\r\n", "standard input, line 1: a CR alone, as old Macs did. Convert it: tr '\\r' '\\n'."),
+        (b"Ein Hund\rEin Mann\r\n", "standard input, line 1: a CR inside, with which old Macs ended lines. *"),
         (
             "Ein Hund".encode("utf-16-le"),
             "standard input, line 1: a NUL byte, as in UTF-16, not in a text. Convert it to UTF-8.",

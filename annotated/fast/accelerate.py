@@ -34,8 +34,8 @@ def accelerate(model: nn.Module, *, bf16: bool = False) -> FastModel:
     a model that was changed (a part replaced, a hook, a parametrisation …) computes by itself, and a warning says so.
 
     Args:
-        model: what translates, continues text or sorts it. One that is wrapped already is returned as it is, unless it
-            was changed since, or is not to compute in bfloat16; of one that `torch.compile` wrapped, the model inside
+        model: what translates, continues text or sorts it. One that is wrapped already is returned as it is, unless the
+            model inside was changed since, or bfloat16 is new; of one that `torch.compile` wrapped, the model inside
             gets its faster form.
         bf16: compute products in bfloat16 in training.
 

@@ -138,8 +138,8 @@ def sampling_probabilities(
         raise ValueError(f"temperature={temperature} must be 0, or lie in {COLDEST} … {HOTTEST}.")
     if top_k is not None and top_k < 1:
         raise ValueError(f"top_k={top_k} must be at least 1.")
-    if top_p is not None and not 0 < top_p <= 1:
-        raise ValueError(f"top_p={top_p} must be above 0 and at most 1.")
+    if top_p is not None and not (least := torch.finfo(logits.dtype).tiny) <= top_p <= 1:
+        raise ValueError(f"top_p={top_p} must lie in {least:.3g} … 1.")
     if temperature == 0:
         top_k, temperature = 1, 1.0
     below = logits - logits.amax(dim=-1, keepdim=True)  # the likeliest token's is 0, and never too large
@@ -149,7 +149,7 @@ def sampling_probabilities(
         ordered = ordered / ordered.sum(dim=-1, keepdim=True)
     if top_p is not None:
         before = ordered.cumsum(dim=-1) - ordered  # what the likelier ones add up to
-        ordered = ordered.masked_fill((before >= top_p) & (before > 0), 0.0)
+        ordered = ordered.masked_fill(before >= top_p, 0.0)
         ordered = ordered / ordered.sum(dim=-1, keepdim=True)
     return torch.zeros_like(ordered).scatter(-1, tokens, ordered)
 

@@ -33,12 +33,12 @@ from annotated.workbench.data import (
     TEXTS,
     Labelled,
     Pairs,
-    decode,
     hold_out,
     load_corpus,
     load_text,
     read_pairs,
     read_text,
+    sentence,
     split_text,
 )
 from annotated.workbench.distributed import in_turn, is_first, joined, processes, tokenizer_of_first
@@ -128,7 +128,7 @@ IDLE = {
     ("source", True): (("split",), "only a corpus has splits"),
 }
 FILES = ("text", "reviews", "source", "target")
-OWN = ("corpus", "tokenizer", "vocab_size", *FILES)  # options that a run keeps, of files the kind
+OWN = ("corpus", "tokenizer", "vocab_size", *FILES)  # what a run keeps; of files, which there are
 
 
 def main(arguments: Sequence[str] | None = None, further: Commands = NONE) -> int:
@@ -446,13 +446,7 @@ def _ask(prompt: str, stream: Any) -> bytes:
 
 
 def _decoded(lines: list[bytes], before: int) -> list[str]:
-    texts = []
-    for number, line in enumerate(lines, start=before + 1):
-        text = decode(line, f"standard input, line {number}").strip()
-        if "\r" in text:
-            raise ValueError(f"standard input, line {number}: a CR alone, as old Macs did. Convert it: tr '\\r' '\\n'.")
-        texts.append(text)
-    return texts
+    return [sentence(line, f"standard input, line {number}") for number, line in enumerate(lines, start=before + 1)]
 
 
 def run_generate(args: argparse.Namespace) -> None:
@@ -603,9 +597,9 @@ def _parse(arguments: Sequence[str], further: Commands = NONE) -> argparse.Names
 def _settle(args: argparse.Namespace, defaults: dict[str, Any], typed: dict[str, Any]) -> argparse.Namespace:
     """Complete what was typed, and refuse what would do nothing."""
     kept = load_settings(typed["out"]) if typed.get("resume") else {}
-    for name in typed.keys() & set(OWN) if kept else ():  # a run has its own, and would go on with those
+    for name in OWN if kept else ():  # a run would go on with these
         own = kept.get(name)
-        if typed[name] != own and (own is None or name not in FILES):  # files may have moved
+        if typed.get(name, own) != own and (own is None or name not in FILES):  # files may have moved
             raise ValueError(
                 f"the run in {typed['out']} was started with {name}={own}, not {typed[name]}: leave {_option(name)} "
                 "away, or start another run in another --out."

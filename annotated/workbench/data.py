@@ -102,16 +102,23 @@ def sentences(content: bytes, path: str | Path, first: int = 1) -> list[str]:
         raise ValueError(f"{path} has no lines. Give a text file with one sentence a line.")
     lines = []
     for number, line in enumerate(content.removesuffix(b"\n").split(b"\n"), start=first):
-        text = decode(line, f"{path}, line {number}").strip()
+        text = sentence(line, f"{path}, line {number}")
         if not text:
             raise ValueError(f"{path}, line {number}: empty. Remove this line from both files of the pair.")
-        if "\r" in text:
-            raise ValueError(
-                f"{path} ends its lines with CR alone, as old Macs did, or line {number} has a stray one. Convert them "
-                "to LF: tr '\\r' '\\n', or remove it."
-            )
         lines.append(text)
     return lines
+
+
+def sentence(line: bytes, name: str) -> str:
+    """Decode a line, without outer spaces.
+
+    Raises:
+        ValueError: as `decode` does; or a carriage return is inside.
+    """
+    text = decode(line, name).strip()
+    if "\r" in text:
+        raise ValueError(f"{name}: a CR inside, with which old Macs ended lines. Convert it to LF: tr '\\r' '\\n'.")
+    return text
 
 
 def decode(content: bytes, name: str | Path) -> str:

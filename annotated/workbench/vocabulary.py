@@ -423,10 +423,6 @@ def _word_rules(language: str) -> Any:
 def _tokenizers() -> Any:
     # Without this setting the library warns on stderr whenever the process forks after encoding.
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
-    try:
-        import tokenizers
-    except ImportError as error:
-        message = f"tokenizers is missing ({error}): pip install tokenizers"
-        raise ModuleNotFoundError(message, name="tokenizers") from None
+    import tokenizers
 
     return tokenizers

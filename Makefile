@@ -64,10 +64,11 @@ site: env  ## build the course as web pages into build/site, to read anywhere, o
 	$(PY) -m tools.site
 	@echo "Open build/site/index.html"
 
-check: env  ## look at format, style and static types, notebooks included
+check: env  ## look at format, style, static types and who imports whom, notebooks included
 	$(PY) -m ruff format --check
 	$(PY) -m ruff check
 	$(PY) -m mypy
+	$(VENV)/bin/lint-imports
 
 sync: env  ## copy the module's definitions into the notebooks that show them
 	$(PY) -m tools.sync

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 # Before torch loads: threads that wait in a loop for their next work crawl where anything else is running.
 os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 
-from annotated.workbench import command_line
+from annotated_workbench import command_line
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -19,7 +19,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def show_progress(_: argparse.Namespace) -> None:
     """Show what is solved; the exercises load when they are asked for."""
-    from annotated.course.exercises import progress
+    from annotated_course.exercises import progress
 
     progress()
 

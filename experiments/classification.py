@@ -14,10 +14,10 @@ from io import StringIO
 from typing import Any
 
 from annotated.__main__ import main as annotated
-from annotated.workbench.checkpoint import load_run
-from annotated.workbench.classification import classify
-from annotated.workbench.metrics import accuracy
-from annotated.workbench.reviews import REVIEWS, load_reviews
+from annotated_workbench.checkpoint import load_run
+from annotated_workbench.classification import classify
+from annotated_workbench.metrics import accuracy
+from annotated_workbench.reviews import REVIEWS, load_reviews
 
 
 def main() -> None:

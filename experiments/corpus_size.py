@@ -1,4 +1,4 @@
-"""What 400, 3,000, 12,000 or 29,000 pairs need: the rule of `annotated.workbench.runs` against a search by hand.
+"""What 400, 3,000, 12,000 or 29,000 pairs need: the rule of `annotated_workbench.runs` against a search by hand.
 
     python -m experiments.corpus_size data/results/corpus_size.jsonl [--pairs 400 3000] [--src de en]
         [--set '{"dropout": 0.3}']
@@ -24,12 +24,12 @@ import torch
 
 from annotated.fast.training import bf16_is_fast
 from annotated.transformer import Transformer
-from annotated.workbench.architectures import PRESETS
-from annotated.workbench.data import Pairs, encode_pairs, load_corpus, make_batches
-from annotated.workbench.metrics import bleu
-from annotated.workbench.runs import TrainingOptions, defaults_for, train, with_length
-from annotated.workbench.translation import translate
-from annotated.workbench.vocabulary import SubwordTokenizer
+from annotated_workbench.architectures import PRESETS
+from annotated_workbench.data import Pairs, encode_pairs, load_corpus, make_batches
+from annotated_workbench.metrics import bleu
+from annotated_workbench.runs import TrainingOptions, defaults_for, train, with_length
+from annotated_workbench.translation import translate
+from annotated_workbench.vocabulary import SubwordTokenizer
 from experiments.table3 import read
 
 SIZES, DIRECTIONS = (400, 3000, 12_000, 29_000), (("de", "en"), ("en", "de"))

@@ -14,7 +14,7 @@ import math
 import zlib
 from collections import Counter
 
-from annotated.workbench.data import TEXTS, load_text, read_text, split_text
+from annotated_workbench.data import TEXTS, load_text, read_text, split_text
 
 PACKERS = {
     "zlib": lambda content: zlib.compress(content, 9),

@@ -14,12 +14,12 @@ from pathlib import Path
 from sacrebleu.metrics import BLEU
 from sacrebleu.significance import PairedTest
 
-from annotated.workbench.checkpoint import load_checkpoint, load_tensors, load_weights
-from annotated.workbench.data import Pairs, load_corpus
-from annotated.workbench.files import write_whole
-from annotated.workbench.metrics import bleu, chrf, loss_per_token
-from annotated.workbench.translation import translate
-from annotated.workbench.vocabulary import load_tokenizer
+from annotated_workbench.checkpoint import load_checkpoint, load_tensors, load_weights
+from annotated_workbench.data import Pairs, load_corpus
+from annotated_workbench.files import write_whole
+from annotated_workbench.metrics import bleu, chrf, loss_per_token
+from annotated_workbench.translation import translate
+from annotated_workbench.vocabulary import load_tokenizer
 
 BEAMS = (1, 2, 4, 8, 16)
 ALPHAS = (0.0, 0.6, 1.0)

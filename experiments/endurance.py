@@ -12,7 +12,7 @@ import subprocess
 import sys
 import tempfile
 
-from annotated.workbench.data import DATA_FOLDER
+from annotated_workbench.data import DATA_FOLDER
 
 GROWTH = 1.1
 

@@ -25,7 +25,7 @@ from tqdm import tqdm
 from annotated.config import TransformerConfig
 from annotated.encoder import Encoder
 from annotated.positional_encoding import LearnedEncoding
-from annotated.workbench.files import write_whole
+from annotated_workbench.files import write_whole
 from experiments.speed import processor
 
 LENGTH, LETTERS = 12, 24

@@ -24,7 +24,7 @@ from safetensors.torch import load_file
 from tqdm import tqdm
 
 from annotated.__main__ import main as command
-from annotated.workbench.checkpoint import load_note
+from annotated_workbench.checkpoint import load_note
 from tests.runs import train_arguments, write_corpus
 
 OPERATIONS = ("open", "os.rename", "os.remove", "os.mkdir")  # as Python announces them to `sys.addaudithook`

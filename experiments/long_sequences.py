@@ -1,4 +1,4 @@
-"""What long texts cost, and what cheaper attention can find: the measurements of chapter 17.
+"""What long texts cost, and what cheaper attention can find: the measurements of chapter 18.
 
     python -m experiments.long_sequences cost      # time and memory against the length; a few minutes
     python -m experiments.long_sequences needle    # patterns of attention on the needle task; a few minutes
@@ -44,8 +44,8 @@ from annotated.models.long_attention import (
 from annotated.multi_head import MultiHeadAttention
 from annotated.positional_encoding import SinusoidalEncoding
 from annotated.transformer import Transformer
-from annotated.workbench.checkpoint import load_run
-from annotated.workbench.data import DATA_FOLDER
+from annotated_workbench.checkpoint import load_run
+from annotated_workbench.data import DATA_FOLDER
 from experiments.speed import processor
 
 RESULTS = Path(__file__).parent.parent / "data" / "results" / "long_sequences.json"

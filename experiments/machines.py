@@ -28,10 +28,10 @@ from pathlib import Path
 from typing import Any, NamedTuple
 from xml.etree import ElementTree
 
-from annotated.workbench.files import write_whole
+from annotated_workbench.files import write_whole
 from experiments.planted_bugs import ABOUT_THE_REPOSITORY
 from experiments.speed import processor
-from tools.sync import ROOT, notebook_paths
+from tools.sync import PACKAGES, ROOT, notebook_paths
 
 TESTS = "tests"
 STACKS = {"": ".venv", "TORCH=2.13.0": ".venv-torch-2.13.0"}  # what `make env` is told, and where it then sets up
@@ -140,7 +140,7 @@ def digest(what: str) -> str:
     content = hashlib.sha256()
     files = {ROOT / "requirements.txt", *ROUNDING.glob("*.py")}
     if what == TESTS:
-        files |= {*(ROOT / "annotated").rglob("*.py"), *(ROOT / TESTS).rglob("*.py")}
+        files |= {path for folder in (*PACKAGES, TESTS) for path in (ROOT / folder).rglob("*.py")}
     else:
         cells = json.loads((ROOT / what).read_text(encoding="utf-8"))["cells"]
         cells = [cell for cell in cells if cell["cell_type"] == "code"]
@@ -160,7 +160,7 @@ def modules_behind(code: str, chapter: str) -> set[Path]:
         chapter: its number; of the exercises, which are imported all together, its own count.
     """
     found: set[Path] = set()
-    waiting = [f"{code}\nimport annotated.course.exercises.chapter_{chapter}"]
+    waiting = [f"{code}\nimport annotated_course.exercises.chapter_{chapter}"]
     while waiting:
         names: set[str] = set()
         for node in ast.walk(ast.parse(waiting.pop())):
@@ -171,7 +171,7 @@ def modules_behind(code: str, chapter: str) -> set[Path]:
         for name in names:
             path = ROOT.joinpath(*name.split("."))
             for file in (path.with_suffix(".py"), path / "__init__.py"):
-                if name.split(".")[0] == "annotated" and file.is_file() and file not in found:
+                if name.split(".")[0] in PACKAGES and file.is_file() and file not in found:
                     found.add(file)
                     waiting.append(file.read_text(encoding="utf-8"))
     return found

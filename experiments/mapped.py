@@ -27,10 +27,10 @@ from typing import Any
 import torch
 from tqdm import tqdm
 
-from annotated.workbench.data import encode_pairs, make_batches, read_pairs
-from annotated.workbench.files import write_whole
-from annotated.workbench.mapped import encode_files
-from annotated.workbench.vocabulary import SPECIALS, TOKENIZER
+from annotated_workbench.data import encode_pairs, make_batches, read_pairs
+from annotated_workbench.files import write_whole
+from annotated_workbench.mapped import encode_files
+from annotated_workbench.vocabulary import SPECIALS, TOKENIZER
 
 BATCH_TOKENS, MAX_LENGTH, BATCHES = 25_000, 100, 500
 WORDS = 32_000

@@ -1,6 +1,6 @@
 """Which small changes of the module does no test notice? Make them, one at a time, and run the tests they concern.
 
-    python -m experiments.mutations data/results/mutations.jsonl [--only attention.py …] [--sample 150] [--seed 0]
+    python -m experiments.mutations data/results/mutations.jsonl [--only FILE …] [--sample 150] [--seed 0]
 
 A mutant is one place changed in a copy of the module: another comparison, a sign, a number one larger, a condition
 negated, a keyword argument dropped, a statement deleted. It is killed if a test fails, or runs far longer than before.
@@ -29,7 +29,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from experiments.machines import read
-from experiments.planted_bugs import ROOT, copy_project, own_tests
+from experiments.planted_bugs import copy_project, own_tests
+from tools.sync import PACKAGES, ROOT
 
 MORE_TESTS = {  # what runs after a file's own tests, by their name
     "attention": ["multi_head", "transformer"],
@@ -181,10 +182,9 @@ def changes(node: Any) -> Iterator[tuple[Any, ast.AST | str]]:
 
 
 def module_files() -> list[str]:
-    """List the files to mutate, as paths in the package: all that is not the course's."""
-    paths = sorted((ROOT / "annotated").rglob("*.py"))
-    names = (path.relative_to(ROOT / "annotated").as_posix() for path in paths if path.name != "__init__.py")
-    return [name for name in names if not name.startswith("course/")]
+    """List the files to mutate, as paths in the project: all that is not the course's."""
+    paths = sorted(path for room in ("annotated", "annotated_workbench") for path in (ROOT / room).rglob("*.py"))
+    return [path.relative_to(ROOT).as_posix() for path in paths if path.name != "__init__.py"]
 
 
 def concerned(file: str) -> list[str]:
@@ -217,7 +217,7 @@ def run_tests(project: Path, file: str, limit: float, *, first: bool = False) ->
             os.environ["PYTHONDONTWRITEBYTECODE"] = "" if first else "1"
             sys.dont_write_bytecode = not first
             sys.path.insert(0, str(project))
-            for name in [name for name in sys.modules if name.partition(".")[0] in ("annotated", "tests", "tools")]:
+            for name in [name for name in sys.modules if name.partition(".")[0] in (*PACKAGES, "tests", "tools")]:
                 del sys.modules[name]
             log = os.open("log", os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
             os.dup2(log, 1)
@@ -278,11 +278,11 @@ def main() -> int:
     """Try the mutants that have no verdict yet, then print the table and the survivors."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("results", type=Path, help="a line of JSON for each mutant")
-    parser.add_argument("--only", nargs="+", help="files of the package, such as fast/attention.py; all unless given")
+    parser.add_argument("--only", nargs="+", help="files, such as annotated/fast/attention.py; all unless given")
     parser.add_argument("--sample", type=int, help="how many mutants to draw; all unless given")
     parser.add_argument("--seed", type=int, default=0, help="which ones are drawn")
     args = parser.parse_args()
-    sources = {name: (ROOT / "annotated" / name).read_bytes() for name in module_files()}
+    sources = {name: (ROOT / name).read_bytes() for name in module_files()}
     names = args.only or list(sources)
     found = [mutant for name in names for mutant in mutants(name, sources[name])]
     # Each draws a number of its own: what is in the sample stays in it when other files change.
@@ -316,7 +316,7 @@ def main() -> int:
                 if verdict != "survived":
                     raise RuntimeError(f"the tests of {file} fail without a change:\n{(project / 'log').read_text()}")
                 limits[file] = 30 + 6 * seconds
-            source, path = sources[file], project / "annotated" / file
+            source, path = sources[file], project / file
             path.write_bytes(source[: line["start"]] + line["new"].encode() + source[line["end"] :])
             line["verdict"], line["seconds"] = run_tests(project, file, limits[file])
             path.write_bytes(source)

@@ -9,7 +9,7 @@ from torch import nn
 from annotated.config import BOS, EOS, PAD, TransformerConfig
 from annotated.encoder import LayerNorm
 from annotated.transformer import Transformer
-from annotated.workbench.vocabulary import SPECIALS
+from annotated_workbench.vocabulary import SPECIALS
 
 Rows = list[list[int]]
 

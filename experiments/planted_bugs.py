@@ -17,7 +17,8 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import NamedTuple
 
-ROOT = Path(__file__).resolve().parents[1]
+from tools.sync import PACKAGES, ROOT
+
 ABOUT_THE_REPOSITORY = [
     "environment",
     "handout",
@@ -59,263 +60,355 @@ class Bug(NamedTuple):
 
 
 BUGS = [
-    Bug("√d_k removed", "attention.py", " / math.sqrt(query.size(-1))", ""),
+    Bug("√d_k removed", "annotated/attention.py", " / math.sqrt(query.size(-1))", ""),
     Bug(
         "mask flipped",
-        "attention.py",
+        "annotated/attention.py",
         "scores.masked_fill(~mask, lowest).softmax(dim=-1).masked_fill(~mask, 0.0)",
         "scores.masked_fill(mask, lowest).softmax(dim=-1).masked_fill(mask, 0.0)",
     ),
     Bug(
-        "softmax over the queries", "attention.py", "return scores.softmax(dim=-1)\n", "return scores.softmax(dim=-2)\n"
+        "softmax over the queries",
+        "annotated/attention.py",
+        "return scores.softmax(dim=-1)\n",
+        "return scores.softmax(dim=-2)\n",
     ),
     Bug(
-        "padding hides queries", "masking.py", "(ids != pad_id)[:, None, None, :]", "(ids != pad_id)[:, None, :, None]"
+        "padding hides queries",
+        "annotated/masking.py",
+        "(ids != pad_id)[:, None, None, :]",
+        "(ids != pad_id)[:, None, :, None]",
     ),
-    Bug("one future token seen", "masking.py", ".tril()", ".tril(1)"),
+    Bug("one future token seen", "annotated/masking.py", ".tril()", ".tril(1)"),
     Bug(
         "heads cut across positions",
-        "multi_head.py",
+        "annotated/multi_head.py",
         "x.unflatten(-1, (self.heads, -1)).transpose(1, 2)",
         "x.reshape(x.size(0), self.heads, x.size(1), -1)",
     ),
-    Bug("wrong exponent", "positional_encoding.py", "torch.float64) / d_model)", "torch.float64) / (d_model - 2))"),
+    Bug(
+        "wrong exponent",
+        "annotated/positional_encoding.py",
+        "torch.float64) / d_model)",
+        "torch.float64) / (d_model - 2))",
+    ),
     Bug(
         "pre-norm unannounced",
-        "encoder.py",
+        "annotated/encoder.py",
         "return self.norm(x + self.dropout(sublayer(x)))",
         "return x + self.dropout(sublayer(self.norm(x)))",
     ),
-    Bug("dropout not made up for", "encoder.py", "x * kept / (1 - self.p)", "x * kept"),
-    Bug("cross-attention unmasked", "decoder.py", "attend(x, keys, values, src_mask)", "attend(x, keys, values)"),
-    Bug("embeddings not scaled", "transformer.py", "embedding(ids) * math.sqrt(self.config.d_model)", "embedding(ids)"),
-    Bug("cached step at position 0", "transformer.py", "start = 0 if cache is None else cache.length", "start = 0"),
-    Bug("first two rates equal", "training.py", "step * warmup**-1.5", "max(step - 1, 1) * warmup**-1.5"),
-    Bug("padding given mass", "training.py", "        q[..., pad_id] = 0.0\n", ""),
-    Bug("dropout while decoding", "decoding.py", "model.train(False)", "model.train(True)"),
+    Bug("dropout not made up for", "annotated/encoder.py", "x * kept / (1 - self.p)", "x * kept"),
+    Bug(
+        "cross-attention unmasked",
+        "annotated/decoder.py",
+        "attend(x, keys, values, src_mask)",
+        "attend(x, keys, values)",
+    ),
+    Bug(
+        "embeddings not scaled",
+        "annotated/transformer.py",
+        "embedding(ids) * math.sqrt(self.config.d_model)",
+        "embedding(ids)",
+    ),
+    Bug(
+        "cached step at position 0",
+        "annotated/transformer.py",
+        "start = 0 if cache is None else cache.length",
+        "start = 0",
+    ),
+    Bug("first two rates equal", "annotated/training.py", "step * warmup**-1.5", "max(step - 1, 1) * warmup**-1.5"),
+    Bug("padding given mass", "annotated/training.py", "        q[..., pad_id] = 0.0\n", ""),
+    Bug("dropout while decoding", "annotated/decoding.py", "model.train(False)", "model.train(True)"),
     Bug(
         "end symbol ignored",
-        "decoding.py",
+        "annotated/decoding.py",
         "done = done | (tokens == EOS) | (ids.size(1) > limits)",
         "done = done | (ids.size(1) > limits)",
     ),
-    Bug("length penalty off by one", "decoding.py", "((5 + length) / 6)", "((4 + length) / 6)"),
-    Bug("padding id ignored", "masking.py", "ids != pad_id", "ids != 0"),
-    Bug("masks joined by OR", "masking.py", "torch.logical_and", "torch.logical_or"),
-    Bug("start ignored", "positional_encoding.py", "self.table[start:end]", "self.table[: x.size(1)]"),
-    Bug("dropout in eval mode", "encoder.py", "if not self.training or self.p == 0:", "if self.p == 0:"),
-    Bug("dropout keeps p", "encoder.py", ">= self.p", "< self.p"),
-    Bug("source mask lost", "encoder.py", "x = layer(x, mask)", "x = layer(x)"),
-    Bug("cache not reordered", "decoder.py", "layer.tokens = tuple(x[rows] for x in layer.tokens)", "pass"),
-    Bug("cached memory not dropped", "decoder.py", "layer.memory = tuple(x[rows] for x in layer.memory)", "pass"),
-    Bug("embeddings N(0, 1)", "transformer.py", "std=self.config.d_model**-0.5", "std=1.0"),
-    Bug("no dropout on embeddings", "transformer.py", "return self.dropout(self.positions(", "return (self.positions("),
-    Bug("big drops 0.1", "config.py", "heads=16, dropout=0.3", "heads=16, dropout=0.1"),
-    Bug("loss on padding", "training.py", "total = losses.masked_fill(~counts, 0.0).sum()", "total = losses.sum()"),
+    Bug("length penalty off by one", "annotated/decoding.py", "((5 + length) / 6)", "((4 + length) / 6)"),
+    Bug("padding id ignored", "annotated/masking.py", "ids != pad_id", "ids != 0"),
+    Bug("masks joined by OR", "annotated/masking.py", "torch.logical_and", "torch.logical_or"),
+    Bug("start ignored", "annotated/positional_encoding.py", "self.table[start:end]", "self.table[: x.size(1)]"),
+    Bug("dropout in eval mode", "annotated/encoder.py", "if not self.training or self.p == 0:", "if self.p == 0:"),
+    Bug("dropout keeps p", "annotated/encoder.py", ">= self.p", "< self.p"),
+    Bug("source mask lost", "annotated/encoder.py", "x = layer(x, mask)", "x = layer(x)"),
+    Bug("cache not reordered", "annotated/decoder.py", "layer.tokens = tuple(x[rows] for x in layer.tokens)", "pass"),
+    Bug(
+        "cached memory not dropped",
+        "annotated/decoder.py",
+        "layer.memory = tuple(x[rows] for x in layer.memory)",
+        "pass",
+    ),
+    Bug("embeddings N(0, 1)", "annotated/transformer.py", "std=self.config.d_model**-0.5", "std=1.0"),
+    Bug(
+        "no dropout on embeddings",
+        "annotated/transformer.py",
+        "return self.dropout(self.positions(",
+        "return (self.positions(",
+    ),
+    Bug("big drops 0.1", "annotated/config.py", "heads=16, dropout=0.3", "heads=16, dropout=0.1"),
+    Bug(
+        "loss on padding",
+        "annotated/training.py",
+        "total = losses.masked_fill(~counts, 0.0).sum()",
+        "total = losses.sum()",
+    ),
     Bug(
         "target not shifted",
-        "training.py",
+        "annotated/training.py",
         "model(src, tgt[:, :-1]), tgt[:, 1:]",
         "model(src, tgt[:, :-1]), tgt[:, :-1]",
     ),
-    Bug("gradients kept", "training.py", "    optimizer.zero_grad()\n", ""),
+    Bug("gradients kept", "annotated/training.py", "    optimizer.zero_grad()\n", ""),
     Bug(
         "only the projection learns",
-        "fast/training.py",
+        "annotated/fast/training.py",
         "        states.backward(torch.cat([chunk.grad for chunk in chunks]))\n",
         "        pass\n",
     ),
-    Bug("Adam's usual betas", "training.py", "betas=(0.9, 0.98)", "betas=(0.9, 0.999)"),
-    Bug("no dropout after validation", "workbench/runs.py", "    model.train()\n", ""),
-    Bug("resumed with other random numbers", "workbench/runs.py", '    torch.set_rng_state(tensors["random"])\n', ""),
-    Bug("average of one more", "workbench/checkpoint.py", "total / len(paths)", "total / (len(paths) + 1)"),
-    Bug("padding may be chosen", "decoding.py", "log_probs[:, [PAD, BOS]]", "log_probs[:, [BOS]]"),
-    Bug("end found outside the beam", "decoding.py", "ended[:beam].nonzero()", "ended.nonzero()"),
-    Bug("one token too many", "decoding.py", "(ids.size(1) > limits)", "(ids.size(1) > limits + 1)"),
-    Bug("BLEU lower-cased", "workbench/metrics.py", "lowercase=lowercase, tok", "lowercase=True, tok"),
-    Bug("scaled by the values' width", "attention.py", "math.sqrt(query.size(-1))", "math.sqrt(value.size(-1))"),
-    Bug("queries projected like keys", "multi_head.py", "self.split(self.W_q(query))", "self.split(self.W_k(query))"),
-    Bug("values made from keys", "multi_head.py", "self.split(self.W_v(value))", "self.split(self.W_v(key))"),
-    Bug("positions counted from 1", "positional_encoding.py", "torch.arange(length, ", "torch.arange(1, length + 1, "),
-    Bug("all sines", "positional_encoding.py", "(angle.sin(), angle.cos())", "(angle.sin(), angle.sin())"),
-    Bug("no activation", "encoder.py", "self.W_2(self.activation(self.W_1(x)))", "self.W_2(self.W_1(x))"),
+    Bug("Adam's usual betas", "annotated/training.py", "betas=(0.9, 0.98)", "betas=(0.9, 0.999)"),
+    Bug("no dropout after validation", "annotated_workbench/runs.py", "    model.train()\n", ""),
+    Bug(
+        "resumed with other random numbers",
+        "annotated_workbench/runs.py",
+        '    torch.set_rng_state(tensors["random"])\n',
+        "",
+    ),
+    Bug("average of one more", "annotated_workbench/checkpoint.py", "total / len(paths)", "total / (len(paths) + 1)"),
+    Bug("padding may be chosen", "annotated/decoding.py", "log_probs[:, [PAD, BOS]]", "log_probs[:, [BOS]]"),
+    Bug("end found outside the beam", "annotated/decoding.py", "ended[:beam].nonzero()", "ended.nonzero()"),
+    Bug("one token too many", "annotated/decoding.py", "(ids.size(1) > limits)", "(ids.size(1) > limits + 1)"),
+    Bug("BLEU lower-cased", "annotated_workbench/metrics.py", "lowercase=lowercase, tok", "lowercase=True, tok"),
+    Bug(
+        "scaled by the values' width",
+        "annotated/attention.py",
+        "math.sqrt(query.size(-1))",
+        "math.sqrt(value.size(-1))",
+    ),
+    Bug(
+        "queries projected like keys",
+        "annotated/multi_head.py",
+        "self.split(self.W_q(query))",
+        "self.split(self.W_k(query))",
+    ),
+    Bug("values made from keys", "annotated/multi_head.py", "self.split(self.W_v(value))", "self.split(self.W_v(key))"),
+    Bug(
+        "positions counted from 1",
+        "annotated/positional_encoding.py",
+        "torch.arange(length, ",
+        "torch.arange(1, length + 1, ",
+    ),
+    Bug("all sines", "annotated/positional_encoding.py", "(angle.sin(), angle.cos())", "(angle.sin(), angle.sin())"),
+    Bug("no activation", "annotated/encoder.py", "self.W_2(self.activation(self.W_1(x)))", "self.W_2(self.W_1(x))"),
     Bug(
         "unbiased variance, eps outside the root",
-        "encoder.py",
+        "annotated/encoder.py",
         "correction=0)\n        return self.gain * (x - mean) / (variance + self.eps).sqrt()",
         "correction=1)\n        return self.gain * (x - mean) / (variance.sqrt() + self.eps)",
     ),
     Bug(
         "layers share weights",
-        "encoder.py",
+        "annotated/encoder.py",
         "nn.ModuleList(EncoderLayer(config) for _ in range(config.layers))",
         "nn.ModuleList([EncoderLayer(config)] * config.layers)",
     ),
-    Bug("cache does not advance", "fast/cache.py", "        self.length = end\n", ""),
-    Bug("future seen by the decoder", "decoder.py", "keys, values, tgt_mask)", "keys, values)"),
+    Bug("cache does not advance", "annotated/fast/cache.py", "        self.length = end\n", ""),
+    Bug("future seen by the decoder", "annotated/decoder.py", "keys, values, tgt_mask)", "keys, values)"),
     Bug(
         "target embeddings not tied",
-        "transformer.py",
+        "annotated/transformer.py",
         "self.tgt_embedding.weight = self.output.weight = self.src_embedding.weight",
         "self.output.weight = self.src_embedding.weight",
     ),
     Bug(
         "padding on the left",
-        "workbench/data.py",
+        "annotated_workbench/data.py",
         "[*row, *[PAD] * (longest - len(row))]",
         "[*[PAD] * (longest - len(row)), *row]",
     ),
-    Bug("batches of unlike lengths", "workbench/data.py", "for i in sorted(order, key=by_length):", "for i in order:"),
+    Bug(
+        "batches of unlike lengths",
+        "annotated_workbench/data.py",
+        "for i in sorted(order, key=by_length):",
+        "for i in order:",
+    ),
     Bug(
         "sources without <eos>",
-        "workbench/data.py",
+        "annotated_workbench/data.py",
         "encoded.sources.append([*source, EOS])",
         "encoded.sources.append(source)",
     ),
     Bug(
         "merges from the source alone",
-        "workbench/vocabulary.py",
+        "annotated_workbench/vocabulary.py",
         "in chain.from_iterable(sides) if len",
         "in sides[0] if len",
     ),
-    Bug("one occurrence more needed", "workbench/vocabulary.py", "if count >= min_freq", "if count > min_freq"),
+    Bug(
+        "one occurrence more needed", "annotated_workbench/vocabulary.py", "if count >= min_freq", "if count > min_freq"
+    ),
     Bug(
         "heads merged across positions",
-        "multi_head.py",
+        "annotated/multi_head.py",
         "values, mask).transpose(1, 2).flatten(2)",
         "values, mask).reshape(*query.shape[:2], -1)",
     ),
     Bug(
         "mask not handed on",
-        "multi_head.py",
+        "annotated/multi_head.py",
         "attention(queries, keys, values, mask)",
         "attention(queries, keys, values)",
     ),
     Bug(
         "learned table never learns",
-        "positional_encoding.py",
+        "annotated/positional_encoding.py",
         "nn.Parameter(torch.randn(max_length, d_model) * d_model**-0.5)",
         "torch.randn(max_length, d_model) * d_model**-0.5",
     ),
     Bug(
         "dropout on the sum",
-        "encoder.py",
+        "annotated/encoder.py",
         "self.norm(x + self.dropout(sublayer(x)))",
         "self.norm(self.dropout(x + sublayer(x)))",
     ),
     Bug(
         "no last norm in pre-norm",
-        "encoder.py",
+        "annotated/encoder.py",
         "self.norm = LayerNorm(config.d_model) if config.norm_first else nn.Identity()",
         "self.norm = nn.Identity()",
     ),
     Bug(
         "one cache for all layers",
-        "decoder.py",
+        "annotated/decoder.py",
         "super().__init__(LayerCache() for _ in range(layers))",
         "super().__init__([LayerCache()] * layers)",
     ),
     Bug(
         "hypotheses mixed",
-        "fast/cache.py",
+        "annotated/fast/cache.py",
         "torch.eye(hypotheses, device=x.device)",
         "torch.ones(hypotheses, hypotheses, device=x.device)",
     ),
     Bug(
         "causal only in training",
-        "transformer.py",
+        "annotated/transformer.py",
         "device=tgt.device)[start:]\n",
         "device=tgt.device)[start:] | (not self.training)\n",
     ),
     Bug(
         "logits scaled in training",
-        "transformer.py",
+        "annotated/transformer.py",
         "return self.output(states)",
         "return self.output(states) * (self.config.d_model**-0.5 if self.training else 1)",
     ),
-    Bug("no position sees itself", "masking.py", ".tril()", ".tril(-1)"),
-    Bug("peak at half", "training.py", "min(step**-0.5,", "min((2 * step) ** -0.5,"),
+    Bug("no position sees itself", "annotated/masking.py", ".tril()", ".tril(-1)"),
+    Bug("peak at half", "annotated/training.py", "min(step**-0.5,", "min((2 * step) ** -0.5,"),
     Bug(
         "each part by its own tokens",
-        "fast/training.py",
+        "annotated/fast/training.py",
         "smoothing, 1 / tokens)",
         "smoothing, 1 / max(1, int(counts.sum())))",
     ),
-    Bug("last batch lost", "workbench/data.py", "for group in groups]\n", "for group in groups[:-1]]\n"),
+    Bug("last batch lost", "annotated_workbench/data.py", "for group in groups]\n", "for group in groups[:-1]]\n"),
     Bug(
         "moments not resumed",
-        "workbench/runs.py",
+        "annotated_workbench/runs.py",
         'optimizer.load_state_dict({"state": moments,',
         'optimizer.load_state_dict({"state": {},',
     ),
     Bug(
         "beams keep a stranger's cache",
-        "decoding.py",
+        "annotated/decoding.py",
         "cache.select(parents[kept])",
         "cache.select(parents[kept].sort().values)",
     ),
     Bug(
         "best token of the wrong group",
-        "fast/decoding.py",
+        "annotated/fast/decoding.py",
         "best.gather(1, places // GROUP)",
         "best.gather(1, places % best.size(1))",
     ),
     Bug(
         "limit counts padding",
-        "decoding.py",
+        "annotated/decoding.py",
         "(src_mask.sum(dim=-1).flatten() + max_extra)",
         "(src_mask.sum(dim=-1).flatten() * 0 + src_mask.size(-1) + max_extra)",
     ),
     Bug(
         "search stops at the first end",
-        "decoding.py",
+        "annotated/decoding.py",
         "if best is not None and log_probs[0].item() / length_penalty(limit, alpha) <= best.score:",
         "if best is not None:",
     ),
     Bug(
         "only the last checkpoint",
-        "workbench/checkpoint.py",
+        "annotated_workbench/checkpoint.py",
         "sums.get(name, 0) + weight.double()",
         "weight.double() * len(paths)",
     ),
     Bug(
         "gradient of a softmax without its sum",
-        "fast/attention.py",
+        "annotated/fast/attention.py",
         "products.addcmul_(wide, products.sum(dim=-1, keepdim=True), value=-1)",
         "products",
     ),
     Bug(
         "dropout's factor forgotten in the weights",
-        "fast/transformer.py",
+        "annotated/fast/transformer.py",
         "add_norm(x, sublayer(x, 1 / (1 - p)), residual.norm, p)",
         "add_norm(x, sublayer(x, 1.0), residual.norm, p)",
     ),
-    Bug("dropped gradients come through", "fast/residual.py", "of_x if kept is None else of_x * kept", "of_x"),
-    Bug("padding in the mean", "models/classifier.py", "real.sum(dim=1, keepdim=True)", "real.size(1) * real[:, :1]"),
-    Bug("a text's padding is read", "models/classifier.py", "self.encoder(x, padding_mask(ids))", "self.encoder(x)"),
-    Bug("a sum for a mean", "models/classifier.py", "sums / real.sum(dim=1, keepdim=True).clamp(min=1)", "sums"),
+    Bug(
+        "dropped gradients come through", "annotated/fast/residual.py", "of_x if kept is None else of_x * kept", "of_x"
+    ),
+    Bug(
+        "padding in the mean",
+        "annotated/models/classifier.py",
+        "real.sum(dim=1, keepdim=True)",
+        "real.size(1) * real[:, :1]",
+    ),
+    Bug(
+        "a text's padding is read",
+        "annotated/models/classifier.py",
+        "self.encoder(x, padding_mask(ids))",
+        "self.encoder(x)",
+    ),
+    Bug(
+        "a sum for a mean",
+        "annotated/models/classifier.py",
+        "sums / real.sum(dim=1, keepdim=True).clamp(min=1)",
+        "sums",
+    ),
     Bug(
         "words hidden in evaluation",
-        "models/classifier.py",
+        "annotated/models/classifier.py",
         "self.config.word_dropout if self.training else 0.0",
         "self.config.word_dropout",
     ),
     Bug(
         "a writer sees ahead",
-        "models/language_model.py",
+        "annotated/models/language_model.py",
         "device=ids.device)[start:]",
         "device=ids.device)[start:] | True",
     ),
     Bug(
         "a cached word at position 0",
-        "models/language_model.py",
+        "annotated/models/language_model.py",
         "math.sqrt(self.config.d_model), start)",
         "math.sqrt(self.config.d_model))",
     ),
-    Bug("temperature upside down", "models/language_model.py", "(below / temperature)", "(below * temperature)"),
-    Bug("a nucleus one too large", "models/language_model.py", "before >= top_p", "before > top_p"),
-    Bug("the last token is never drawn", "models/language_model.py", "* ends[..., -1:]", "* ends[..., -2:-1]"),
-    Bug("smoothing in the loss alone", "fast/training.py", "new_tensor(-scale * uniform)", "new_tensor(0.0)"),
+    Bug(
+        "temperature upside down",
+        "annotated/models/language_model.py",
+        "(below / temperature)",
+        "(below * temperature)",
+    ),
+    Bug("a nucleus one too large", "annotated/models/language_model.py", "before >= top_p", "before > top_p"),
+    Bug(
+        "the last token is never drawn", "annotated/models/language_model.py", "* ends[..., -1:]", "* ends[..., -2:-1]"
+    ),
+    Bug("smoothing in the loss alone", "annotated/fast/training.py", "new_tensor(-scale * uniform)", "new_tensor(0.0)"),
 ]
 
 
@@ -325,7 +418,7 @@ def copy_project(folder: Path) -> Path:
     Args:
         folder: an empty folder.
     """
-    for name in ("annotated", "data", "notebooks", "tests", "tools"):
+    for name in (*PACKAGES, "data", "notebooks", "tests", "tools"):
         if (ROOT / name).exists():
             shutil.copytree(
                 ROOT / name, folder / name, ignore=shutil.ignore_patterns("__pycache__", ".ipynb_checkpoints")
@@ -344,7 +437,7 @@ def plant(bug: Bug, project: Path) -> None:
     Raises:
         ValueError: the old text is not in the file exactly once.
     """
-    path = project / "annotated" / bug.file
+    path = project / bug.file
     text = path.read_text(encoding="utf-8")
     if text.count(bug.old) != 1:
         raise ValueError(f"{bug.name}: {bug.file} holds {text.count(bug.old)} times, not once: {bug.old}")
@@ -375,15 +468,15 @@ def unit_tests_are_red(project: Path, file: str) -> bool:
 
     Args:
         project: a folder that `copy_project` filled.
-        file: the file of the module that was changed, such as "attention.py".
+        file: the file that was changed, such as "annotated/attention.py".
     """
     others = (f"--ignore=tests/test_{name}.py" for name in ABOUT_THE_REPOSITORY)
     return is_red(project, f"tests/test_{own_tests(file)}.py") or is_red(project, "tests", *others)
 
 
 def own_tests(file: str) -> str:
-    """Name the tests of a file of the package: they carry its name, and that of its room if it is `fast`."""
-    name = file.removesuffix(".py")
+    """Name the tests of a file, a path in the project: they carry its name, and that of its room if it is `fast`."""
+    name = file.removesuffix(".py").removeprefix("annotated/")
     return OWN_TESTS.get(name, name.replace("/", "_") if name.startswith("fast/") else Path(name).name)
 
 
@@ -401,9 +494,9 @@ def lesson_about(file: str) -> str:
     """Find the lesson on a file of the module, as a path in the project.
 
     Args:
-        file: its path in the package, such as "attention.py".
+        file: its path in the project, such as "annotated/attention.py".
     """
-    name = "speed" if file.startswith("fast/") else Path(file).stem
+    name = "speed" if file.startswith("annotated/fast/") else Path(file).stem
     (path,) = ROOT.glob(f"notebooks/*_{LESSONS_ON_MORE_FILES.get(name, name)}.ipynb")
     return path.relative_to(ROOT).as_posix()
 

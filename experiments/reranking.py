@@ -19,11 +19,11 @@ from typing import NamedTuple
 
 from annotated.fast.decoding import in_bfloat16
 from annotated.fast.training import bf16_is_fast
-from annotated.workbench.checkpoint import load_translator
-from annotated.workbench.data import Pairs, load_corpus
-from annotated.workbench.files import write_whole
-from annotated.workbench.metrics import bleu, log_probs
-from annotated.workbench.translation import translate
+from annotated_workbench.checkpoint import load_translator
+from annotated_workbench.data import Pairs, load_corpus
+from annotated_workbench.files import write_whole
+from annotated_workbench.metrics import bleu, log_probs
+from annotated_workbench.translation import translate
 from experiments.scores import PAPER, TEST, p_value, score
 
 SEARCHES = [PAPER, {"beam": 8, "alpha": 1.0, "max_extra": 10}, {"beam": 8, "alpha": 1.8, "max_extra": 10}]

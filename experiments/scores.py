@@ -22,11 +22,11 @@ from sacrebleu.significance import PairedTest
 from sacremoses import MosesTokenizer
 
 from annotated.fast.training import bf16_is_fast
-from annotated.workbench.checkpoint import load_translator
-from annotated.workbench.data import load_corpus
-from annotated.workbench.files import write_whole
-from annotated.workbench.metrics import bleu, chrf
-from annotated.workbench.translation import translate
+from annotated_workbench.checkpoint import load_translator
+from annotated_workbench.data import load_corpus
+from annotated_workbench.files import write_whole
+from annotated_workbench.metrics import bleu, chrf
+from annotated_workbench.translation import translate
 
 PAPER = {"beam": 4, "alpha": 0.6, "max_extra": 50}
 # A larger exponent favours loops that never end: with little room they do no harm.

@@ -33,7 +33,7 @@ from annotated.models.recurrence import RecurrentConfig, RecurrentTranslator
 from annotated.training import make_optimizer as make_plain_optimizer
 from annotated.training import train_step as plain_step
 from annotated.transformer import Transformer
-from annotated.workbench.data import pad
+from annotated_workbench.data import pad
 from experiments import peers
 
 VOCAB, SENTENCES, TOKENS = 6000, 240, 17

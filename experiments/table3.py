@@ -6,7 +6,7 @@ The base model is the paper's divided by four in width and by two in depth and h
 Ten epochs, by the end of which the rate has fallen to 0; LayerNorm stands before the sub-layers, which learns faster in
 so short a run. Every run adds a line to the file, and a run that has its line is not repeated: stop and start again as
 you like. About five hours for everything on two cores, one process each. At the end the table is printed, from what is
-there, and written beside the runs (`table3.json`), where notebook 11 reads it.
+there, and written beside the runs (`table3.json`), where notebook 12 reads it.
 """
 
 import argparse
@@ -28,12 +28,12 @@ import torch
 from annotated.config import TransformerConfig
 from annotated.fast.training import bf16_is_fast
 from annotated.transformer import Transformer
-from annotated.workbench.data import Pairs, load_corpus
-from annotated.workbench.files import write_whole
-from annotated.workbench.metrics import bleu, loss_per_token
-from annotated.workbench.runs import TrainingOptions, train
-from annotated.workbench.translation import translate
-from annotated.workbench.vocabulary import SubwordTokenizer
+from annotated_workbench.data import Pairs, load_corpus
+from annotated_workbench.files import write_whole
+from annotated_workbench.metrics import bleu, loss_per_token
+from annotated_workbench.runs import TrainingOptions, train
+from annotated_workbench.translation import translate
+from annotated_workbench.vocabulary import SubwordTokenizer
 
 SRC, TGT, VOCAB = "de", "en", 6000
 BASE = TransformerConfig(VOCAB, d_model=128, d_ff=512, heads=4, layers=3, dropout=0.1, norm_first=True)

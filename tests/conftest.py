@@ -20,6 +20,8 @@ from jaxtyping._import_hook import JaxtypingTransformer
 from nbval.plugin import IPyNbCell
 from once import PINNED
 
+from tools.sync import PACKAGES
+
 
 def check_but_local_functions(self: JaxtypingTransformer, node: ast.FunctionDef) -> ast.FunctionDef:
     """Leave local functions unchecked: compiling their checks at each call around them took half of the tests' time."""
@@ -32,8 +34,8 @@ def check_but_local_functions(self: JaxtypingTransformer, node: ast.FunctionDef)
 check_function = JaxtypingTransformer.visit_FunctionDef
 JaxtypingTransformer.visit_FunctionDef = check_but_local_functions
 
-# Before any test imports the package: from here on a wrong shape is an error, and so is a wrong annotation.
-install_import_hook("annotated", "beartype.beartype")
+# Before any test imports the packages: from here on a wrong shape is an error, and so is a wrong annotation.
+install_import_hook(PACKAGES, "beartype.beartype")
 
 torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS", "1")))
 

@@ -11,8 +11,8 @@ from annotated.config import BOS, EOS, UNK, TransformerConfig
 from annotated.decoding import Hypothesis
 from annotated.training import make_optimizer, train_step
 from annotated.transformer import Transformer
-from annotated.workbench.data import Batch, pad
-from annotated.workbench.vocabulary import SPECIALS
+from annotated_workbench.data import Batch, pad
+from annotated_workbench.vocabulary import SPECIALS
 
 VOCAB = 13
 SIZES = dict(d_model=8, heads=2, d_k=3, d_v=5, d_ff=11, layers=2, max_length=17)

@@ -23,12 +23,12 @@ from annotated.config import PAD, TransformerConfig
 from annotated.models.classifier import Classifier, ClassifierConfig
 from annotated.models.language_model import LanguageModel, LanguageModelConfig
 from annotated.transformer import Transformer
-from annotated.workbench import distributed, runs, tasks
-from annotated.workbench.data import Labelled, Pairs
-from annotated.workbench.distributed import is_first, joined
-from annotated.workbench.runs import TrainingOptions, fit
-from annotated.workbench.tasks import ClassificationTask, Task, TextTask, TranslationTask
-from annotated.workbench.vocabulary import SPECIALS, CharacterTokenizer, Vocabulary, WordTokenizer
+from annotated_workbench import distributed, runs, tasks
+from annotated_workbench.data import Labelled, Pairs
+from annotated_workbench.distributed import is_first, joined
+from annotated_workbench.runs import TrainingOptions, fit
+from annotated_workbench.tasks import ClassificationTask, Task, TextTask, TranslationTask
+from annotated_workbench.vocabulary import SPECIALS, CharacterTokenizer, Vocabulary, WordTokenizer
 from tests.runs import SENTENCES, train_arguments
 
 SIZES = dict(d_model=16, heads=2, d_ff=24, layers=1, max_length=32)

@@ -26,10 +26,10 @@ from annotated.models.long_attention import BigBirdAttention, BlockedAttention, 
 from annotated.models.recurrence import RecurrentConfig, RecurrentTranslator
 from annotated.models.relative_positions import RelativeAttention, RotaryAttention
 from annotated.transformer import Transformer
-from annotated.workbench.checkpoint import save_checkpoint
-from annotated.workbench.classification import classify
-from annotated.workbench.metrics import text_loss
-from annotated.workbench.vocabulary import CharacterTokenizer
+from annotated_workbench.checkpoint import save_checkpoint
+from annotated_workbench.classification import classify
+from annotated_workbench.metrics import text_loss
+from annotated_workbench.vocabulary import CharacterTokenizer
 from tests.models import assert_same
 
 pytestmark = pytest.mark.filterwarnings("ignore:.torch.jit.script_method. is deprecated")  # by torch.compile itself

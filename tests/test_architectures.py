@@ -14,15 +14,15 @@ from annotated.models.classifier import Classifier, ClassifierConfig
 from annotated.models.language_model import LanguageModel, LanguageModelConfig
 from annotated.models.recurrence import RecurrentConfig, RecurrentTranslator
 from annotated.transformer import Transformer
-from annotated.workbench import command_line
-from annotated.workbench.architectures import ARCHITECTURES, PRESETS, TASKS, Architecture, architecture_of, make_model
-from annotated.workbench.checkpoint import load_checkpoint, load_translator, save_checkpoint
-from annotated.workbench.data import Pairs
-from annotated.workbench.ensemble import Ensemble
-from annotated.workbench.metrics import loss_per_token
-from annotated.workbench.runs import TrainingOptions, train
-from annotated.workbench.translation import translate
-from annotated.workbench.vocabulary import SPECIALS, Vocabulary, WordTokenizer
+from annotated_workbench import command_line
+from annotated_workbench.architectures import ARCHITECTURES, PRESETS, TASKS, Architecture, architecture_of, make_model
+from annotated_workbench.checkpoint import load_checkpoint, load_translator, save_checkpoint
+from annotated_workbench.data import Pairs
+from annotated_workbench.ensemble import Ensemble
+from annotated_workbench.metrics import loss_per_token
+from annotated_workbench.runs import TrainingOptions, train
+from annotated_workbench.translation import translate
+from annotated_workbench.vocabulary import SPECIALS, Vocabulary, WordTokenizer
 
 CONFIGS = {
     "transformer": TransformerConfig(13, d_model=8, heads=2, d_ff=11, layers=1, max_length=23),

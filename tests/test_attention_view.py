@@ -14,11 +14,11 @@ import pytest
 import torch
 
 from annotated.config import BOS, EOS, TransformerConfig
-from annotated.course.attention_view import Map, attention_html, view_attention
-from annotated.course.plotting import token_labels
 from annotated.multi_head import record_attention
 from annotated.transformer import Transformer
-from annotated.workbench.vocabulary import CharacterTokenizer, SubwordTokenizer, WordTokenizer
+from annotated_course.attention_view import Map, attention_html, view_attention
+from annotated_course.plotting import token_labels
+from annotated_workbench.vocabulary import CharacterTokenizer, SubwordTokenizer, WordTokenizer
 
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 NAMES = ("encoder, self", "decoder, self", "decoder to source")

@@ -13,11 +13,11 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from annotated.__main__ import main
-from annotated.workbench import command_line
-from annotated.workbench.checkpoint import save_tensors
-from annotated.workbench.data import DATA_FOLDER
-from annotated.workbench.files import locked
-from annotated.workbench.vocabulary import SPECIALS
+from annotated_workbench import command_line
+from annotated_workbench.checkpoint import save_tensors
+from annotated_workbench.data import DATA_FOLDER
+from annotated_workbench.files import locked
+from annotated_workbench.vocabulary import SPECIALS
 
 
 @pytest.fixture(scope="module")

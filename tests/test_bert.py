@@ -15,8 +15,8 @@ from torch.testing import assert_close
 from annotated.config import BOS, EOS, PAD
 from annotated.encoder import Encoder, LayerNorm
 from annotated.models.bert import NO_TARGET, Bert, BertConfig, hide_for_prediction
-from annotated.workbench.checkpoint import save_tensors
-from annotated.workbench.published import load_bert
+from annotated_workbench.checkpoint import save_tensors
+from annotated_workbench.published import load_bert
 
 SIZES = dict(vocab_size=19, d_model=6, d_ff=11, heads=2, layers=3, dropout=0.0, max_length=7, segments=3)
 IDS = torch.tensor([[4, 5, 6, 7, 8], [9, 10, 11, PAD, PAD]])

@@ -21,7 +21,7 @@ from annotated.fast.accelerate import accelerate
 from annotated.fast.decoding import in_bfloat16
 from annotated.models.relative_positions import RotaryAttention
 from annotated.transformer import Transformer
-from annotated.workbench.checkpoint import (
+from annotated_workbench.checkpoint import (
     average_checkpoints,
     load_checkpoint,
     load_config,
@@ -31,11 +31,11 @@ from annotated.workbench.checkpoint import (
     save_checkpoint,
     save_tensors,
 )
-from annotated.workbench.data import read_lines
-from annotated.workbench.ensemble import Ensemble
-from annotated.workbench.metrics import bleu
-from annotated.workbench.translation import translate
-from annotated.workbench.vocabulary import SPECIALS, Vocabulary, WordTokenizer, load_tokenizer
+from annotated_workbench.data import read_lines
+from annotated_workbench.ensemble import Ensemble
+from annotated_workbench.metrics import bleu
+from annotated_workbench.translation import translate
+from annotated_workbench.vocabulary import SPECIALS, Vocabulary, WordTokenizer, load_tokenizer
 
 DELIVERED = Path(__file__).resolve().parent.parent / "data" / "checkpoints" / "de-en"
 VOCAB = 13

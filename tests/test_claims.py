@@ -5,7 +5,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from annotated.course.claims import claim
+from annotated_course.claims import claim
 
 
 def raise_value_error() -> None:

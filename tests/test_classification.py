@@ -25,13 +25,13 @@ from annotated.fast.classifier import FastClassifier
 from annotated.fast.training import make_optimizer
 from annotated.masking import padding_mask
 from annotated.models.classifier import Classifier, ClassifierConfig, hide_tokens, mean_of_tokens
-from annotated.workbench import data, reviews
-from annotated.workbench.classification import classify, encode_texts
-from annotated.workbench.data import Labelled, count_tokens, padding_share
-from annotated.workbench.metrics import accuracy
-from annotated.workbench.reviews import load_reviews, read_reviews, split_reviews
-from annotated.workbench.tasks import ClassificationTask
-from annotated.workbench.vocabulary import WordTokenizer
+from annotated_workbench import data, reviews
+from annotated_workbench.classification import classify, encode_texts
+from annotated_workbench.data import Labelled, count_tokens, padding_share
+from annotated_workbench.metrics import accuracy
+from annotated_workbench.reviews import load_reviews, read_reviews, split_reviews
+from annotated_workbench.tasks import ClassificationTask
+from annotated_workbench.vocabulary import WordTokenizer
 
 SIZES = dict(vocab_size=19, d_model=14, d_ff=11, heads=2, d_k=3, d_v=5, layers=2, dropout=0.0, max_length=7)
 SIZES |= dict(classes=3, word_dropout=0.0)

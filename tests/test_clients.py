@@ -150,7 +150,7 @@ def test_exports_take_other_sizes() -> None:
 
 @pytest.mark.skipif(Version(torch.__version__) < Version("2.6"), reason="older exports know other rules")
 def test_the_page_for_pytorch_users_runs() -> None:
-    blocks = re.findall(r"```python\n(.*?)```", (ROOT / "PYTORCH.md").read_text(encoding="utf-8"), re.DOTALL)
+    blocks = re.findall(r"```python\n(.*?)```", (ROOT / "docs" / "PYTORCH.md").read_text(encoding="utf-8"), re.DOTALL)
     code = "\n".join(block for block in blocks if "onnxruntime" not in block or has_onnx())
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr

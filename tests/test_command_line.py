@@ -21,14 +21,14 @@ from annotated.__main__ import main
 from annotated.fast.training import bf16_is_fast
 from annotated.models.classifier import Classifier, ClassifierConfig
 from annotated.models.language_model import LanguageModel, LanguageModelConfig
-from annotated.workbench import command_line, runs
-from annotated.workbench.checkpoint import load_checkpoint, load_translator, save_checkpoint
-from annotated.workbench.data import DATA_FOLDER, Pairs
-from annotated.workbench.ensemble import Ensemble
-from annotated.workbench.metrics import bleu, chrf, loss_per_token
-from annotated.workbench.runs import TrainingOptions, defaults_for
-from annotated.workbench.translation import translate
-from annotated.workbench.vocabulary import CharacterTokenizer, SubwordTokenizer, WordTokenizer, load_tokenizer
+from annotated_workbench import command_line, runs
+from annotated_workbench.checkpoint import load_checkpoint, load_translator, save_checkpoint
+from annotated_workbench.data import DATA_FOLDER, Pairs
+from annotated_workbench.ensemble import Ensemble
+from annotated_workbench.metrics import bleu, chrf, loss_per_token
+from annotated_workbench.runs import TrainingOptions, defaults_for
+from annotated_workbench.translation import translate
+from annotated_workbench.vocabulary import CharacterTokenizer, SubwordTokenizer, WordTokenizer, load_tokenizer
 from tests.runs import SENTENCES, SMALL, train_arguments
 
 

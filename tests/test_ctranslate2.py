@@ -5,9 +5,9 @@ import pytest
 from annotated import decoding
 from annotated.config import EOS
 from annotated.fast import decoding as fast_decoding
-from annotated.workbench.checkpoint import load_checkpoint
-from annotated.workbench.data import DATA_FOLDER, load_corpus, pad
-from annotated.workbench.vocabulary import load_tokenizer
+from annotated_workbench.checkpoint import load_checkpoint
+from annotated_workbench.data import DATA_FOLDER, load_corpus, pad
+from annotated_workbench.vocabulary import load_tokenizer
 from experiments import peers
 
 pytest.importorskip("ctranslate2", reason="is installed beside the newer torch only")

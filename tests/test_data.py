@@ -15,8 +15,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from annotated.config import BOS, EOS, PAD, UNK
-from annotated.workbench import data
-from annotated.workbench.data import (
+from annotated_workbench import data
+from annotated_workbench.data import (
     CORPORA,
     Batch,
     Pairs,
@@ -29,7 +29,7 @@ from annotated.workbench.data import (
     read_lines,
     read_pairs,
 )
-from annotated.workbench.vocabulary import SPECIALS, SubwordTokenizer, Vocabulary, WordTokenizer
+from annotated_workbench.vocabulary import SPECIALS, SubwordTokenizer, Vocabulary, WordTokenizer
 
 # Files
 

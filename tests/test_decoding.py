@@ -11,7 +11,7 @@ from torch.nn import functional as F
 from annotated.config import BOS, EOS, PAD, UNK
 from annotated.decoding import Hypothesis, beam_search, greedy_decode, length_penalty
 from annotated.transformer import Transformer
-from annotated.workbench.data import pad
+from annotated_workbench.data import pad
 from tests.models import assert_same, biased, log_prob, make_doubtful, make_sources, token_log_probs
 
 SEEDS = range(3)

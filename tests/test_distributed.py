@@ -16,7 +16,7 @@ from safetensors.torch import load_file
 from torch.distributed import TCPStore
 
 from annotated.__main__ import main
-from annotated.workbench.checkpoint import load_note
+from annotated_workbench.checkpoint import load_note
 from tests.processes import CASES, FAILURES, HALVES, IN_THE_FIRST, follow, make_task
 from tests.runs import train_arguments
 
@@ -230,7 +230,7 @@ def test_torchrun_trains_four_from_the_command_line_on_mapped_pairs_and_resumes(
 
 
 def test_several_processes_want_a_gpu_each(monkeypatch):
-    from annotated.workbench.distributed import joined
+    from annotated_workbench.distributed import joined
 
     monkeypatch.setenv("WORLD_SIZE", "2")
     monkeypatch.setenv("LOCAL_RANK", "1")

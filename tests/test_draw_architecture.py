@@ -14,7 +14,7 @@ from tools.draw_architecture import ASSETS, DRAWINGS, Arrow, Box, Drawing, boxes
 from tools.sync import ROOT, notebook_paths
 
 SVG = "{http://www.w3.org/2000/svg}"
-PAGES = [*ROOT.glob("*.md"), *(ROOT / "data").rglob("*.md"), *notebook_paths()]
+PAGES = [*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md"), *(ROOT / "data").rglob("*.md"), *notebook_paths()]
 
 
 @pytest.fixture(params=DRAWINGS)
@@ -40,7 +40,7 @@ def test_the_saved_file_is_what_the_command_writes(name: str, drawing: Drawing) 
 
 def test_the_command_writes_both_and_prints_their_links(tmp_path: Path, monkeypatch, capsys) -> None:
     monkeypatch.setattr("tools.draw_architecture.ROOT", tmp_path)
-    (tmp_path / ASSETS).mkdir()
+    (tmp_path / ASSETS).mkdir(parents=True)
     main()
     assert {path.stem for path in (tmp_path / ASSETS).iterdir()} == set(DRAWINGS)
     printed = capsys.readouterr().out

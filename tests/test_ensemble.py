@@ -8,10 +8,10 @@ from annotated.fast.decoding import beam_search, greedy_decode
 from annotated.masking import padding_mask
 from annotated.models.recurrence import RecurrentConfig, RecurrentTranslator
 from annotated.transformer import Transformer
-from annotated.workbench.architectures import make_model
-from annotated.workbench.ensemble import Ensemble
-from annotated.workbench.translation import translate
-from annotated.workbench.vocabulary import SubwordTokenizer
+from annotated_workbench.architectures import make_model
+from annotated_workbench.ensemble import Ensemble
+from annotated_workbench.translation import translate
+from annotated_workbench.vocabulary import SubwordTokenizer
 
 VOCAB = 13
 CONFIGS = {

@@ -1,9 +1,9 @@
 """The environment: pins are installed and say the same everywhere; imports run one way, and importing stays cheap."""
 
-import ast
 import os
 import pkgutil
 import re
+import shutil
 import subprocess
 import sys
 import tomllib
@@ -16,7 +16,8 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 from packaging.version import Version
 
-ROOT = Path(__file__).resolve().parent.parent
+from tools.sync import PACKAGES, ROOT
+
 PINS = [
     Requirement(line)
     for line in (ROOT / "requirements.txt").read_text(encoding="utf-8").splitlines()
@@ -89,8 +90,9 @@ def test_the_conda_environment_reads_the_same_pins() -> None:
 
 def test_the_package_brings_its_types_and_its_command() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
-    assert project["tool"]["setuptools"]["package-data"]["annotated"] == ["py.typed", "course/*.html"]
-    assert (ROOT / "annotated" / "py.typed").is_file()
+    data = {"annotated": ["py.typed"], "annotated_course": ["py.typed", "*.html"], "annotated_workbench": ["py.typed"]}
+    assert project["tool"]["setuptools"]["package-data"] == data
+    assert all((ROOT / package / "py.typed").is_file() for package in PACKAGES)
     assert callable(pkgutil.resolve_name(project["project"]["scripts"]["annotated"]))
 
 
@@ -104,98 +106,44 @@ def test_the_package_asks_for_nothing_that_is_not_pinned() -> None:
             assert pins[loose.name] in loose.specifier, f"{loose} excludes the pinned {pins[loose.name]}"
 
 
-# What a room's files may import: of the module, and, where that is all they need, of other packages. A file's room is
-# its folder; the paper's own files lie in none, nor does the one that starts the command line.
-ROOMS = {
-    "paper": {"paper"},
-    "models": {"paper", "models"},
-    "fast": {"paper", "models", "fast"},
-    "workbench": {"paper", "models", "fast", "workbench"},
-    "course": {"paper", "models", "fast", "workbench", "course"},
-    "start": {"workbench", "course"},
-}
-PACKAGES = {"paper": {"torch", "jaxtyping"}, "models": {"torch", "jaxtyping"}, "start": set()}
-OTHER_CODE = {"experiments", "notebooks", "tests", "tools"}
+def import_contracts(project: Path) -> str:
+    """What import-linter says of a project's packages."""
+    linter = Path(sys.executable).with_name("lint-imports")
+    return subprocess.run([linter, "--no-cache"], cwd=project, capture_output=True, text=True).stdout
 
 
-def imported_by(file: Path) -> set[str]:
-    """The dotted names that a file imports anywhere in it, be they modules or what is in them."""
-    names = set()
-    package = file.parent.relative_to(ROOT).parts
-    for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
-        if isinstance(node, ast.Import):
-            names |= {alias.name for alias in node.names}
-        elif isinstance(node, ast.ImportFrom):
-            base = package[: len(package) - node.level + 1] if node.level else ()
-            names |= {".".join((*base, *filter(None, (node.module,)), alias.name)) for alias in node.names}
-    return names
+def test_imports_run_one_way() -> None:  # each line breaks a contract
+    assert "Contracts: 3 kept, 0 broken." in import_contracts(ROOT)
 
 
-def room_of(name: str) -> str | None:
-    """The room that a dotted name leads to; of the package itself, whose version alone is asked for, None."""
-    path = ROOT.joinpath(*name.split("."))
-    while not (path.is_dir() or path.with_suffix(".py").is_file()):  # from the names in a module to the module
-        path = path.parent
-    if path == ROOT / "annotated":
-        return None
-    if path == ROOT / "annotated" / "__main__":
-        return "start"
-    return "paper" if path.parent == ROOT / "annotated" and not path.is_dir() else path.relative_to(ROOT).parts[1]
-
-
-MODULE_FILES = sorted((ROOT / "annotated").rglob("*.py"))
-
-
-@pytest.mark.parametrize("file", MODULE_FILES, ids=lambda file: str(file.relative_to(ROOT)))
-def test_imports_run_one_way(file: Path) -> None:
-    own = room_of(".".join(file.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")) or "paper"
-    names = imported_by(file)
-    inside = {name: room_of(name) for name in names if name.partition(".")[0] == "annotated"}
-    wrong = {name: room for name, room in inside.items() if room is not None and room not in ROOMS[own]}
-    assert not wrong, f"{own} may import {sorted(ROOMS[own])} only"
-    outside = {name.partition(".")[0] for name in names} - set(sys.stdlib_module_names) - {"annotated"}
-    assert not outside & OTHER_CODE
-    assert outside <= PACKAGES.get(own, outside)
+@pytest.mark.parametrize(
+    ("file", "line"),
+    [
+        ("annotated/attention.py", "import annotated.models.gpt"),
+        ("annotated/attention.py", "import numpy"),
+        ("annotated/models/gpt.py", "from annotated.fast import memory"),
+        ("annotated/fast/memory.py", "def f():\n    from annotated_workbench import files"),
+        ("annotated_workbench/files.py", "import annotated_course.claims"),
+        ("annotated_course/claims.py", "import tools.sync"),
+    ],
+)
+def test_an_import_the_other_way_is_seen(file: str, line: str, tmp_path: Path) -> None:
+    shutil.copy(ROOT / "pyproject.toml", tmp_path)
+    for package in PACKAGES:
+        shutil.copytree(ROOT / package, tmp_path / package, ignore=shutil.ignore_patterns("__pycache__"))
+    (tmp_path / "tools").mkdir()
+    with (tmp_path / file).open("a") as code:
+        code.write(f"\n{line}\n")
+    assert "1 broken" in import_contracts(tmp_path)
 
 
 def test_every_room_is_there() -> None:
     folders = {path.name for path in (ROOT / "annotated").iterdir() if path.is_dir() and path.name != "__pycache__"}
-    assert folders == set(ROOMS) - {"paper", "start"}
+    assert folders == {"models", "fast"}
     assert {path.stem for path in (ROOT / "annotated").glob("*.py")} == {
         *("__init__", "__main__", "config", "masking"),
         *("attention", "multi_head", "positional_encoding", "encoder", "decoder", "transformer"),
         *("training", "decoding"),
-    }
-
-
-@pytest.mark.parametrize(
-    ("name", "room"),
-    [
-        ("annotated", None),
-        ("annotated.__version__", None),
-        ("annotated.attention", "paper"),
-        ("annotated.attention.attention", "paper"),
-        ("annotated.__main__", "start"),
-        ("annotated.fast.attention.attend", "fast"),
-        ("annotated.course", "course"),
-        ("annotated.course.exercises.chapter_01", "course"),
-    ],
-)
-def test_names_lead_to_rooms(name: str, room: str | None) -> None:
-    assert room_of(name) == room
-
-
-def test_every_kind_of_import_is_seen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sys.modules[__name__], "ROOT", tmp_path)
-    (tmp_path / "annotated" / "fast").mkdir(parents=True)
-    file = tmp_path / "annotated" / "fast" / "x.py"
-    file.write_text(
-        "import os, annotated.a as b\nfrom annotated import c\nfrom annotated.d.e import f as g, h\nfrom . import i\n"
-        "from .j import k\nfrom .. import l\nfrom ..m import n\ndef f():\n    if True:\n        import torch.nn\n"
-    )
-    assert imported_by(file) == {
-        *("os", "torch.nn", "annotated.a", "annotated.c", "annotated.d.e.f", "annotated.d.e.h"),
-        *("annotated.fast.i", "annotated.fast.j.k", "annotated.l", "annotated.m.n"),
     }
 
 
@@ -239,12 +187,11 @@ print(*sys.modules)
         "models.recurrence",
         "fast.decoding",
         "fast.training",
-        "workbench.checkpoint",
-        "workbench.runs",
     )
     assert {f"annotated.{name}" for name in parts} <= modules
-    assert not {name for name in modules if name.startswith("annotated.course")}
-    assert packages <= {"annotated", "jaxtyping", "numpy", "wadler_lindig"}
+    assert {"annotated_workbench.checkpoint", "annotated_workbench.runs"} <= modules
+    assert not {name for name in modules if name.startswith("annotated_course")}
+    assert packages <= {"annotated", "annotated_workbench", "jaxtyping", "numpy", "wadler_lindig"}
 
 
 def test_every_module_imports_without_the_packages_that_only_some_functions_need() -> None:
@@ -253,9 +200,9 @@ import importlib, pkgutil, sys
 optional = ["IPython", "datasets", "matplotlib", "pooch", "sacrebleu", "safetensors", "seaborn", "spacy", "tokenizers"]
 for name in [*optional, "torchtext", "tqdm", "transformers"]:
     sys.modules[name] = None
-import annotated
-for module in pkgutil.walk_packages(annotated.__path__, "annotated."):
-    importlib.import_module(module.name)
-    print(module.name)
+for package in ("annotated", "annotated_course", "annotated_workbench"):
+    for module in pkgutil.walk_packages(importlib.import_module(package).__path__, package + "."):
+        importlib.import_module(module.name)
+        print(module.name)
 """
     assert "annotated.attention" in run_python(code).split()

@@ -25,22 +25,32 @@ import numpy as np
 import pytest
 import torch
 
-from annotated.course import exercises
-from annotated.course.exercises import CHAPTERS, EXERCISES, check, is_untouched
-from annotated.course.exercises.chapter_11 import changes_with_errors, shuffled_share
-from annotated.course.exercises.diagnosis import compare
-from tests.answers import chapter_01
+from annotated_course import exercises
+from annotated_course.exercises import CHAPTERS, EXERCISES, check, is_untouched
+from annotated_course.exercises.chapter_12 import changes_with_errors, shuffled_share
+from annotated_course.exercises.diagnosis import compare
+from annotated_course.exercises.exercise import Exercise, wrong_answers
 
-# Each chapter of exercises has a module of answers with the same name.
-ANSWERS = [import_module(f"tests.answers.{chapter.__name__.rpartition('.')[2]}") for chapter in CHAPTERS]
+# Chapters in the old form have a module of answers with the same name.
+OLD = [chapter.__name__.rpartition(".")[2] for chapter in CHAPTERS if "diagnosis" in Path(chapter.__file__).read_text()]
+ANSWERS = [import_module(f"tests.answers.{name}") for name in OLD]
 WRONG = [answer for answers in ANSWERS for answer in answers.WRONG]
+NEW = {number: exercise for number, exercise in EXERCISES.items() if isinstance(exercise, Exercise)}
+MISTAKES = [
+    (number, sentence, answer)
+    for number, exercise in NEW.items()
+    for table in (exercise.mistakes, exercise.caught)
+    for sentence, answer in wrong_answers(table)
+]
 RIGHT = [answer for answers in ANSWERS for answer in answers.RIGHT]
+RIGHT += [(number, exercise.right) for number, exercise in NEW.items()]
 
 NOTEBOOKS = Path(__file__).parent.parent / "notebooks"
 BY_HAND = [  # the numbers are the answer
-    *("00.1", "01.1", "02.1", "03.1", "04.1", "05.1", "06.1", "07.1", "08.2"),
-    *("10.1", "11.1", "12.1", "13.1", "14.1", "15.1", "16.1", "17.1", "18.1"),
+    *("10.1", "01.1", "02.1", "03.1", "04.1", "05.1", "06.1", "07.1", "08.2"),
+    *("11.1", "12.1", "13.1", "14.1", "15.1", "16.1", "17.1", "18.1", "19.1"),
 ]
+IMPORT = re.compile(r"^from annotated_course import .*\bcheck\b", re.MULTILINE)
 CHECK = re.compile(r'^check\("(\d\d\.\d+)", (\w+)\)', re.MULTILINE)
 SHAPE = re.compile(
     r"\((?:…|\w+)(?:, [^()]+|,)?\)|any shape|\bn [a-z]+"
@@ -89,11 +99,21 @@ def test_untouched_stub_is_not_attempted(number: str, capsys: pytest.CaptureFixt
     cells = code(notebook_for(number, NOTEBOOKS))
     place = next(i for i, cell in enumerate(cells) if f'check("{number}"' in cell)
     namespace: dict[str, Any] = {}
-    exec([cell for cell in cells if "exercises import check" in cell][-1], namespace)  # where one who comes back starts
+    exec([cell for cell in cells if IMPORT.search(cell)][-1], namespace)  # where one who comes back starts
     exec(cells[place - 1], namespace)
     name = CHECK.search(cells[place])[2]
     line = verdict(capsys, number, namespace[name])
     assert line == f"○ {number} not attempted yet: {EXERCISES[number].title}"
+
+
+@pytest.mark.parametrize(("number", "sentence", "answer"), MISTAKES)
+def test_every_mistake_earns_its_own_sentence(
+    number: str, sentence: str, answer: object, capsys: pytest.CaptureFixture[str]
+) -> None:
+    line = verdict(capsys, number, answer)
+    assert line.startswith(f"✗ {number} {NEW[number].title}: ")
+    told = [one for one in NEW[number].mistakes if line.endswith(f": {one}")]
+    assert told == [sentence] if sentence in NEW[number].mistakes else sentence in line and not told
 
 
 @pytest.mark.parametrize(("number", "answer", "pattern"), WRONG)
@@ -105,8 +125,8 @@ def test_wrong_answer_gets_a_diagnosis(
     assert re.search(pattern, line)
 
 
-def test_every_exercise_has_at_least_two_wrong_answers_here() -> None:
-    wrong = [number for number, *_ in WRONG]
+def test_every_exercise_has_at_least_two_wrong_answers() -> None:
+    wrong = [number for number, *_ in [*WRONG, *MISTAKES]]
     assert all(wrong.count(number) >= 2 for number in EXERCISES)
 
 
@@ -140,7 +160,7 @@ def test_a_function_that_returns_a_constant_or_nothing_is_an_attempt(capsys: pyt
         return 3
 
     assert verdict(capsys, "01.2", constant).startswith("✗")
-    assert verdict(capsys, "01.2", chapter_01.without_return).startswith("✗")
+    assert verdict(capsys, "01.2", lambda query, key, value: print(end="")).startswith("✗")
     assert verdict(capsys, "01.2", None).startswith("✗")
 
 
@@ -446,7 +466,7 @@ def test_a_figure_that_was_open_stays_open(capsys: pytest.CaptureFixture[str]) -
 def test_plots_that_an_answer_loads_are_as_usual_afterwards_and_no_check_loads_them() -> None:
     code = """if True:
         import sys
-        from annotated.course.exercises import check
+        from annotated_course.exercises import check
 
         def drawing(query, key, value):
             import matplotlib.pyplot as plt
@@ -544,8 +564,8 @@ def layer_in_place(number: str) -> type[torch.nn.Module]:
         ("04.3", lambda x, gain, eps: x.mul_(gain / (x.square().mean(-1, keepdim=True) + eps).sqrt())),
         ("04.4", layer_in_place("04.4")),
         ("05.4", layer_in_place("05.4")),
-        ("11.3", errors_without_base),
-        ("11.5", share_of_one_list),
+        ("12.3", errors_without_base),
+        ("12.5", share_of_one_list),
     ],
 )
 def test_a_right_answer_may_work_in_place(number: str, answer: object, capsys: pytest.CaptureFixture[str]) -> None:

@@ -7,10 +7,10 @@ import pytest
 import torch
 
 from annotated.__main__ import main
-from annotated.course import plotting
-from annotated.course.progress_bar import progress_bar
-from annotated.workbench.data import load_corpus
-from annotated.workbench.extras import EXTRAS, load
+from annotated_course import plotting
+from annotated_course.progress_bar import progress_bar
+from annotated_workbench.data import load_corpus
+from annotated_workbench.extras import EXTRAS, load
 from tests.test_environment import ROOT
 
 

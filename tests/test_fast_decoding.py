@@ -20,8 +20,8 @@ from annotated.fast.accelerate import accelerate
 from annotated.fast.decoding import beam_search, greedy_decode, in_bfloat16
 from annotated.models.recurrence import RecurrentConfig, RecurrentTranslator
 from annotated.transformer import Transformer
-from annotated.workbench.data import pad
-from annotated.workbench.ensemble import Ensemble
+from annotated_workbench.data import pad
+from annotated_workbench.ensemble import Ensemble
 from tests.models import assert_same, biased, make_doubtful, make_sources, random_ids, with_doubts
 
 KINDS = ("transformer", "norm first", "recurrent", "ensemble")

@@ -19,8 +19,8 @@ from annotated.fast.accelerate import accelerate
 from annotated.fast.training import bf16_is_fast, logits_to_gradient, train_step, update
 from annotated.models.recurrence import RecurrentConfig, RecurrentTranslator
 from annotated.training import label_smoothed_loss, make_optimizer, noam_rate, set_rate
-from annotated.workbench.data import Batch
-from annotated.workbench.ensemble import Ensemble
+from annotated_workbench.data import Batch
+from annotated_workbench.ensemble import Ensemble
 from tests.models import VOCAB, assert_same_update, gradients, make_batch, make_model
 
 CONFIGS = {

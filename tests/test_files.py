@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from annotated.workbench import files
-from annotated.workbench.files import locked, remove_leftovers, write_whole
+from annotated_workbench import files
+from annotated_workbench.files import locked, remove_leftovers, write_whole
 
 
 def test_a_file_is_replaced_and_not_overwritten(tmp_path):
@@ -94,7 +94,7 @@ def test_leftovers_are_those_of_write_whole_alone(tmp_path):
 def test_a_folder_is_locked_until_its_process_ends_however_that_is(tmp_path):
     code = f"""
 import pathlib, time
-from annotated.workbench.files import locked
+from annotated_workbench.files import locked
 with locked(pathlib.Path({str(tmp_path / "run")!r})):
     print("locked", flush=True)
     time.sleep(100)

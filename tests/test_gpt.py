@@ -14,8 +14,8 @@ from torch.testing import assert_close
 from annotated.encoder import LayerNorm
 from annotated.models.gpt import Gpt, GptConfig, gelu_by_tanh
 from annotated.models.language_model import LanguageModel, LanguageModelConfig, generate
-from annotated.workbench.checkpoint import save_tensors
-from annotated.workbench.published import load_gpt2
+from annotated_workbench.checkpoint import save_tensors
+from annotated_workbench.published import load_gpt2
 
 SIZES: dict[str, Any] = dict(vocab_size=19, d_model=6, d_ff=11, heads=2, layers=3, dropout=0.0, max_length=7)
 IDS = torch.tensor([[4, 5, 6, 7, 8], [9, 10, 11, 12, 13]])

@@ -19,7 +19,7 @@ from annotated.fast.residual import add_norm, dropout_mask
 from annotated.fast.transformer import FastTransformer
 from annotated.multi_head import record_attention
 from annotated.transformer import Transformer
-from annotated.workbench.data import DATA_FOLDER, Pairs, pad
+from annotated_workbench.data import DATA_FOLDER, Pairs, pad
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU that CUDA can use")
 

@@ -10,7 +10,7 @@ import matplotlib.pyplot as plt
 import nbformat
 import pytest
 
-from annotated.course.exercises import EXERCISES, check
+from annotated_course.exercises import EXERCISES, check
 from tools import handout as module
 from tools.handout import handout
 from tools.sync import ROOT

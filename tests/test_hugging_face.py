@@ -10,7 +10,7 @@ from annotated.fast.training import train_step
 from annotated.fast.transformer import FastTransformer
 from annotated.training import make_optimizer
 from annotated.transformer import Transformer
-from annotated.workbench.data import pad
+from annotated_workbench.data import pad
 from experiments import peers
 
 pytest.importorskip("transformers", reason="transformers needs torch 2.4 or newer")

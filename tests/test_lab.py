@@ -21,7 +21,7 @@ import pytest
 from tools.sync import ROOT
 
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
-NOTEBOOKS = ("01_attention", "02_multi_head", "10_evaluation")
+NOTEBOOKS = ("01_attention", "02_multi_head", "11_evaluation")
 RUN_ALL = """async () => {
   const context = window.jupyterapp.shell.currentWidget.sessionContext;
   await context.ready;
@@ -104,7 +104,7 @@ def test_it_opens_at_the_table_of_notebooks_which_leads_to_them(tab) -> None:
     tab.wait_for_selector(".jp-MarkdownViewer table a")
     assert tab.locator(".jp-MarkdownViewer table a").count() == 19
     assert "0 of " in tab.locator(".jp-MarkdownViewer").inner_text()
-    tab.locator(".jp-MarkdownViewer table a").nth(1).click()
+    tab.locator(".jp-MarkdownViewer table a").nth(0).click()
     tab.wait_for_selector(".jp-Notebook-ExecutionIndicator[data-status=idle]")
     assert tab.evaluate("window.jupyterapp.shell.currentWidget.context.path") == "work/01_attention.ipynb"
 
@@ -143,7 +143,7 @@ def test_an_exercise_is_got_wrong_and_then_right(tab, lab: str) -> None:
     for answer, verdict in (("my_attention = lambda query, key, value: value", "✗ 01.2"), (right, "✓ 01.2")):
         tab.evaluate(ANSWER, [place, answer])
         assert verdict in tab.evaluate(PRINTED)[place + 1][1]
-    tab.evaluate(ANSWER, [place, "from annotated.course.exercises import progress\nprogress()"])
+    tab.evaluate(ANSWER, [place, "from annotated_course.exercises import progress\nprogress()"])
     assert "01  ○●○○○○   next: 01.1 One row by hand" in tab.evaluate(PRINTED)[place][1]
 
 

@@ -13,7 +13,6 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from annotated.attention import attention
 from annotated.config import TransformerConfig
-from annotated.course.exercises.diagnosis import LargestTensor
 from annotated.encoder import Encoder
 from annotated.masking import causal_mask, padding_mask
 from annotated.models.long_attention import (
@@ -28,6 +27,7 @@ from annotated.models.long_attention import (
     pattern_mask,
 )
 from annotated.multi_head import MultiHeadAttention, record_attention
+from annotated_course.exercises.diagnosis import LargestTensor
 
 D_MODEL, HEADS, D_K, D_V = 10, 3, 4, 5
 SIZES = dict(d_k=D_K, d_v=D_V)

@@ -1,4 +1,4 @@
-"""The documents of chapter 17's measurement, and the models that read them."""
+"""The documents of chapter 18's measurement, and the models that read them."""
 
 import pytest
 import torch

@@ -119,7 +119,7 @@ def test_a_run_is_repeated_when_what_it_rests_on_has_changed(
     old = "notebooks/01_attention.ipynb"
     about = {"torch": "2.3.1", "python": "3.11.7", "processor": machines.processor(), "date": "2026-11-22"}
     trained = [what for what in whats if machines.trains(what)]
-    assert old in trained and "notebooks/14_model_variations.ipynb" not in trained
+    assert old in trained and "notebooks/15_model_variations.ipynb" not in trained
     done = [
         line(what, machine) | about
         for machine in machines.machines_here()

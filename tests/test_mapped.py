@@ -11,13 +11,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from annotated.__main__ import main
-from annotated.workbench import mapped
-from annotated.workbench.data import Pairs, encode_pairs, make_batches, padding_share, read_lines, read_pairs
-from annotated.workbench.files import locked
-from annotated.workbench.mapped import Lines, MappedPairs, MappedTask, encode_files
-from annotated.workbench.runs import TrainingOptions, fit
-from annotated.workbench.tasks import TranslationTask
-from annotated.workbench.vocabulary import SPECIALS, Vocabulary, WordTokenizer
+from annotated_workbench import mapped
+from annotated_workbench.data import Pairs, encode_pairs, make_batches, padding_share, read_lines, read_pairs
+from annotated_workbench.files import locked
+from annotated_workbench.mapped import Lines, MappedPairs, MappedTask, encode_files
+from annotated_workbench.runs import TrainingOptions, fit
+from annotated_workbench.tasks import TranslationTask
+from annotated_workbench.vocabulary import SPECIALS, Vocabulary, WordTokenizer
 from tests.processes import make_model
 from tests.runs import train_arguments
 

@@ -11,11 +11,11 @@ from torch import nn
 from annotated.config import BOS, EOS, TransformerConfig
 from annotated.models.recurrence import RecurrentConfig, RecurrentTranslator
 from annotated.transformer import Transformer
-from annotated.workbench import metrics
-from annotated.workbench.data import Pairs
-from annotated.workbench.ensemble import Ensemble
-from annotated.workbench.metrics import bleu, check_texts, chrf, log_probs, loss_per_token
-from annotated.workbench.vocabulary import WordTokenizer
+from annotated_workbench import metrics
+from annotated_workbench.data import Pairs
+from annotated_workbench.ensemble import Ensemble
+from annotated_workbench.metrics import bleu, check_texts, chrf, log_probs, loss_per_token
+from annotated_workbench.vocabulary import WordTokenizer
 
 # Translations
 

@@ -64,7 +64,7 @@ def test_the_mutants_of_ten_lines_are_those_by_hand() -> None:
 
 def test_every_mutant_of_the_module_is_a_program() -> None:
     for name in mutations.module_files():
-        source = (ROOT / "annotated" / name).read_bytes()
+        source = (ROOT / name).read_bytes()
         for mutant in mutants(name, source)[::25]:
             compile(source[: mutant.start] + mutant.new.encode() + source[mutant.end :], name, "exec")
 
@@ -78,7 +78,7 @@ def test_every_test_that_is_listed_exists() -> None:
 @pytest.mark.parametrize("one", mutations.EXPLAINED, ids=lambda one: one[1])
 def test_every_explanation_still_fits_the_code(monkeypatch: pytest.MonkeyPatch, one: tuple[str, str]) -> None:
     monkeypatch.setattr(mutations, "EXPLAINED", [one])
-    files = {name: (ROOT / "annotated" / name).read_bytes() for name in mutations.module_files()}
+    files = {name: (ROOT / name).read_bytes() for name in mutations.module_files()}
     found = [mutant for name, source in files.items() for mutant in mutants(name, source)]
     assert any(mutations.explanation(mutant._asdict()) for mutant in found)
 
@@ -99,7 +99,7 @@ def test_a_run_tells_the_killed_from_the_living(
         "from annotated.two import two\n\n\ndef test_two():\n    assert two() == 2\n"
     )
     monkeypatch.setattr(mutations, "ROOT", tmp_path)
-    found, seconds = mutations.run_tests(tmp_path, "two.py", 3.0 if verdict == "timed out" else 60.0)
+    found, seconds = mutations.run_tests(tmp_path, "annotated/two.py", 3.0 if verdict == "timed out" else 60.0)
     assert found == verdict, (tmp_path / "log").read_text()
     assert seconds > 0
 

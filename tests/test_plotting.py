@@ -5,7 +5,7 @@ import pytest
 import torch
 from matplotlib.colors import to_rgb
 
-from annotated.course.plotting import Arrow, Box, plot_attention, plot_dataflow, plot_lines, show
+from annotated_course.plotting import Arrow, Box, plot_attention, plot_dataflow, plot_lines, show
 
 WEIGHTS = torch.tensor([[0.5, 0.25, 0.25], [0.1, 0.2, 0.7]])
 

@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from annotated.__main__ import main
-from annotated.course import exercises
-from annotated.course.exercises import check, progress
-from annotated.course.exercises import done as module
-from annotated.course.exercises.done import record, solved
+from annotated_course import exercises
+from annotated_course.exercises import check, progress
+from annotated_course.exercises import done as module
+from annotated_course.exercises.done import record, solved
 
 
 @pytest.fixture
@@ -114,20 +114,20 @@ def test_progress_shows_what_is_solved_and_what_comes_next(work: Path, capsys: p
     progress()
     lines = capsys.readouterr().out.splitlines()
     assert len(lines) == len(exercises.CHAPTERS) + 1
-    assert lines[1] == "01  ○○○○○○"
+    assert lines[0] == "01  ○○○○○○"
     assert lines[-1].startswith(
         f"0 of {len(exercises.EXERCISES)} exercises solved; counted is what you solve in {work}"
     )
-    for number in ("01.1", "01.3", "00.1", "00.2", "00.3", "00.4", "00.5", "07.12"):
+    for number in ("01.1", "01.3", "10.1", "10.2", "10.3", "10.4", "10.5", "07.12"):
         record(number)
     assert main(["progress"]) == 0
     lines = capsys.readouterr().out.splitlines()
-    assert lines[:2] == ["00  ●●●●●", "01  ●○●○○○   next: 01.2 Attention from scratch"]
+    assert (lines[0], lines[9]) == ("01  ●○●○○○   next: 01.2 Attention from scratch", "10  ●●●●●")
     assert lines[-1] == f"7 of {len(exercises.EXERCISES)} exercises solved; kept in {work / 'solved.txt'}"
 
 
 def test_another_folder_can_be_given(tmp_path: Path) -> None:
-    code = "from annotated.course.exercises.done import SOLVED; print(SOLVED)"
+    code = "from annotated_course.exercises.done import SOLVED; print(SOLVED)"
     environment = {"ANNOTATED_WORK": str(tmp_path / "elsewhere"), "PATH": ""}
     printed = subprocess.check_output([sys.executable, "-c", code], env=environment, text=True)
     assert Path(printed.strip()) == tmp_path / "elsewhere" / "solved.txt"

@@ -4,8 +4,8 @@ import itertools
 
 import pytest
 
-from annotated.course import progress_bar as module
-from annotated.course.progress_bar import progress_bar
+from annotated_course import progress_bar as module
+from annotated_course.progress_bar import progress_bar
 
 
 class Display:

@@ -22,10 +22,10 @@ from annotated.masking import padding_mask
 from annotated.models.recurrence import RecurrentConfig, RecurrentTranslator
 from annotated.training import make_optimizer, set_rate, train_step
 from annotated.transformer import Transformer
-from annotated.workbench.checkpoint import load_checkpoint, save_checkpoint
-from annotated.workbench.data import DATA_FOLDER, pad, read_lines
-from annotated.workbench.translation import translate
-from annotated.workbench.vocabulary import SPECIALS, load_tokenizer
+from annotated_workbench.checkpoint import load_checkpoint, save_checkpoint
+from annotated_workbench.data import DATA_FOLDER, pad, read_lines
+from annotated_workbench.translation import translate
+from annotated_workbench.vocabulary import SPECIALS, load_tokenizer
 
 SIZES = dict(vocab_size=19, d_model=7, layers=3, dropout=0.0, max_length=17)
 SOURCE = torch.tensor([[4, 5, 6, 7, 8], [9, 10, 2, 0, 0]])

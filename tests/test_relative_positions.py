@@ -9,7 +9,6 @@ from torch.testing import assert_close
 
 from annotated.attention import attention, attention_weights
 from annotated.config import TransformerConfig
-from annotated.course.exercises.diagnosis import LargestTensor
 from annotated.encoder import Encoder
 from annotated.masking import causal_mask, padding_mask
 from annotated.models.relative_positions import (
@@ -24,6 +23,7 @@ from annotated.models.relative_positions import (
     tree_distances,
 )
 from annotated.multi_head import MultiHeadAttention, record_attention
+from annotated_course.exercises.diagnosis import LargestTensor
 
 D_MODEL, HEADS, D_K, D_V, LENGTH = 10, 3, 4, 5, 7
 SIZES = dict(d_k=D_K, d_v=D_V)

@@ -14,13 +14,13 @@ from annotated.config import EOS, PAD, TransformerConfig
 from annotated.fast.training import update
 from annotated.training import noam_rate
 from annotated.transformer import Transformer
-from annotated.workbench import runs, tasks
-from annotated.workbench.checkpoint import load_checkpoint, load_tensors, save_tensors
-from annotated.workbench.data import Pairs
-from annotated.workbench.files import locked
-from annotated.workbench.runs import Progress, TrainingOptions, _rate, linear_rate, train, with_length
-from annotated.workbench.translation import translate
-from annotated.workbench.vocabulary import SPECIALS, Vocabulary, WordTokenizer, load_tokenizer
+from annotated_workbench import runs, tasks
+from annotated_workbench.checkpoint import load_checkpoint, load_tensors, save_tensors
+from annotated_workbench.data import Pairs
+from annotated_workbench.files import locked
+from annotated_workbench.runs import Progress, TrainingOptions, _rate, linear_rate, train, with_length
+from annotated_workbench.translation import translate
+from annotated_workbench.vocabulary import SPECIALS, Vocabulary, WordTokenizer, load_tokenizer
 
 VOCAB = 13
 SIZES = dict(d_model=8, heads=2, d_k=3, d_v=5, d_ff=11, layers=2, max_length=17)

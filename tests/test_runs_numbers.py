@@ -11,11 +11,11 @@ from torch import nn
 
 from annotated.config import TransformerConfig
 from annotated.transformer import Transformer
-from annotated.workbench import runs
-from annotated.workbench.data import Pairs, encode_pairs, make_batches
-from annotated.workbench.runs import TrainingOptions, train
-from annotated.workbench.tasks import Batches, TranslationTask
-from annotated.workbench.vocabulary import SPECIALS, Vocabulary, WordTokenizer
+from annotated_workbench import runs
+from annotated_workbench.data import Pairs, encode_pairs, make_batches
+from annotated_workbench.runs import TrainingOptions, train
+from annotated_workbench.tasks import Batches, TranslationTask
+from annotated_workbench.vocabulary import SPECIALS, Vocabulary, WordTokenizer
 
 # Three pairs, and room for one in a batch: three updates an epoch, of (2 + 3) + (3 + 4) + (4 + 5) = 21 tokens.
 PAIRS = Pairs(["eins", "eins zwei", "eins zwei drei"], ["one", "one two", "one two three"])

@@ -92,7 +92,7 @@ def test_every_notebook_and_module_has_its_page(site: Path) -> None:
     for path in notebook_paths():
         assert (site / path.relative_to(ROOT).with_suffix(".html")).is_file()
         assert (site / "_sources" / path.relative_to(ROOT)).read_bytes() == path.read_bytes()
-    for name in ("index", "RESULTS", "api/annotated.attention", "api/annotated.models.bert", "data/README"):
+    for name in ("index", "docs/RESULTS", "api/annotated.attention", "api/annotated.models.bert", "data/README"):
         assert (site / f"{name}.html").is_file()
     assert not list(site.rglob("*exercises.chapter*"))
 
@@ -145,7 +145,7 @@ def test_a_link_to_a_heading_is_spelled_as_the_site_spells_it(tmp_path: Path) ->
 
 def test_a_drawing_is_part_of_its_page_and_its_links_lead_to_pages(site: Path, pages: dict[Path, Page]) -> None:
     page = Path("notebooks/09_whole_transformer.ipynb")
-    text = page_text('![The "model"](../assets/transformer.svg)', page, site)
+    text = page_text('![The "model"](../docs/drawings/transformer.svg)', page, site)
     assert text.startswith('<div role="group" aria-label="The &quot;model&quot;">\n<svg ') and "\n\n" not in text
     links = re.findall(r'<a class="\w+" href="([^"#]+)#([^"]+)">', text)
     assert len(links) == text.count("<a ") > 20

@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from annotated.config import TransformerConfig
-from annotated.workbench.data import Pairs
+from annotated_workbench.data import Pairs
 from experiments import table3
 from tests.runs import SENTENCES
 

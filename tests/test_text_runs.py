@@ -20,9 +20,9 @@ from annotated.fast.language_model import FastLanguageModel
 from annotated.fast.training import update
 from annotated.models.language_model import LanguageModel, LanguageModelConfig, generate
 from annotated.training import label_smoothed_loss
-from annotated.workbench.data import TEXTS, load_text, make_text_batches, read_text
-from annotated.workbench.metrics import text_loss
-from annotated.workbench.vocabulary import SPECIALS, CharacterTokenizer, load_tokenizer
+from annotated_workbench.data import TEXTS, load_text, make_text_batches, read_text
+from annotated_workbench.metrics import text_loss
+from annotated_workbench.vocabulary import SPECIALS, CharacterTokenizer, load_tokenizer
 
 SIZES = dict(vocab_size=19, d_model=14, d_ff=11, heads=2, d_k=3, d_v=5, layers=3, dropout=0.0, max_length=7)
 KINDS = [{}, dict(norm_first=False, positions="sinusoidal", activation="relu"), dict(attention_bias=True)]

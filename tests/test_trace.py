@@ -8,15 +8,15 @@ import torch
 
 from annotated.attention import attention
 from annotated.config import BOS, EOS, PAD, TransformerConfig
-from annotated.course.trace import WIDEST, Step, plot_trace, record_calls, thumbnail, trace
 from annotated.decoding import greedy_decode
 from annotated.masking import causal_mask
 from annotated.models.recurrence import RecurrentConfig, RecurrentTranslator
 from annotated.positional_encoding import sinusoids
 from annotated.transformer import Transformer
-from annotated.workbench.checkpoint import load_run
-from annotated.workbench.data import DATA_FOLDER
-from annotated.workbench.vocabulary import SPECIALS, CharacterTokenizer, Vocabulary
+from annotated_course.trace import WIDEST, Step, plot_trace, record_calls, thumbnail, trace
+from annotated_workbench.checkpoint import load_run
+from annotated_workbench.data import DATA_FOLDER
+from annotated_workbench.vocabulary import SPECIALS, CharacterTokenizer, Vocabulary
 
 SENTENCE = "abcab"
 SOURCE = torch.tensor([[4, 5, 6, 4, 5, EOS]])

@@ -12,9 +12,9 @@ from annotated.decoding import Hypothesis, beam_search, greedy_decode
 from annotated.fast import decoding as fast
 from annotated.models.recurrence import RecurrentConfig, RecurrentTranslator
 from annotated.transformer import Transformer
-from annotated.workbench.data import pad
-from annotated.workbench.translation import translate
-from annotated.workbench.vocabulary import SPECIALS, SubwordTokenizer, Vocabulary, WordTokenizer
+from annotated_workbench.data import pad
+from annotated_workbench.translation import translate
+from annotated_workbench.vocabulary import SPECIALS, SubwordTokenizer, Vocabulary, WordTokenizer
 from tests.models import biased, make_doubtful
 
 TEXTS = ["Füße", "Ein Hund läuft über die Straße.", "", "你好 👍", "Ein Hund", " \t"]

@@ -14,9 +14,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from annotated.config import BOS, EOS, PAD, UNK
-from annotated.workbench import vocabulary
-from annotated.workbench.data import DATA_FOLDER, read_lines
-from annotated.workbench.vocabulary import (
+from annotated_workbench import vocabulary
+from annotated_workbench.data import DATA_FOLDER, read_lines
+from annotated_workbench.vocabulary import (
     SPECIALS,
     SubwordTokenizer,
     Tokenizer,

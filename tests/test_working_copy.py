@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from nbformat import NotebookNode
 
-from annotated.course.exercises import EXERCISES, done
+from annotated_course.exercises import EXERCISES, done
 from tools import working_copy
 from tools.sync import ROOT, notebook_paths
 from tools.working_copy import Sources, changed, identify, merge, sources, start_page, update, update_page
@@ -303,7 +303,7 @@ def test_nor_does_it_without_ids(given, reader, new, without) -> None:
 def test_the_first_page_lists_every_notebook_with_what_is_solved(tmp_path: Path) -> None:
     text = start_page((ROOT / "README.md").read_text("utf-8"), {"01.1", "01.3", "99.9", "no"})
     assert "**2 of 102 exercises solved**" in text.replace(str(len(EXERCISES)), "102")
-    assert "The next one is 00.1" in text
+    assert "The next one is 01.2" in text
     (row,) = re.findall(r"^\| \[01_attention\].*", text, re.MULTILINE)
     assert row.endswith(" | 55 | ●○●○○○ |")
     lessons = [path.name for path in notebook_paths() if path.parent.name == "notebooks"]

@@ -1,8 +1,8 @@
 """Draw the paper's Figures 1 and 2 in a layout of our own: python -m tools.draw_architecture
 
-Writes `assets/transformer.svg` and `assets/attention.svg`. Each box is a link to the section that builds it, and its
-title names the function or class that it is. The links of an SVG that is shown as a picture are dead, so the command
-also prints them as a table of Markdown, for the page that shows it.
+Writes `transformer.svg` and `attention.svg` in `docs/drawings/`. Each box is a link to the section that builds it, and
+its title names the function or class that it is. The links of an SVG that is shown as a picture are dead, so the
+command also prints them as a table of Markdown, for the page that shows it.
 """
 
 import os
@@ -12,10 +12,10 @@ from pathlib import Path
 from typing import NamedTuple
 from urllib.parse import quote
 
-from annotated.course.plotting import ARROW, OPERATION, TENSOR
+from annotated_course.plotting import ARROW, OPERATION, TENSOR
 from tools.sync import ROOT
 
-ASSETS = Path("assets")
+ASSETS = Path("docs/drawings")
 NOTEBOOKS = Path("notebooks")
 WIDTH = 600
 HEIGHT = 46  # of a box
@@ -115,7 +115,7 @@ class Drawing(NamedTuple):
     parts: Sequence[Part]
 
 
-TOKENS = Place("annotated.workbench.vocabulary.SubwordTokenizer", "07_training", "1. From text to pieces (§5.1)")
+TOKENS = Place("annotated_workbench.vocabulary.SubwordTokenizer", "07_training", "1. From text to pieces (§5.1)")
 SHIFTED = Place("annotated.training.train_step", "05_decoder", "1. A loss of zero, and not one word")
 EMBEDDING = Place("annotated.transformer.Transformer", "05_decoder", "8. One matrix, three times (§3.4)")
 POSITIONS = Place(
@@ -309,7 +309,7 @@ def boxes(drawing: Drawing) -> list[Box]:
 
 
 def svg(drawing: Drawing) -> str:
-    """Write a drawing as SVG, with links as they lead from `assets/`; no empty line, so that Markdown can hold it."""
+    """Write a drawing as SVG, with links as they lead from its folder; no empty line, so that Markdown can hold it."""
     size = f'width="{WIDTH}" height="{drawing.height}"'
     lines = [
         f'<svg xmlns="http://www.w3.org/2000/svg" class="drawing" {size} viewBox="0 0 {WIDTH} {drawing.height}">',

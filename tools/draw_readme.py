@@ -1,4 +1,4 @@
-"""Draw the README's figure from a trained run: python tools/draw_readme.py runs/de-en assets/de-en.png"""
+"""Draw the README's figure from a trained run: python tools/draw_readme.py runs/de-en docs/drawings/de-en.png"""
 
 import json
 import sys
@@ -8,12 +8,12 @@ import matplotlib
 import torch
 
 from annotated.config import BOS, EOS
-from annotated.course.plotting import plot_attention, plot_lines, token_labels
 from annotated.decoding import beam_search
 from annotated.multi_head import record_attention
-from annotated.workbench.checkpoint import load_checkpoint
-from annotated.workbench.data import pad
-from annotated.workbench.vocabulary import load_tokenizer
+from annotated_course.plotting import plot_attention, plot_lines, token_labels
+from annotated_workbench.checkpoint import load_checkpoint
+from annotated_workbench.data import pad
+from annotated_workbench.vocabulary import load_tokenizer
 
 SENTENCE = "Ein Mann, der einen roten Hut trägt, spielt auf der Straße Gitarre."
 

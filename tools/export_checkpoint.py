@@ -6,8 +6,8 @@ Weights go from 32 to 16 bits; what goes on with training stays behind. The fold
 import sys
 from pathlib import Path
 
-from annotated.workbench.checkpoint import load_checkpoint, save_checkpoint
-from annotated.workbench.vocabulary import load_tokenizer
+from annotated_workbench.checkpoint import load_checkpoint, save_checkpoint
+from annotated_workbench.vocabulary import load_tokenizer
 
 
 def main(run: Path, folder: Path) -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import nbformat
 
-from annotated.workbench.files import write_whole
+from annotated_workbench.files import write_whole
 from tools.reading import SECTION
 from tools.sync import ROOT
 

@@ -22,15 +22,15 @@ from docutils.nodes import make_id
 from fontTools.ttLib import TTFont
 from sphinx.cmd.build import build_main
 
-from tools.sync import ROOT, notebook_paths
+from tools.sync import PACKAGES, ROOT, notebook_paths
 
 DOCUMENTS = [
-    "PAPER_MAP.md",
-    "RESULTS.md",
-    "TEACHING.md",
+    "docs/PAPER_MAP.md",
+    "docs/RESULTS.md",
+    "docs/TEACHING.md",
     "CONTRIBUTING.md",
-    "PAPER_RUN.md",
-    "PYTORCH.md",
+    "docs/PAPER_RUN.md",
+    "docs/PYTORCH.md",
     "CHANGELOG.md",
     "data/README.md",
     "data/checkpoints/README.md",
@@ -65,12 +65,13 @@ def lay_out(source: Path) -> None:
         FileNotFoundError: a page links to something that is not there.
     """
     (source / "_static").mkdir(parents=True)
-    shutil.copy(ROOT / "docs" / "conf.py", source)
-    shutil.copy(ROOT / "docs" / "style.css", source / "_static")
+    shutil.copy(ROOT / "docs" / "site" / "conf.py", source)
+    shutil.copy(ROOT / "docs" / "site" / "style.css", source / "_static")
     font = TTFont(distribution("ziamath").locate_file(f"ziamath/fonts/{FONT}.ttf"), recalcTimestamp=False)
     font.flavor = "woff"  # half as long
     font.save(source / "_static" / f"{FONT}.woff")
-    modules = sorted(path.relative_to(ROOT) for path in (ROOT / "annotated").rglob("*.py") if is_public(path))
+    files = (path for package in PACKAGES for path in sorted((ROOT / package).rglob("*.py")))
+    modules = [path.relative_to(ROOT) for path in files if is_public(path)]
     notebooks = [path.relative_to(ROOT) for path in notebook_paths()]
     for path in notebooks:
         notebook = nbformat.read(ROOT / path, as_version=4)
@@ -138,7 +139,7 @@ def page_text(text: str, page: Path, source: Path) -> str:
             return label
         if mark and target.suffix == ".svg":
             return drawing(target, label, page)
-        if target.parts[0] == "annotated":
+        if target.parts[0] in PACKAGES:
             target = page_of(target)
         elif target == Path("README.md"):
             target = Path("index.md")

@@ -21,6 +21,7 @@ import nbformat
 from tools.plain import plain
 
 ROOT = Path(__file__).resolve().parent.parent
+PACKAGES = ("annotated", "annotated_course", "annotated_workbench")
 
 
 def notebook_paths(root: Path = ROOT) -> list[Path]:

@@ -24,9 +24,9 @@ from typing import Any
 import nbformat
 from nbformat import NotebookNode
 
-from annotated.course.exercises import EXERCISES
-from annotated.course.exercises.done import SOLVED, WORK, solved
-from annotated.workbench.files import write_whole
+from annotated_course.exercises import EXERCISES
+from annotated_course.exercises.done import SOLVED, WORK, solved
+from annotated_workbench.files import write_whole
 from tools.sync import ROOT, notebook_paths
 
 GIVEN = ".given.json"
@@ -299,7 +299,7 @@ def start_page(readme: str, done: set[str]) -> str:
         "and keeps all that you wrote. Click a notebook to open it; Shift+Enter runs a cell.\n\n"
         f"**{len(done & EXERCISES.keys())} of {len(EXERCISES)} exercises solved** when this page was written.{ahead} "
         "How it stands now, `progress()` prints in a notebook, after "
-        "`from annotated.course.exercises import progress`, and `python -m annotated progress` in a terminal.\n\n"
+        "`from annotated_course import progress`, and `python -m annotated progress` in a terminal.\n\n"
         + text.rstrip()
         + "\n\n[More about the course](../README.md)\n"
     )

@@ -8,15 +8,15 @@ from itertools import pairwise
 import torch
 import torch.nn.functional as F
 
-from annotated.course.exercises.chapter_07 import (
+from annotated.training import label_smoothed_loss, noam_rate
+from annotated_course.exercises.chapter_07 import (
     adam_variant,
     faulty_train_once,
     learn_merges,
     logged_rates,
     smallest_budget,
 )
-from annotated.training import label_smoothed_loss, noam_rate
-from annotated.workbench.data import make_batches
+from annotated_workbench.data import make_batches
 
 
 def smoothed(

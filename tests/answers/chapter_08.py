@@ -6,7 +6,7 @@ from collections.abc import Callable
 import torch
 
 from annotated.config import EOS
-from annotated.course.exercises.chapter_08 import every_sentence, nucleus_of, search
+from annotated_course.exercises.chapter_08 import every_sentence, nucleus_of, search
 
 
 def nucleus_by_loop(logits, temperature, p):

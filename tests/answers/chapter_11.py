@@ -1,207 +1,134 @@
 """Wrong answers to the exercises of chapter 11, each with a pattern of its diagnosis; and other right answers."""
 
+import itertools
 import math
-import statistics
-from collections.abc import Callable, Sequence
-from dataclasses import replace
+from collections.abc import Callable
 
-import numpy as np
 import torch
 
-from annotated.config import TransformerConfig
-from annotated.course.exercises.chapter_11 import changes_with_errors, cheapest, shuffled_share
-
-Parts = Sequence[tuple[int, int, float]]
+from annotated_course.exercises.chapter_11 import best_head, bleu_of, p_of
 
 
-def shared_out(parts: Parts, over: int) -> float:
-    """The whole loss, divided by the tokens (0) or by the words (1)."""
-    return sum(part[0] * math.log(part[2]) for part in parts) / sum(part[over] for part in parts)
+def scored(score: Callable[..., float]) -> Callable[..., float]:
+    """BLEU of a corpus by a given rule."""
+    return lambda translations, references: score(translations, references)
 
 
-def tokens_per_word(parts: Parts) -> float:
-    return sum(part[0] for part in parts) / sum(part[1] for part in parts)
+def mean_of_sentences(translations, references):
+    return sum(bleu_of([t], [r]) for t, r in zip(translations, references, strict=True)) / len(translations)
 
 
-def by_product(parts: Parts) -> float:
-    words = sum(part[1] for part in parts)
-    return float(np.prod([ppl ** (tokens / words) for tokens, _, ppl in parts]))
+def longer_of_two(translations, references):
+    """Of two references equally close in length, the longer."""
+    return bleu_of(translations, references, length=lambda c, lengths: min(lengths, key=lambda r: (abs(r - c), -r)))
 
 
-def words_of_parts(parts: Parts, even: bool) -> float:
-    weights = [1 if even else words for _, words, _ in parts]
-    return float(np.average([ppl ** (tokens / words) for tokens, words, ppl in parts], weights=weights))
+def exchanged(**change) -> Callable[..., float]:
+    """The exact test with a mistake in it."""
+    return lambda ours, theirs, score: p_of(ours, theirs, score, **change)
 
 
-def word_without_return(parts: Parts) -> None:
-    by_product(parts)
+def p_by_signs(ours, theirs, score):
+    """The exact test, with halves of sum and difference."""
+    total, half = (ours + theirs).double().sum(0), (ours - theirs).double() / 2
+    real = abs(score(ours.sum(0)) - score(theirs.sum(0)))
+    found = []
+    for signs in itertools.product((1.0, -1.0), repeat=len(ours)):
+        moved = (torch.tensor(signs, dtype=torch.double)[:, None] * half).sum(0)
+        found.append(abs(score(total / 2 + moved) - score(total / 2 - moved)) >= real - 1e-9)
+    return sum(found) / len(found)
 
 
-def errors_with(**switches) -> Callable[[Sequence[Sequence[float]]], list[tuple[float, float]]]:
-    """The changes and errors of a table with one of the usual mistakes."""
-    return lambda groups: changes_with_errors(groups, **switches)
+def ensemble_by_mean(logits):
+    """Probabilities in double precision, which holds e⁻²⁰⁰."""
+    return logits.double().softmax(-1).mean(0).log().float()
 
 
-def errors_with_numpy(groups):
-    squares = sum(np.var(group) * len(group) for group in groups)
-    variance = squares / sum(len(group) - 1 for group in groups)
-    base, *rows = groups
-    changes = [np.mean(row) - np.mean(base) for row in rows]
-    return np.array(
-        [(c, np.sqrt(variance * (1 / len(row) + 1 / len(base)))) for c, row in zip(changes, rows, strict=True)]
-    )
+def looks_by_loop(weights, by):
+    means = {}
+    for layer, heads in enumerate(weights):
+        for head, one in enumerate(heads):
+            looked = [one[i, i + by] for i in range(len(one)) if 0 <= i + by < len(one)]
+            means[layer, head] = sum(looked) / len(looked)
+    return max(means, key=means.get)
 
 
-def errors_for_equal_runs(groups):
-    error = errors_with_numpy([groups[0], groups[0], *groups[1:]])[0]
-    variance = errors_with_numpy(groups)[0, 1] ** 2 / (1 / len(groups[1]) + 1 / len(groups[0]))
-    base = len(groups[0])
-    assert error[0] == 0
-    return [(change, math.sqrt(variance * 2 / base)) for change, _ in errors_with_numpy(groups)]
-
-
-def errors_without_return(groups):
-    errors_with_numpy(groups)
-
-
-def by_trying(rows, ratio):
-    best = None
-    for n in range(1, 200):
-        for b in range(1, 400):
-            error = 1 / b + 1 / n
-            if 9 * error <= ratio**2 + 1e-9 and (best is None or (b + rows * n, error) < best[0]):
-                best = (b + rows * n, error), (b, n)
-    return best[1]
-
-
-def by_the_root(rows, ratio):
-    n = math.ceil(9 / ratio**2 * (1 + 1 / math.sqrt(rows)))
-    return math.ceil(n * math.sqrt(rows)), n
-
-
-def larger_error(rows, ratio):
-    """As few runs, but of the pairs with that total the one with the largest error that is allowed."""
-    b, n = cheapest(rows, ratio)
-    pairs = [(b + rows * n - rows * m, m) for m in range(1, 200) if b + rows * n - rows * m >= 1]
-    return max((1 / x + 1 / m, (x, m)) for x, m in pairs if 9 * (1 / x + 1 / m) <= ratio**2 + 1e-9)[1]
-
-
-def runs_without_return(rows, ratio):
-    by_trying(rows, ratio)
-
-
-def one_width(base, heads, width):
-    given = two_models(base, heads, width)
-    return [*given[:2], replace(base, d_k=width), given[3]]
-
-
-def two_models(base, heads, width):
-    whole = base.d_model // base.heads
-    own = {"d_k": base.d_k or whole, "d_v": base.d_v or whole}
-    return [
-        base,
-        replace(base, heads=heads, **own),
-        replace(base, d_k=width, d_v=width),
-        replace(base, heads=heads, d_k=width, d_v=width),
-    ]
-
-
-def design(change: Callable[[list[TransformerConfig]], list[TransformerConfig]]) -> Callable[..., object]:
-    """The right design, and then something done to it."""
-    return lambda base, heads, width: change(two_models(base, heads, width))
-
-
-def design_without_return(base, heads, width):
-    two_models(base, heads, width)
-
-
-def number_alone_by_itself(base, heads, width):
-    given = two_models(base, heads, width)
-    return [base, replace(base, heads=heads), *given[2:]]
-
-
-def dealt(**switches: bool) -> Callable[[Sequence[float], Sequence[float]], float]:
-    """The permutation test with one of the usual mistakes."""
-    return lambda base, row: shuffled_share(base, row, **switches)
-
-
-def share_without_return(base, row):
-    shuffled_share(base, row)
+def rows_by_largest(weights, by):
+    """The head with the most rows that look there most."""
+    rows = (weights.argmax(-1) == torch.arange(weights.size(-1)) + by).sum(-1)
+    return divmod(int(rows.argmax()), weights.size(1))
 
 
 WRONG = [
-    ("11.1", [3, 1.31, 1.0], r"not by 3 \+ 4"),
-    ("11.1", [3, 1.41, 1.08], r"not by 6"),
-    ("11.1", [3, 1.47, 1.12], r"not the two variances evenly"),
-    ("11.1", [3, 2.4, 1.18], r"still a variance"),
-    ("11.1", [3, 1.55, 0.77], r"the row's 1/4 alone"),
-    ("11.1", [3, 1.55, 0.89], r"base's 1/3 alone"),
-    ("11.1", [3, 1.55, 1.26], r"four runs"),
-    ("11.1", [3, 2.12, 1.62], r"mean of all seven"),
-    ("11.1", [-3, 1.55, 1.18], r"row minus base"),
-    ("11.1", [3, 1.55], r"expected shape \(3,\)"),
-    ("11.2", lambda parts: shared_out(parts, 1), r"loss per word"),
-    ("11.2", lambda parts: math.exp(shared_out(parts, 0)), r"this is per token"),
-    ("11.2", lambda parts: math.exp(shared_out(parts, 0)) * tokens_per_word(parts), r"in proportion"),
-    ("11.2", lambda parts: math.exp(shared_out(parts, 0) / tokens_per_word(parts)), r"upside down"),
-    ("11.2", lambda parts: words_of_parts(parts, False), r"averaged the parts' perplexities"),
-    ("11.2", lambda parts: words_of_parts(parts, True), r"perplexities are no sums"),
-    (
-        "11.2",
-        lambda parts: math.exp(statistics.mean(math.log(part[2]) for part in parts) * tokens_per_word(parts)),
-        r"counts by its tokens",
-    ),
-    (
-        "11.2",
-        lambda parts: math.exp(np.average([math.log(part[2]) for part in parts], weights=[p[1] for p in parts])),
-        r"not of its words",
-    ),
-    ("11.2", word_without_return, r"returned None"),
-    ("11.3", errors_with(squared=True), r"still variances"),
-    ("11.3", errors_with(own=0), r"runs − 1, not of runs"),
-    ("11.3", errors_with(even=True), r"every row counts the same"),
-    ("11.3", errors_with(roots=True), r"averaged standard deviations"),
-    ("11.3", errors_with(base=False), r"base's mean is uncertain"),
-    ("11.3", errors_for_equal_runs, r"its own number of runs"),
-    ("11.3", lambda groups: [(-change, error) for change, error in changes_with_errors(groups)], r"row minus base"),
-    ("11.3", lambda groups: [pair[::-1] for pair in changes_with_errors(groups)], r"error comes second"),
-    ("11.3", lambda groups: [(0.0, 0.0), *changes_with_errors(groups)], r"not compared with itself"),
-    ("11.3", lambda groups: [statistics.stdev(group) for group in groups[1:]], r"raised StatisticsError"),
-    ("11.3", errors_without_return, r"returned None"),
-    ("11.4", lambda rows, ratio: (math.ceil(18 / ratio**2 - 1e-9),) * 2, r"base has as many runs"),
-    ("11.4", lambda rows, ratio: (1, math.ceil(9 / ratio**2 - 1e-9)), r"1/n alone"),
-    ("11.4", lambda rows, ratio: by_trying(rows, ratio * 1.5), r"two standard errors fit"),
-    ("11.4", lambda rows, ratio: by_trying(rows, ratio * 3), r"one standard error fits"),
-    ("11.4", lambda rows, ratio: by_trying(1, ratio), r"base has as many runs"),
-    ("11.4", lambda rows, ratio: by_trying(rows, ratio)[::-1], r"base's runs come first"),
-    ("11.4", by_the_root, r"\d+ runs in all; there is a pair with \d+\."),
-    ("11.4", larger_error, r"as many and a smaller error"),
-    ("11.4", lambda rows, ratio: (3, 3), r"three standard errors are 2\.449 s"),
-    ("11.4", lambda rows, ratio: 18 / ratio**2, r"give a pair"),
-    ("11.4", lambda rows, ratio: (9 / ratio**2 * 1.5, 27 / ratio**2), r"whole numbers"),
-    ("11.4", runs_without_return, r"returned None"),
-    ("11.5", dealt(two_sided=False), r"absolute values"),
-    ("11.5", dealt(equal=False), r"≥, not >"),
-    ("11.5", dealt(observed=False), r"count it as well"),
-    ("11.5", dealt(mean=False), r"compare the means"),
-    ("11.5", share_without_return, r"returned None"),
-    ("11.6", number_alone_by_itself, r"number of heads has heads of width 8: without d_k and d_v"),
-    ("11.6", one_width, r"right keys, but values of width 32"),
-    ("11.6", lambda base, heads, width: two_models(base, heads, width)[1:], r"you gave 3 configurations"),
-    ("11.6", design(lambda four: [four[0], four[2], four[1], four[3]]), r"not in its place"),
-    ("11.6", design(lambda four: [replace(one, dropout=0.0) for one in four]), r"changes more than its heads"),
-    ("11.6", design(lambda four: [*four[:3], replace(four[3], d_k=7)]), r"right values, but keys of width 7"),
-    ("11.6", design(lambda four: [*four[:3], replace(four[3], heads=3)]), r"with both has 3 heads"),
-    ("11.6", lambda base, heads, width: [base.heads, heads, width, 1], r"list of TransformerConfig"),
-    ("11.6", design_without_return, r"returned None"),
+    ("11.1", 70.9, "clip: an n-gram"),
+    ("11.1", 63.4, "clip the pairs too"),
+    ("11.1", 63.2, "brevity penalty is missing"),
+    ("11.1", 74.7, "below the line"),
+    ("11.1", 52.7, "not c/r"),
+    ("11.1", 53.2, "arithmetic mean"),
+    ("11.1", 32.7, "take the square root"),
+    ("11.1", 65.1, "not a fourth root"),
+    ("11.1", 44.8, "the twice, dog once"),
+    ("11.1", 0.518, "times 100"),
+    ("11.1", 51.7, r"it is not 51\.7\."),
+    ("11.1", 52, r"it is not 52\."),
+    ("11.1", "51.8", "raised (ValueError|TypeError)"),
+    ("11.2", scored(lambda t, r: bleu_of(t, r) / 100), "factor 100"),
+    ("11.2", mean_of_sentences, "mean of the sentences"),
+    ("11.2", scored(lambda t, r: bleu_of(t, [one[:1] for one in r])), "only the first reference"),
+    ("11.2", scored(lambda t, r: bleu_of(t, r, clip="sum")), "are added up"),
+    ("11.2", scored(lambda t, r: bleu_of(t, r, clip="one")), "one reference only"),
+    ("11.2", scored(lambda t, r: bleu_of(t, r, length=lambda c, lengths: min(lengths))), "takes the shortest"),
+    ("11.2", scored(lambda t, r: bleu_of(t, r, length=lambda c, lengths: max(lengths))), "takes the longest"),
+    ("11.2", scored(lambda t, r: bleu_of(t, r, length=lambda c, lengths: lengths[0])), "takes the first"),
+    ("11.2", longer_of_two, "equally close"),
+    ("11.2", scored(lambda t, r: bleu_of(t, r, clip="none")), "counts too often"),
+    ("11.2", scored(lambda t, r: bleu_of(t, r, clip="sets")), "once only"),
+    ("11.2", scored(lambda t, r: bleu_of(t, r, brevity=lambda c, r: 1.0)), "penalty is missing"),
+    ("11.2", scored(lambda t, r: bleu_of(t, r, brevity=lambda c, r: math.exp(1 - c / r))), "swapped"),
+    ("11.2", scored(lambda t, r: bleu_of(t, r, brevity=lambda c, r: min(1.0, c / r))), "not c/r"),
+    ("11.2", scored(lambda t, r: bleu_of(t, r, brevity=lambda c, r: math.exp(1 - r / c))), "longer than its reference"),
+    ("11.2", scored(lambda t, r: bleu_of(t, r, mean="arithmetic")), "arithmetic mean"),
+    ("11.2", scored(lambda t, r: bleu_of(t, r, largest=3)), "up to 4"),
+    ("11.2", scored(lambda t, r: max(bleu_of(t, r), 1e-1)), "without a matching 3-gram"),
+    ("11.2", scored(lambda t, r: None), "return"),
+    ("11.2", scored(lambda t, r: str(bleu_of(t, r))), "expected a number, got str"),
+    ("11.3", exchanged(one_sided=True), "either direction"),
+    ("11.3", exchanged(strictly=True), "at least as large"),
+    ("11.3", exchanged(with_itself=False), "leave it in"),
+    ("11.3", exchanged(paired=False), "exchange in both"),
+    ("11.3", exchanged(pooled=False), "then score once"),
+    ("11.3", lambda *given: 128 * p_of(*given), "how many"),
+    ("11.3", lambda *given: p_of(*given) + 1 / 128, r"expected 0\.\d+, got 0"),
+    ("11.3", lambda *given: 1 - p_of(*given), "1 − p"),
+    ("11.3", lambda *given: p_of(*given) and None, "expected a number, got NoneType"),
+    ("11.4", lambda x: x.mean(0).log_softmax(-1), "averaged the logits"),
+    ("11.4", lambda x: x.mean(0), "mean logits"),
+    ("11.4", lambda x: x.log_softmax(-1).mean(0), "logarithm of the mean"),
+    ("11.4", lambda x: x.softmax(-1).mean(0), "give their logarithms"),
+    ("11.4", lambda x: x.log_softmax(-1).logsumexp(0), "subtract its logarithm"),
+    ("11.4", lambda x: x.logsumexp(0) - math.log(len(x)), "their own softmax"),
+    ("11.4", lambda x: x.logsumexp(0).log_softmax(-1), "by itself"),
+    ("11.4", lambda x: x.softmax(-1).mean(0).log(), "too small for 32 bits"),
+    ("11.4", lambda x: ensemble_by_mean(x).dim() > 9 or None, "return"),
+    ("11.5", lambda w, by: best_head(w, by)[::-1], "head comes second"),
+    ("11.5", lambda w, by: best_head(w, -by), "other direction"),
+    ("11.5", lambda w, by: best_head(w, by, wraps=True), "went round the end"),
+    ("11.5", lambda w, by: best_head(w, by, lowest=True), "smallest"),
+    ("11.5", lambda w, by: tuple(i + 1 for i in best_head(w, by)), "count from 0"),
+    ("11.5", lambda w, by: w.diagonal(by, dim1=-2, dim2=-1).mean(-1).argmax(), "flat index"),
+    ("11.5", lambda w, by: divmod(int(w.triu(by).sum((-1, -2)).argmax()), w.size(1)), "triangle"),
+    ("11.5", rows_by_largest, "counted rows"),
+    ("11.5", lambda w, by: (9, 9), r"expected \(\d, \d\), got \(9, 9\)"),
+    ("11.5", lambda w, by: best_head(w, by) and None, "return"),
 ]
+
 RIGHT = [
-    ("11.1", torch.tensor([3.0, 1.55, 1.18])),
-    ("11.1", (3, 1.5492, 1.1832)),
-    ("11.2", by_product),
-    ("11.3", errors_with_numpy),
-    ("11.4", by_trying),
-    ("11.5", dealt()),
-    ("11.6", two_models),
-    ("11.6", lambda base, heads, width: tuple(two_models(base, heads, width))),
+    ("11.1", 51.8),
+    ("11.1", 51.78),
+    ("11.2", scored(bleu_of)),
+    ("11.3", exchanged()),
+    ("11.3", p_by_signs),
+    ("11.4", ensemble_by_mean),
+    ("11.5", looks_by_loop),
 ]

@@ -1,374 +1,207 @@
 """Wrong answers to the exercises of chapter 12, each with a pattern of its diagnosis; and other right answers."""
 
-import functools
 import math
-from collections.abc import Callable
+import statistics
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 
+import numpy as np
 import torch
 
-from annotated.course.exercises.chapter_12 import count_multiplications, who_sees
+from annotated.config import TransformerConfig
+from annotated_course.exercises.chapter_12 import changes_with_errors, cheapest, shuffled_share
+
+Parts = Sequence[tuple[int, int, float]]
 
 
-def merged(
-    *,
-    maximum=torch.maximum,
-    shrink=lambda old, new: (old - new).nan_to_num(nan=-math.inf).exp(),
-    total=lambda s, t, s_2, t_2: s * t + s_2 * t_2,
-    output=lambda s, t, o, s_2, t_2, o_2: s * t * o + s_2 * t_2 * o_2,
-    divide=lambda mixed, total, t, t_2: mixed / total.clamp(min=1),
-) -> Callable:
-    """The merge of two blocks, of which parts can be exchanged."""
-
-    def merge(first, second):
-        (m, t, o), (m_2, t_2, o_2) = first, second
-        larger = maximum(m, m_2)
-        s, s_2 = shrink(m, larger), shrink(m_2, larger)
-        both = total(s, t, s_2, t_2)
-        return larger, both, divide(output(s, t, o, s_2, t_2, o_2), both, t, t_2)
-
-    return merge
+def shared_out(parts: Parts, over: int) -> float:
+    """The whole loss, divided by the tokens (0) or by the words (1)."""
+    return sum(part[0] * math.log(part[2]) for part in parts) / sum(part[over] for part in parts)
 
 
-def plain_merge(first, second):
-    """Without care for blocks that are masked."""
-    return merged(shrink=lambda old, new: (old - new).exp(), divide=lambda mixed, total, *_: mixed / total)(
-        first, second
+def tokens_per_word(parts: Parts) -> float:
+    return sum(part[0] for part in parts) / sum(part[1] for part in parts)
+
+
+def by_product(parts: Parts) -> float:
+    words = sum(part[1] for part in parts)
+    return float(np.prod([ppl ** (tokens / words) for tokens, _, ppl in parts]))
+
+
+def words_of_parts(parts: Parts, even: bool) -> float:
+    weights = [1 if even else words for _, words, _ in parts]
+    return float(np.average([ppl ** (tokens / words) for tokens, words, ppl in parts], weights=weights))
+
+
+def word_without_return(parts: Parts) -> None:
+    by_product(parts)
+
+
+def errors_with(**switches) -> Callable[[Sequence[Sequence[float]]], list[tuple[float, float]]]:
+    """The changes and errors of a table with one of the usual mistakes."""
+    return lambda groups: changes_with_errors(groups, **switches)
+
+
+def errors_with_numpy(groups):
+    squares = sum(np.var(group) * len(group) for group in groups)
+    variance = squares / sum(len(group) - 1 for group in groups)
+    base, *rows = groups
+    changes = [np.mean(row) - np.mean(base) for row in rows]
+    return np.array(
+        [(c, np.sqrt(variance * (1 / len(row) + 1 / len(base)))) for c, row in zip(changes, rows, strict=True)]
     )
 
 
-def zero_when_both_masked(first, second):
-    """The maximum of nothing becomes a number."""
-    larger, total, output = merged()(first, second)
-    return larger.clamp(min=torch.finfo(larger.dtype).min), total, output
+def errors_for_equal_runs(groups):
+    error = errors_with_numpy([groups[0], groups[0], *groups[1:]])[0]
+    variance = errors_with_numpy(groups)[0, 1] ** 2 / (1 / len(groups[1]) + 1 / len(groups[0]))
+    base = len(groups[0])
+    assert error[0] == 0
+    return [(change, math.sqrt(variance * 2 / base)) for change, _ in errors_with_numpy(groups)]
 
 
-def merge_above_zero(first, second):
-    """Count from −50 at the lowest, so that −∞ becomes a number."""
-    return merged(
-        shrink=lambda old, new: (old - new.clamp(min=-50)).exp(), divide=lambda mixed, total, *_: mixed / (total + 1e-9)
-    )(first, second)
+def errors_without_return(groups):
+    errors_with_numpy(groups)
 
 
-def merge_by_halves(first, second):
-    """Where a block is masked, the other one; else the plain formula."""
-    found = []
-    for mine, first_s, second_s in zip(plain_merge(first, second), first, second, strict=True):
-        one = torch.where(second[1] == 0, first_s, mine)
-        found.append(torch.where(first[1] == 0, second_s, one))
-    return found
+def by_trying(rows, ratio):
+    best = None
+    for n in range(1, 200):
+        for b in range(1, 400):
+            error = 1 / b + 1 / n
+            if 9 * error <= ratio**2 + 1e-9 and (best is None or (b + rows * n, error) < best[0]):
+                best = (b + rows * n, error), (b, n)
+    return best[1]
 
 
-def merge_by_logarithms(first, second):
-    """Each block's share of the whole is a softmax of the logarithms of the sums."""
-    logs = torch.stack([maximum + total.log() for maximum, total, _ in (first, second)])
-    share = logs.softmax(0).nan_to_num()
-    larger = torch.maximum(first[0], second[0])
-    total = (logs.logsumexp(0) - larger).exp().nan_to_num()
-    return larger, total, share[0] * first[2] + share[1] * second[2]
+def by_the_root(rows, ratio):
+    n = math.ceil(9 / ratio**2 * (1 + 1 / math.sqrt(rows)))
+    return math.ceil(n * math.sqrt(rows)), n
 
 
-def merge_in_place(first, second):
-    """Write over what it is given."""
-    larger = torch.maximum(first[0], second[0])
-    for maximum, total, output in (first, second):
-        total.mul_((maximum - larger.clamp(min=-1e30)).exp())
-        output.mul_(total)
-    first[1].add_(second[1])
-    first[2].add_(second[2]).div_(first[1].clamp(min=1e-30))
-    return larger, first[1], first[2]
+def larger_error(rows, ratio):
+    """As few runs, but of the pairs with that total the one with the largest error that is allowed."""
+    b, n = cheapest(rows, ratio)
+    pairs = [(b + rows * n - rows * m, m) for m in range(1, 200) if b + rows * n - rows * m >= 1]
+    return max((1 / x + 1 / m, (x, m)) for x, m in pairs if 9 * (1 / x + 1 / m) <= ratio**2 + 1e-9)[1]
 
 
-def counted(**change) -> Callable[..., int]:
-    """The count of multiplications with a mistake in it."""
-    return lambda *given: count_multiplications(*given, **change)
+def runs_without_return(rows, ratio):
+    by_trying(rows, ratio)
 
 
-def counted_without_loop(length, d_model, d_ff, cached):
-    once, squares = length * (length + 1) // 2, length * (length + 1) * (2 * length + 1) // 6
-    positions, pairs = (length, once) if cached else (once, squares)
-    return positions * (4 * d_model**2 + 2 * d_model * d_ff) + pairs * 2 * d_model
+def one_width(base, heads, width):
+    given = two_models(base, heads, width)
+    return [*given[:2], replace(base, d_k=width), given[3]]
 
 
-def counted_by_torch(length, d_model, d_ff, cached):
-    t = torch.arange(1, length + 1)
-    positions, pairs = (torch.ones_like(t), t) if cached else (t, t * t)
-    return (positions * (4 * d_model**2 + 2 * d_model * d_ff) + pairs * 2 * d_model).sum()
+def two_models(base, heads, width):
+    whole = base.d_model // base.heads
+    own = {"d_k": base.d_k or whole, "d_v": base.d_v or whole}
+    return [
+        base,
+        replace(base, heads=heads, **own),
+        replace(base, d_k=width, d_v=width),
+        replace(base, heads=heads, d_k=width, d_v=width),
+    ]
 
 
-def summed(p, g, dim=-1):
-    return (p * g).sum(dim, keepdim=True)
+def design(change: Callable[[list[TransformerConfig]], list[TransformerConfig]]) -> Callable[..., object]:
+    """The right design, and then something done to it."""
+    return lambda base, heads, width: change(two_models(base, heads, width))
 
 
-def back(p, g):
-    return p * (g - summed(p, g))
+def design_without_return(base, heads, width):
+    two_models(base, heads, width)
 
 
-def back_in_place(p, g):
-    return g.sub_(summed(p, g)).mul_(p)
+def number_alone_by_itself(base, heads, width):
+    given = two_models(base, heads, width)
+    return [base, replace(base, heads=heads), *given[2:]]
 
 
-def weights_in_place(p, g):
-    inner = p.mul_(g)
-    return inner - inner.sum(-1, keepdim=True) * p
+def dealt(**switches: bool) -> Callable[[Sequence[float], Sequence[float]], float]:
+    """The permutation test with one of the usual mistakes."""
+    return lambda base, row: shuffled_share(base, row, **switches)
 
 
-def back_by_jacobian(p, g):
-    slopes = p.diag_embed() - p[..., :, None] * p[..., None, :]
-    return (slopes @ g[..., None])[..., 0]
-
-
-def back_by_shares(p, g):
-    """Divide by a sum that is 1, but for rows of zeros."""
-    return (p / p.sum(-1, keepdim=True)) * (g - summed(p, g))
-
-
-def back_by_autograd(p, g):
-    scores = p.log().requires_grad_()
-    return torch.autograd.grad(scores.softmax(-1), scores, g)[0]
-
-
-def back_at_zero(p, g):
-    """Take a weight of 0 for a small one."""
-    return torch.where(p == 0, 0.1, p) * (g - summed(p, g))
-
-
-def seen(**change) -> Callable:
-    """The table of what is seen, with a mistake in it."""
-    return lambda parents: who_sees(parents, **change)
-
-
-def seen_along(path_of) -> Callable:
-    """The table, built place by place: `path_of` maps parents, a hypothesis and a step to who stood there."""
-
-    def table(parents):
-        steps, beam = parents.shape
-        found = torch.zeros(beam, steps * beam, dtype=torch.bool)
-        for i in range(beam):
-            for t in range(steps):
-                place = path_of(parents, i, t)
-                if place is not None:
-                    found[i, t * beam + place] = True
-        return found
-
-    return table
-
-
-def ancestor(parents, i, t):
-    return functools.reduce(lambda here, row: int(row[here]), reversed(parents[t + 1 :]), i)
-
-
-def own_alone(parents, i, t):
-    return i if t == len(parents) - 1 else None
-
-
-def parent_alone(parents, i, t):
-    return ancestor(parents, i, t) if t >= len(parents) - 2 else None
-
-
-def parents_of_today(parents, i, t):
-    return i if t == len(parents) - 1 else int(parents[t + 1, i])
-
-
-def forwards(parents, i, t):
-    return functools.reduce(lambda here, row: int(row[here]), parents[t + 1 :], i)
-
-
-def no_own(parents, i, t):
-    return None if t == len(parents) - 1 else ancestor(parents, i, t)
-
-
-def seen_by_steps(parents):
-    """The right table, with the steps of a hypothesis side by side."""
-    return seen()(parents).unflatten(1, parents.shape).transpose(1, 2).flatten(1)
-
-
-def seen_from_the_end(parents):
-    return seen()(parents).unflatten(1, parents.shape).flip(1).flatten(1)
-
-
-def siblings_at_the_end(parents):
-    found = seen()(parents)
-    found[:, -parents.size(1) :] = True
-    return found
+def share_without_return(base, row):
+    shuffled_share(base, row)
 
 
 WRONG = [
-    ("12.1", [24, 11], "float32 comes first"),
-    ("12.1", (11, 21), "n of them in, n of them out.$"),
-    ("12.1", (10, 20), "equally long"),
-    ("12.1", (11, 22), "moved twice"),
-    ("12.1", (3, 11), "you counted numbers"),
-    ("12.1", (11, 59), "2 bytes, not 4"),
-    ("12.1", (11, 6), "400 GFLOP/s, not 100"),
-    ("12.1", (24, 59), "factor 2"),
-    ("12.1", (10, 23), "rounded down"),
-    ("12.1", (10.85, 23.7), "whole"),
-    ("12.1", 11, "give two numbers"),
-    ("12.1", (11, 30), "number 1, counted from 0, is not 30"),
-    ("12.1", "11, 24", "raised (ValueError|TypeError)"),
-    ("12.2", merged(maximum=lambda m, m_2: m), "^.{25,40}the maximum: this is the first block's"),
-    ("12.2", merged(maximum=lambda m, m_2: m_2), "the maximum: this is the second block's"),
-    ("12.2", merged(maximum=torch.minimum), "the maximum: this is the smaller"),
-    ("12.2", merged(maximum=torch.add), "the maximum: this is the sum"),
+    ("12.1", [3, 1.31, 1.0], r"not by 3 \+ 4"),
+    ("12.1", [3, 1.41, 1.08], r"not by 6"),
+    ("12.1", [3, 1.47, 1.12], r"not the two variances evenly"),
+    ("12.1", [3, 2.4, 1.18], r"still a variance"),
+    ("12.1", [3, 1.55, 0.77], r"the row's 1/4 alone"),
+    ("12.1", [3, 1.55, 0.89], r"base's 1/3 alone"),
+    ("12.1", [3, 1.55, 1.26], r"four runs"),
+    ("12.1", [3, 2.12, 1.62], r"mean of all seven"),
+    ("12.1", [-3, 1.55, 1.18], r"row minus base"),
+    ("12.1", [3, 1.55], r"expected shape \(3,\)"),
+    ("12.2", lambda parts: shared_out(parts, 1), r"loss per word"),
+    ("12.2", lambda parts: math.exp(shared_out(parts, 0)), r"this is per token"),
+    ("12.2", lambda parts: math.exp(shared_out(parts, 0)) * tokens_per_word(parts), r"in proportion"),
+    ("12.2", lambda parts: math.exp(shared_out(parts, 0) / tokens_per_word(parts)), r"upside down"),
+    ("12.2", lambda parts: words_of_parts(parts, False), r"averaged the parts' perplexities"),
+    ("12.2", lambda parts: words_of_parts(parts, True), r"perplexities are no sums"),
     (
         "12.2",
-        lambda a, b: (torch.logaddexp(a[0] + a[1].log(), b[0] + b[1].log()), *plain_merge(a, b)[1:]),
-        "is a score",
-    ),
-    ("12.2", merged(total=lambda s, t, s_2, t_2: t + t_2), "the total: the two count from different maxima"),
-    ("12.2", merged(shrink=lambda old, new: (new - old).exp()), "the total: the factor is"),
-    ("12.2", merged(total=lambda s, t, s_2, t_2: s_2 * t + s * t_2), "the total: .*exchanged"),
-    ("12.2", merged(total=lambda s, t, s_2, t_2: s * t + t_2), "the total: you rescale the first only"),
-    ("12.2", merged(total=lambda s, t, s_2, t_2: t + s_2 * t_2), "the total: you rescale the second only"),
-    ("12.2", merged(shrink=lambda old, new: old.exp()), "the total: this is Σ exp"),
-    (
-        "12.2",
-        merged(total=lambda s, t, s_2, t_2: torch.ones_like(t)),
-        "the total: it is the sum over the keys of both blocks, not 1",
-    ),
-    ("12.2", lambda a, b: (*plain_merge(a, b)[:2], a[2] + b[2]), "the output: this is the sum"),
-    ("12.2", lambda a, b: (*plain_merge(a, b)[:2], (a[2] + b[2]) / 2), "the output: this is the mean"),
-    (
-        "12.2",
-        lambda a, b: (*plain_merge(a, b)[:2], (a[1] * a[2] + b[1] * b[2]) / (a[1] + b[1])),
-        "the output: .*not rescaled",
-    ),
-    ("12.2", merged(output=lambda s, t, o, s_2, t_2, o_2: s * o + s_2 * o_2), "the output: .*divided already"),
-    (
-        "12.2",
-        lambda a, b: (
-            *plain_merge(a, b)[:2],
-            torch.lerp(b[2], a[2], (a[0] - b[0]).sigmoid()),
-        ),
-        "the output: .*alone",
-    ),
-    ("12.2", merged(divide=lambda mixed, *_: mixed), "the output: it is not divided"),
-    ("12.2", merged(divide=lambda mixed, total, t, t_2: mixed / (t + t_2)), "the output: .*the given totals"),
-    (
-        "12.2",
-        merged(output=lambda s, t, o, s_2, t_2, o_2: s_2 * t_2 * o + s * t * o_2),
-        "the output: .*exchanged",
-    ),
-    ("12.2", plain_merge, "where both blocks are all masked: the total: it holds NaN or infinity. −∞"),
-    ("12.2", merge_above_zero, "with scores around −1000: the total: it is 0 where it must not be. Do all"),
-    ("12.2", zero_when_both_masked, "where both blocks are all masked: the maximum: of no score at all"),
-    (
-        "12.2",
-        merged(
-            shrink=lambda old, new: old.exp(),
-            total=lambda s, t, s_2, t_2: s * t + s_2 * t_2,
-            divide=lambda mixed, total, *_: mixed / total,
-        ),
-        "Σ exp",
+        lambda parts: math.exp(statistics.mean(math.log(part[2]) for part in parts) * tokens_per_word(parts)),
+        r"counts by its tokens",
     ),
     (
         "12.2",
-        lambda a, b: (
-            torch.maximum(a[0], b[0]),
-            (a[0].exp() * a[1] + b[0].exp() * b[1]) / torch.maximum(a[0], b[0]).exp(),
-            a[2],
-        ),
-        "the output: at index",
+        lambda parts: math.exp(np.average([math.log(part[2]) for part in parts], weights=[p[1] for p in parts])),
+        r"not of its words",
     ),
-    (
-        "12.2",
-        lambda a, b: (
-            *plain_merge(a, b)[:1],
-            (a[0].exp() * a[1] + b[0].exp() * b[1]) / torch.maximum(a[0], b[0]).exp(),
-            merged()(a, b)[2],
-        ),
-        "with scores around 1000: the total: it holds NaN or infinity. Does an exp",
-    ),
-    ("12.2", lambda a, b: (lambda m, t, o: (m, o, t))(*merged()(a, b)), "their order is maximum, total, output"),
-    ("12.2", lambda a, b: tuple(part[..., 0] for part in merged()(a, b)), r"expected shape \(4, 1\), got \(4,\)"),
-    ("12.2", lambda a, b: merged()(a, b)[2], "return three tensors"),
-    ("12.2", lambda a, b: merged()(a, b) and None, "does it end in a return"),
-    ("12.2", lambda a, b: (None, None, None), "return three tensors"),
-    ("12.3", lambda a, b, c, cached: count_multiplications(a, b, c, not cached), "number with a cache"),
-    ("12.3", lambda a, b, c, cached: count_multiplications(a, b, c, False), "with a cache: .*number without a cache"),
-    ("12.3", lambda *given: 2 * count_multiplications(*given), "additions"),
-    ("12.3", counted(start=0), "t goes from 1"),
-    ("12.3", counted(start=2), "yours from 2"),
-    ("12.3", counted(last_only=True), "last step alone"),
-    ("12.3", counted(projections=3), "one of the four projections"),
-    ("12.3", counted(projections=0), "the projections are missing"),
-    ("12.3", counted(feed_forward=1), "two matrices"),
-    ("12.3", counted(feed_forward=0), "feed-forward network is missing"),
-    ("12.3", counted(each_pair=1), "once in Q Kᵀ"),
-    ("12.3", counted(each_pair=0), "the pairs are missing"),
-    ("12.3", counted(pairs=lambda t, cached: t if cached else t * (t + 1) // 2), "a mask saves no"),
-    ("12.3", counted(pairs=lambda t, cached: t), "without a cache: .*every position asks again"),
-    ("12.3", counted(pairs=lambda t, cached: t * t), "with a cache: only the new position asks"),
-    ("12.3", counted(pairs=lambda t, cached: 1 if cached else t * t), "asks all t keys"),
-    ("12.3", counted(positions=lambda t, cached: 1), "without a cache: a step computes all t positions, not one"),
-    ("12.3", counted(positions=lambda t, cached: t), "with a cache: a step computes one position, not t"),
-    ("12.3", lambda *given: count_multiplications(*given) + 1, "length 6, without a cache: expected 48,"),
-    ("12.3", lambda *given: float(count_multiplications(*given)), "expected an int, got float"),
-    ("12.3", lambda *given: torch.tensor(1.0), "expected an int, got float"),
-    ("12.3", lambda *given: True, "expected an int, got bool"),
-    ("12.3", lambda *given: [count_multiplications(*given)], "expected an int, got list"),
-    ("12.3", lambda *given: print(end=""), "does it end in a return"),
-    ("12.4", lambda p, g: p * g, "p · g alone"),
-    ("12.4", lambda p, g: p * (1 - p) * g, r"p · \(1 − p\)"),
-    ("12.4", lambda p, g: g.clone(), "as it came"),
-    ("12.4", lambda p, g: g - summed(p, g), "in front of all"),
-    ("12.4", lambda p, g: p * g - summed(p, g), "one of the two parts"),
-    ("12.4", lambda p, g: p * (g - g.sum(-1, keepdim=True)), "yours is Σ g"),
-    ("12.4", lambda p, g: p * (g - g.mean(-1, keepdim=True)), "plain mean"),
-    ("12.4", lambda p, g: g - p * g.sum(-1, keepdim=True), "log-softmax"),
-    ("12.4", lambda p, g: p * (summed(p, g) - g), "sign"),
-    ("12.4", lambda p, g: p * (g + summed(p, g)), "is added"),
-    ("12.4", lambda p, g: p - g, "section 4"),
-    ("12.4", lambda p, g: back(p.softmax(-1), g), "softmax of the weights"),
-    ("12.4", lambda p, g: p * (g - summed(p, g, -2)), "over the queries"),
-    ("12.4", lambda p, g: p * (g - (p * g).sum()), "over all rows"),
-    ("12.4", lambda p, g: p * (g - (p * g).sum(-1)), "keepdim"),
-    ("12.4", lambda p, g: p * (g - (p * g).sum(1, keepdim=True)), "raised IndexError"),
-    ("12.4", lambda p, g: back(p, g).double(), "expected torch.float32, got torch.float64"),
-    ("12.4", lambda p, g: back(p, g).tolist(), "expected a tensor, got list"),
-    ("12.4", lambda p, g: back(p, g)[None], "expected shape"),
-    ("12.4", lambda p, g: print(end=""), "does it end in a return"),
-    ("12.4", back_by_jacobian, "25 weights; do without"),
-    ("12.4", back_in_place, "changed the gradient"),
-    ("12.4", weights_in_place, "changed the weights"),
-    ("12.4", back_by_shares, "with weights of 0: NaN"),
-    ("12.4", back_by_autograd, "with weights of 0: NaN"),
-    ("12.4", back_at_zero, "with weights of 0: at index"),
-    ("12.5", seen_along(own_alone), "its own last token alone"),
-    ("12.5", seen_along(parent_alone), "its parent's alone"),
-    ("12.5", seen_along(parents_of_today), "from the last step back, one by one"),
-    ("12.5", seen_along(forwards), "begin with the last"),
-    ("12.5", seen_along(lambda parents, i, t: i), "not the same at all steps"),
-    ("12.5", seen_along(no_own), "own last token is missing"),
-    ("12.5", lambda parents: seen()(parents).T, "other way round"),
-    ("12.5", seen(siblings=True), "continue the same parent"),
-    ("12.5", siblings_at_the_end, "of the last step do not see"),
-    ("12.5", lambda parents: torch.ones_like(seen()(parents)), "all is visible"),
-    ("12.5", seen(after=True), "take the parents' rows"),
-    ("12.5", seen(late=True), r"parents\[t\] belongs to step t"),
-    ("12.5", seen_by_steps, r"not i · steps \+ t"),
-    ("12.5", seen_from_the_end, "reversed order"),
-    ("12.5", lambda parents: ~seen()(parents), "opposite"),
-    ("12.5", lambda parents: seen()(parents).int(), "expected torch.bool, got torch.int32"),
-    ("12.5", lambda parents: seen()(parents)[:, parents.size(1) :], r"expected shape \(3, 15\), got \(3, 12\)"),
-    ("12.5", lambda parents: seen()(parents).tolist(), "expected a tensor, got list"),
-    ("12.5", lambda parents: print(end=""), "does it end in a return"),
+    ("12.2", word_without_return, r"returned None"),
+    ("12.3", errors_with(squared=True), r"still variances"),
+    ("12.3", errors_with(own=0), r"runs − 1, not of runs"),
+    ("12.3", errors_with(even=True), r"every row counts the same"),
+    ("12.3", errors_with(roots=True), r"averaged standard deviations"),
+    ("12.3", errors_with(base=False), r"base's mean is uncertain"),
+    ("12.3", errors_for_equal_runs, r"its own number of runs"),
+    ("12.3", lambda groups: [(-change, error) for change, error in changes_with_errors(groups)], r"row minus base"),
+    ("12.3", lambda groups: [pair[::-1] for pair in changes_with_errors(groups)], r"error comes second"),
+    ("12.3", lambda groups: [(0.0, 0.0), *changes_with_errors(groups)], r"not compared with itself"),
+    ("12.3", lambda groups: [statistics.stdev(group) for group in groups[1:]], r"raised StatisticsError"),
+    ("12.3", errors_without_return, r"returned None"),
+    ("12.4", lambda rows, ratio: (math.ceil(18 / ratio**2 - 1e-9),) * 2, r"base has as many runs"),
+    ("12.4", lambda rows, ratio: (1, math.ceil(9 / ratio**2 - 1e-9)), r"1/n alone"),
+    ("12.4", lambda rows, ratio: by_trying(rows, ratio * 1.5), r"two standard errors fit"),
+    ("12.4", lambda rows, ratio: by_trying(rows, ratio * 3), r"one standard error fits"),
+    ("12.4", lambda rows, ratio: by_trying(1, ratio), r"base has as many runs"),
+    ("12.4", lambda rows, ratio: by_trying(rows, ratio)[::-1], r"base's runs come first"),
+    ("12.4", by_the_root, r"\d+ runs in all; there is a pair with \d+\."),
+    ("12.4", larger_error, r"as many and a smaller error"),
+    ("12.4", lambda rows, ratio: (3, 3), r"three standard errors are 2\.449 s"),
+    ("12.4", lambda rows, ratio: 18 / ratio**2, r"give a pair"),
+    ("12.4", lambda rows, ratio: (9 / ratio**2 * 1.5, 27 / ratio**2), r"whole numbers"),
+    ("12.4", runs_without_return, r"returned None"),
+    ("12.5", dealt(two_sided=False), r"absolute values"),
+    ("12.5", dealt(equal=False), r"≥, not >"),
+    ("12.5", dealt(observed=False), r"count it as well"),
+    ("12.5", dealt(mean=False), r"compare the means"),
+    ("12.5", share_without_return, r"returned None"),
+    ("12.6", number_alone_by_itself, r"number of heads has heads of width 8: without d_k and d_v"),
+    ("12.6", one_width, r"right keys, but values of width 32"),
+    ("12.6", lambda base, heads, width: two_models(base, heads, width)[1:], r"you gave 3 configurations"),
+    ("12.6", design(lambda four: [four[0], four[2], four[1], four[3]]), r"not in its place"),
+    ("12.6", design(lambda four: [replace(one, dropout=0.0) for one in four]), r"changes more than its heads"),
+    ("12.6", design(lambda four: [*four[:3], replace(four[3], d_k=7)]), r"right values, but keys of width 7"),
+    ("12.6", design(lambda four: [*four[:3], replace(four[3], heads=3)]), r"with both has 3 heads"),
+    ("12.6", lambda base, heads, width: [base.heads, heads, width, 1], r"list of TransformerConfig"),
+    ("12.6", design_without_return, r"returned None"),
 ]
-
 RIGHT = [
-    ("12.1", (11, 24)),
-    ("12.1", [11.0, 24.0]),
-    ("12.1", torch.tensor([11, 24])),
-    ("12.2", merged()),
-    ("12.2", merge_by_halves),
-    ("12.2", merge_by_logarithms),
-    ("12.2", merge_in_place),
-    ("12.3", counted()),
-    ("12.3", counted_without_loop),
-    ("12.3", counted_by_torch),
-    ("12.4", back),
-    ("12.4", lambda p, g: p * (g - torch.einsum("...j,...j->...", p, g)[..., None])),
-    ("12.4", lambda p, g: p * g - p * summed(p, g)),
-    ("12.5", seen()),
-    ("12.5", seen_along(ancestor)),
+    ("12.1", torch.tensor([3.0, 1.55, 1.18])),
+    ("12.1", (3, 1.5492, 1.1832)),
+    ("12.2", by_product),
+    ("12.3", errors_with_numpy),
+    ("12.4", by_trying),
+    ("12.5", dealt()),
+    ("12.6", two_models),
+    ("12.6", lambda base, heads, width: tuple(two_models(base, heads, width))),
 ]

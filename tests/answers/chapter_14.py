@@ -1,398 +1,257 @@
 """Wrong answers to the exercises of chapter 14, each with a pattern of its diagnosis; and other right answers."""
 
+import itertools
 import math
 from collections.abc import Callable
-from fractions import Fraction
 
 import torch
 from torch.nn import functional as F
 
-from annotated.course.exercises.chapter_14 import bits_in, interval_of, share_of_likeliest, windows
-
-LN_2 = math.log(2)
-UNITS = [1.5, 1.5 * LN_2, 2**2.5, 1.25]
+from annotated_course.exercises.chapter_14 import bayes
 
 
-def units(**change):
-    """The right four numbers, with some of them changed, by place."""
-    return [change.get(f"at_{i}", value) for i, value in enumerate(UNITS)]
+def largest(states, real):
+    found = states.masked_fill(~real[..., None], -math.inf).amax(dim=1)
+    return found.masked_fill(~real.any(dim=1, keepdim=True), 0.0)
 
 
-def cut(**change) -> Callable:
-    """The cut by a share of the likeliest, with a mistake in it."""
-    return lambda logits, temperature, share: share_of_likeliest(logits, temperature, share, **change)
+def largest_by_text(states, real):
+    return torch.stack(
+        [row[keep].max(0).values if keep.any() else row[0] * 0 for row, keep in zip(states, real, strict=True)]
+    )
 
 
-def cut_by_logits(logits, temperature, share):
-    """Right: compare logits, then one softmax."""
-    scaled = logits / temperature
-    bound = scaled.amax(dim=-1, keepdim=True) + (math.log(share) if share else -math.inf)
-    return scaled.masked_fill(scaled < bound, -math.inf).softmax(dim=-1)
+def largest_zero_by_text(states, real):
+    """Right, where a text without tokens holds no NaN."""
+    found = [
+        row[keep].amax(dim=0) if keep.any() else row.new_zeros(row.size(1))
+        for row, keep in zip(states, real, strict=True)
+    ]
+    return torch.stack(found)
 
 
-def cut_by_exponentials(logits, temperature, share):
-    """Right but for large logits."""
-    e = (logits / temperature).exp()
-    e = e * (e >= share * e.amax(dim=-1, keepdim=True) * (1 - 1e-6))
-    return e / e.sum(dim=-1, keepdim=True)
+def largest_by_product(states, real):
+    found = (states * real[..., None] - 1e9 * ~real[..., None]).amax(dim=1)
+    return torch.where(real.any(dim=1, keepdim=True), found, 0.0)
 
 
-def cut_by_minus_infinity(logits, temperature, share):
-    """Right but for a share of 0, whose logarithm Python does not take."""
-    scaled = logits / temperature
-    bound = scaled.amax(dim=-1, keepdim=True) + math.log(share)
-    return scaled.masked_fill(scaled < bound, -math.inf).softmax(dim=-1)
+def largest_in_place(states, real):
+    return states.masked_fill_(~real[..., None], -math.inf).amax(dim=1).nan_to_num(neginf=0.0)
 
 
-def cut_to_one(logits, temperature, share):
-    """Where several are the likeliest, the first alone stays."""
-    p = cut()(logits, temperature, share)
-    return F.one_hot(p.argmax(dim=-1), p.size(-1)).to(p.dtype) if share == 1 else p
+def largest_from_below(states, real):
+    found = states.masked_fill(~real[..., None], torch.finfo(states.dtype).min).amax(dim=1)
+    return found * real.any(dim=1, keepdim=True)
 
 
-def cut_by_row(logits, temperature, share):
-    """Right: row by row."""
-    rows = []
-    for row in logits.reshape(-1, logits.size(-1)):
-        p = (row / temperature).softmax(dim=0)
-        p = torch.where(p >= share * p.max() * (1 - 1e-6), p, torch.zeros(()))
-        rows.append(p / p.sum())
-    return torch.stack(rows).view(logits.shape)
+def mean(states, real):
+    return states.masked_fill(~real[..., None], 0.0).sum(dim=1) / real.sum(dim=1, keepdim=True).clamp(min=1)
 
 
-def losses(*, stride=None, drop=None, reduce=lambda found: torch.cat(found).mean(), whole_only=False, first_too=False):
-    """The loss with overlapping windows, with a mistake in it."""
+def smallest(states, real):
+    return -largest(-states, real)
 
-    def loss(predict, ids, window):
-        half = window // 2
-        step, skip = (half if stride is None else stride(window)), (half if drop is None else drop(window))
+
+def five_axes(images, size):
+    batch, height, width = images.shape
+    return images.reshape(batch, height // size, size, width // size, size)
+
+
+def permuted(*order: int) -> Callable:
+    """Patches whose five axes (batch, patch row, row, patch column, column) stand in some order."""
+
+    def cut(images, size):
+        return five_axes(images, size).permute(order).reshape(len(images), -1, size**2)
+
+    return cut
+
+
+def cut_by_unfold(images, size):
+    return F.unfold(images[:, None], size, stride=size).transpose(1, 2)
+
+
+def cut_by_loops(images, size):
+    rows, columns = (range(0, end, size) for end in images.shape[1:])
+    found = [images[:, r : r + size, c : c + size].flatten(1) for r in rows for c in columns]
+    return torch.stack(found, dim=1)
+
+
+def cut_far_apart(images, size):
+    batch, height, width = images.shape
+    axes = images.reshape(batch, size, height // size, size, width // size)
+    return axes.permute(0, 2, 4, 1, 3).reshape(batch, -1, size**2)
+
+
+def bayes_with(**change) -> Callable:
+    """Naive Bayes with a mistake in it."""
+    return lambda *given: bayes(*given, **change)
+
+
+def bayes_by_products(counts, labels, new, classes):
+    own = F.one_hot(labels, classes).to(counts.dtype)
+    words = own.T @ counts + 1
+    words = words / words.sum(dim=1, keepdim=True)
+    found = own.mean(dim=0) * (words[None] ** new[:, None]).prod(dim=-1)
+    return found / found.sum(dim=1, keepdim=True)
+
+
+def bayes_by_safe_products(counts, labels, new, classes):
+    """Products whose sum may be 0, and is then left alone."""
+    own = F.one_hot(labels, classes).to(counts.dtype)
+    words = own.T @ counts + 1
+    words = words / words.sum(dim=1, keepdim=True)
+    found = own.mean(dim=0) * (words[None] ** new[:, None]).prod(dim=-1)
+    return found / found.sum(dim=1, keepdim=True).clamp(min=1e-30)
+
+
+def bayes_by_class(counts, labels, new, classes):
+    """One class after the other, in 64 bits."""
+    columns = []
+    for c in range(classes):
+        words = counts[labels == c].double().sum(0) + 1
+        columns.append((labels == c).double().mean().log() + new.double() @ (words / words.sum()).log())
+    logs = torch.stack(columns, dim=1)
+    return (logs - logs.logsumexp(dim=1, keepdim=True)).exp()
+
+
+def reviews(
+    *,
+    adverbs=("really", "very"),
+    other=None,
+    orders=(("good", "bad"), ("bad", "good")),
+    things=("plot", "cast", "music"),
+    clause="the {thing} was {negation}{adverb} {word}",
+    between=" , ",
+    label=lambda negated: int(negated == "bad"),
+) -> Callable:
+    """A corpus whose parts can be exchanged; `other` is the adverb of the second clause, the first one's by default."""
+
+    def write():
         found = []
-        for start, end, first in windows(len(ids) - 1, window, step, skip):
-            if whole_only and start and end - start < window:
-                continue
-            logs = predict(ids[start:end])
-            rows = -logs[torch.arange(end - start), ids[start + 1 : end + 1]]
-            found.append(rows[half if first_too else first :])
-        return float(reduce(found))
+        for adverb, pair in itertools.product(adverbs, itertools.permutations(things, 2)):
+            for order, negated in itertools.product(orders, ("good", "bad")):
+                clauses = [
+                    clause.format(
+                        thing=thing, negation="not " if word == negated else "", adverb=place, word=word
+                    ).replace("  ", " ")
+                    for thing, word, place in zip(pair, order, (adverb, other or adverb), strict=True)
+                ]
+                found.append((between.join(clauses), label(negated)))
+        return found
 
-    return loss
-
-
-def loss_token_by_token(predict, ids, window):
-    """Right: find each token's window by itself."""
-    total = 0.0
-    for t in range(1, len(ids)):
-        start = 0 if t <= window else (t - 1 - window // 2) // (window // 2) * (window // 2)
-        total -= float(predict(ids[start:t])[-1, ids[t]])
-    return total / (len(ids) - 1)
+    return write
 
 
-def loss_of_all_at_once(predict, ids, window):
-    return float(-predict(ids[:-1])[torch.arange(len(ids) - 1), ids[1:]].mean())
+def longer_texts():
+    return [(f"well , {text} indeed", label) for text, label in reviews(between=" and ")()]
 
 
-def loss_of_the_same_token(predict, ids, window):
-    """The token itself in place of the next one."""
-    total = 0.0
-    for start, end, first in windows(len(ids) - 1, window, window // 2, window // 2):
-        rows = -predict(ids[start:end])[torch.arange(end - start), ids[start:end]]
-        total += float(rows[first:].sum())
-    return total / (len(ids) - 1)
+def lists_and_tensors():
+    return [[text, torch.tensor(label)] for text, label in reviews()()]
 
 
-def over_read(reduce):
-    """The right nats, reduced in another way."""
-    return losses(reduce=lambda found: reduce(torch.cat(found)))
-
-
-def keep_and_rest(keep=None, rest=None) -> Callable:
-    """Speculative decoding with another way to keep, or another rest."""
-
-    def answer(target, draft):
-        kept = torch.where(draft > 0, target / draft, 1.0).clamp(max=1)
-        missing = (target - draft).clamp(min=0)
-        total = missing.sum(dim=-1, keepdim=True)
-        right = torch.where(total > 1e-7, missing / total, target)
-        return (
-            kept if keep is None else keep(target, draft),
-            right if rest is None else rest(target, draft, kept, missing),
-        )
-
-    return answer
-
-
-def summed(x):
-    return x / x.sum(dim=-1, keepdim=True)
-
-
-def rest_evenly(target, draft, keep, missing):
-    """Right: where nothing is missing, evenly."""
-    missing = torch.where(missing.sum(-1, keepdim=True) > 1e-7, missing, torch.ones_like(missing))
-    return summed(missing)
-
-
-def keep_by_minimum(target, draft):
-    """Right: min(target, draft) / draft; where draft is 0, never."""
-    return torch.minimum(target, draft) / draft.clamp(min=1e-30)
-
-
-class Exact:
-    """Right: intervals as fractions."""
-
-    def encode(self, ids, counts):
-        return bits_in(*interval_of(ids, counts))
-
-    def decode(self, bits, length, counts):
-        place, ids = Fraction(int(bits or "0", 2), 2 ** len(bits)), []
-        for _ in range(length):
-            parts = counts(list(ids))
-            total, below, token = sum(parts), 0, 0
-            while Fraction(below + parts[token], total) <= place:
-                below += parts[token]
-                token += 1
-            place = (place - Fraction(below, total)) / Fraction(parts[token], total)
-            ids.append(token)
-        return ids
-
-
-class WholeNumbers(Exact):
-    """Right: whole numbers over a common denominator; bits of which every continuation lies inside."""
-
-    def encode(self, ids, counts):
-        low, width, below = 0, 1, 1
-        for i, token in enumerate(ids):
-            parts = counts(list(ids[:i]))
-            low, width, below = (
-                low * sum(parts) + width * sum(parts[:token]),
-                width * parts[token],
-                below * sum(parts),
-            )
-        n = 0
-        while True:
-            number = -((-low << n) // below)
-            if (number + 1) * below <= (low + width) << n:
-                return format(number, f"0{n}b") if n else ""
-            n += 1
-
-
-class Floats(Exact):
-    def encode(self, ids, counts):
-        low, width = 0.0, 1.0
-        for i, token in enumerate(ids):
-            parts = counts(list(ids[:i]))
-            low += width * sum(parts[:token]) / sum(parts)
-            width *= parts[token] / sum(parts)
-        n = math.ceil(-math.log2(width)) if width else 1000
-        number = math.ceil(Fraction(low) * 2**n)
-        return format(number, f"0{n}b") if n else ""
-
-
-class FloatDecoder(Exact):
-    def decode(self, bits, length, counts):
-        place, ids = sum(int(bit) * 2.0 ** -(i + 1) for i, bit in enumerate(bits)), []
-        for _ in range(length):
-            parts = counts(list(ids))
-            place *= sum(parts)
-            token = 0
-            while token < len(parts) - 1 and place >= parts[token]:
-                place -= parts[token]
-                token += 1
-            place /= max(parts[token], 1)
-            ids.append(token)
-        return ids
-
-
-class RoundsDown(Exact):
-    def encode(self, ids, counts):
-        low, width = interval_of(ids, counts)
-        n = len(bits_in(low, width))
-        return format(math.floor(low * 2**n), f"0{n}b") if n else ""
-
-
-class TheEnd(Exact):
-    def encode(self, ids, counts):
-        low, width = interval_of(ids, counts)
-        n = len(bits_in(low, width)) + 3
-        number = math.floor((low + width) * 2**n)
-        return format(min(number, 2**n - 1), f"0{n}b")
-
-
-class Backwards(Exact):
-    def encode(self, ids, counts):
-        return bits_in(*interval_of(ids[::-1], counts))
-
-
-class Wasteful(Exact):
-    def encode(self, ids, counts):
-        return bits_in(*interval_of(ids, counts), more=8)
-
-
-class IncludesTheEnd(Exact):
-    def decode(self, bits, length, counts):
-        place, ids = Fraction(int(bits or "0", 2), 2 ** len(bits)), []
-        for _ in range(length):
-            parts = counts(list(ids))
-            token = 0
-            place *= sum(parts)
-            while place > parts[token]:
-                place -= parts[token]
-                token += 1
-            place = place / parts[token] if parts[token] else place
-            ids.append(token)
-        return ids
-
-
-class AlwaysTheSameCounts(Exact):
-    def encode(self, ids, counts):
-        return bits_in(*interval_of(ids, lambda before: counts([])))
-
-
-class OneTooFew(Exact):
-    def decode(self, bits, length, counts):
-        return super().decode(bits, max(0, length - 1), counts)
-
-
-class Numbers(Exact):
-    def encode(self, ids, counts):
-        return [int(bit) for bit in super().encode(ids, counts)]
-
-
-class NothingEncoded(Exact):
-    def encode(self, ids, counts):
-        super().encode(ids, counts)
-
-
-class NothingDecoded(Exact):
-    def decode(self, bits, length, counts):
-        super().decode(bits, length, counts)
-
-
-class Remembers(Exact):
-    """Decodes nothing: it has kept what it encoded."""
-
-    def encode(self, ids, counts):
-        self.ids = ids
-        return super().encode(ids, counts)
-
-    def decode(self, bits, length, counts):
-        return self.ids
+def unbalanced():
+    return reviews()()[:-1]
 
 
 WRONG = [
-    ("14.1", units(at_0=12), "first number: this is the whole text"),
-    ("14.1", units(at_0=1.5 * LN_2), "first number: these are nats"),
-    ("14.1", units(at_0=2**1.5), "first number: this is the perplexity"),
-    ("14.1", units(at_0=12 / 7), "not seven"),
-    ("14.1", units(at_0=-1.5), "the sign"),
-    ("14.1", units(at_0=-math.log2(3.375 / 8)), "mean probability"),
-    ("14.1", units(at_1=1.5 / LN_2), "second number: a nat is more than a bit"),
-    ("14.1", units(at_1=1.5), "times ln 2 they are nats"),
-    ("14.1", units(at_1=12 * LN_2), "second number: this is the whole text"),
-    ("14.1", units(at_1=1.5 * math.log10(2)), "base 10"),
-    ("14.1", units(at_2=2**1.25), "third number: this is the perplexity a character"),
-    ("14.1", units(at_2=2.5), "third number: these are the bits a token"),
-    ("14.1", units(at_2=math.exp(2.5)), "do not mix"),
-    ("14.1", units(at_2=1024), "mean over the four tokens"),
-    ("14.1", units(at_2=4 / 0.9375), "one over the mean"),
-    ("14.1", units(at_3=2.5), "fourth number: these are the bits a token"),
-    ("14.1", units(at_3=10), "fourth number: this is the whole text"),
-    ("14.1", units(at_3=1.25 * LN_2), "fourth number: these are nats"),
-    ("14.1", units(at_3=1), r"fourth number: it is not 1\."),
-    ("14.1", UNITS[:3], "give four numbers"),
-    ("14.1", "1.5, 1.04", "raised (ValueError|TypeError)"),
-    ("14.2", cut(unsummed=True), "sum to 1 again"),
-    ("14.2", cut(absolute=True), "not share itself"),
-    ("14.2", cut(cold=True), "with temperature 2: the temperature is missing"),
-    ("14.2", cut(inverse=True), "with temperature 2: logits are divided"),
-    ("14.2", cut(cut_first=True), "first the temperature, then the cut"),
-    ("14.2", cut(over_all=True), "a likeliest token of its own"),
-    ("14.2", cut(complement=True), r"not \(1 − share\) times"),
-    ("14.2", cut(again=True), "a second softmax"),
-    ("14.2", cut(zeros_again=True), "e⁰"),
-    ("14.2", cut(strict=True), "share 1, .*exactly so much stays"),
-    ("14.2", cut_by_exponentials, "around 1000: the result holds NaN"),
+    ("14.1", [2, 2, 0.4], r"number 2, counted from 0, is not 0\.4\."),
+    ("14.1", [3.6, 1.6, float(torch.tensor([1.8, 1.6, 1.0]).mul(math.log(2)).softmax(0)[1])], "padding is in the mean"),
+    ("14.1", [1.2, 1.2, float(torch.tensor([0.6, 1.2, 1.0]).mul(math.log(2)).softmax(0)[1])], "all five places"),
+    ("14.1", [6, 6, float(torch.tensor([3.0, 6, 1]).mul(math.log(2)).softmax(0)[1])], "this is the sum"),
+    ("14.1", [4, 3, 8 / 14], "largest of each feature"),
+    ("14.1", [2, 2, 4 / 7], "bias of class 2"),
+    ("14.1", [2, 2, 2 * math.log(2)], "is the logit of class 1"),
+    ("14.1", [2, 2, 4], "exponential of class 1"),
+    ("14.1", [2, 2, math.log(0.5)], "logarithm of the probability"),
+    ("14.1", [2, 2, 0.25], "class 0 or 2"),
+    ("14.1", [2, 2], "give three numbers"),
+    ("14.1", "2, 2, ½", "raised (ValueError|TypeError)"),
+    ("14.2", lambda x, real: x.amax(dim=1), "padding counts"),
+    ("14.2", lambda x, real: x.masked_fill(~real[..., None], 0).amax(dim=1), "values below 0 are lost"),
+    ("14.2", lambda x, real: x.masked_fill(~real[..., None], -math.inf).amax(dim=1), "no token: it stays at −∞"),
+    ("14.2", lambda x, real: x.masked_fill(~real[..., None], -1e9).amax(dim=1), "no token: it stays at −∞"),
+    ("14.2", lambda x, real: largest(x, real).clamp(min=0), "values below 0 are lost"),
+    ("14.2", largest_by_product, "NaN came through"),
+    ("14.2", largest_by_text, "a text has no token: NaN came through"),
+    ("14.2", largest_in_place, "changed what it was given"),
+    ("14.2", lambda x, real: x.max(dim=1), "got a tuple"),
+    ("14.2", mean, "the mean of the tokens"),
+    ("14.2", lambda x, real: x.masked_fill(~real[..., None], 0).sum(dim=1), "the sum of the tokens"),
+    ("14.2", smallest, "the smallest"),
+    ("14.2", lambda x, real: largest(x, ~real), "largest of the padding"),
+    ("14.2", lambda x, real: x.masked_fill(~real[..., None], -math.inf).amax(dim=2), "not over features"),
+    ("14.2", lambda x, real: largest(x, real)[:, None], r"expected shape \(4, 3\), got \(4, 1, 3\)"),
+    ("14.2", lambda x, real: largest(x, real).tolist(), "expected a tensor, got list"),
+    ("14.2", lambda x, real: print(end=""), "does it end in a return"),
+    ("14.3", lambda images, size: images.reshape(len(images), -1, size**2), "only counted off"),
+    ("14.3", permuted(0, 3, 1, 2, 4), "the patches stand column by column"),
+    ("14.3", permuted(0, 1, 3, 4, 2), "the pixels stand column by column"),
+    ("14.3", permuted(0, 3, 1, 4, 2), "turned the picture"),
+    ("14.3", permuted(0, 2, 3, 1, 4), "are exchanged"),
+    ("14.3", cut_far_apart, "not neighbours"),
+    ("14.3", lambda images, size: cut_by_unfold(images, size).transpose(1, 2), "exchange the last two axes"),
+    ("14.3", lambda images, size: five_axes(images, size).transpose(2, 3), "two axes too many"),
+    ("14.3", lambda images, size: cut_by_unfold(images, 2), r"size 3\)?: expected shape|raised|\(2, 9, 6\), size 3"),
+    ("14.3", lambda images, size: cut_by_unfold(images, size)[:, 1:], "expected shape"),
+    ("14.3", lambda images, size: print(end=""), "does it end in a return"),
+    ("14.4", bayes_with(prior="none"), r"p\(c\) is missing"),
+    ("14.4", bayes_with(prior="words"), "share of the texts, not of the words"),
+    ("14.4", bayes_with(prior="smoothed"), r"not to p\(c\)"),
+    ("14.4", bayes_with(numerator_alone=True), "above only"),
+    ("14.4", bayes_with(added=1e-9), "add 1 to each count"),
+    ("14.4", bayes_with(added=0.0), "NaN: is a count of 0"),
+    ("14.4", bayes_with(over_all=True), "words of its own class"),
+    ("14.4", bayes_with(presence=True), "counts twice"),
+    ("14.4", bayes_with(logs=True), "these are logarithms"),
+    ("14.4", lambda *given: bayes(*given).log(), "these are logarithms"),
+    ("14.4", lambda *given: bayes(*given, logs=True).exp(), "do not sum to 1"),
+    ("14.4", bayes_with(dim=0), "over the texts"),
+    ("14.4", lambda *given: bayes(*given).T, "exchange the axes"),
+    ("14.4", bayes_by_products, "thousands of words: NaN"),
+    ("14.4", bayes_by_safe_products, "thousands of words: all is 0"),
+    ("14.4", lambda *given: bayes(*given).argmax(dim=1), "expected torch.float32, got torch.int64"),
+    ("14.4", lambda *given: bayes(*given).tolist(), "expected a tensor, got list"),
+    ("14.4", lambda *given: print(end=""), "does it end in a return"),
+    ("14.5", reviews(clause="the {thing} was {negation}{word}"), "is a bigram itself|must all be different"),
     (
-        "14.2",
-        cut_by_minus_infinity,
-        "raised ValueError: math domain error|raised ValueError: expected a positive input",
+        "14.5",
+        reviews(adverbs=("",), things=("plot", "cast", "music", "end", "pace")),
+        "'not good' is a bigram itself|'not bad' is a bigram itself",
     ),
-    ("14.2", cut_to_one, "equally likely: at index"),
-    ("14.2", lambda z, t, s: cut()(z, t, s)[..., :3], "expected shape"),
-    ("14.2", lambda z, t, s: cut()(z, t, s).tolist(), "expected a tensor, got list"),
-    ("14.2", lambda z, t, s: print(end=""), "does it end in a return"),
-    ("14.3", losses(stride=lambda w: w, drop=lambda w: 0), "30 tokens, window 8: windows that do not overlap"),
-    ("14.3", losses(drop=lambda w: 0), "all predictions of all windows count"),
-    ("14.3", losses(first_too=True), "of the first window, too"),
-    ("14.3", losses(whole_only=True), "the last, shorter window is missing"),
-    ("14.3", losses(reduce=lambda found: torch.stack([x.mean() for x in found]).mean()), "mean over the windows"),
-    ("14.3", losses(drop=lambda w: w // 2 + 1), "one row too many"),
-    ("14.3", losses(drop=lambda w: w // 2 - 1), "one row too few"),
-    ("14.3", losses(stride=lambda w: 1, drop=lambda w: w - 1), "one token apart"),
-    ("14.3", over_read(torch.sum), "this is the sum"),
-    ("14.3", over_read(lambda x: x.mean() / LN_2), "these are bits"),
-    ("14.3", over_read(lambda x: -x.mean()), "the sign"),
-    ("14.3", over_read(lambda x: x.sum() / (len(x) + 1)), "the first is not predicted"),
-    ("14.3", over_read(lambda x: x.mean().exp()), "this is the perplexity"),
-    ("14.3", over_read(lambda x: -(-x).exp().mean()), "logarithms already"),
-    ("14.3", loss_of_all_at_once, "raised ValueError: predict was given 29 tokens"),
-    ("14.3", loss_of_the_same_token, "expected .*, got"),
-    ("14.3", lambda predict, ids, window: losses()(lambda x: predict(x[None])[0], ids, window), "of one window"),
-    ("14.3", lambda predict, ids, window: [losses()(predict, ids, window)], "expected a number, got list"),
-    ("14.3", lambda predict, ids, window: print(end=""), "does it end in a return"),
-    ("14.4", keep_and_rest(keep=lambda p, q: p / q), "keep: above 1"),
-    ("14.4", keep_and_rest(keep=lambda p, q: (p >= q).float()), "not never"),
-    ("14.4", keep_and_rest(keep=lambda p, q: p), "Divide by draft"),
-    ("14.4", keep_and_rest(keep=lambda p, q: (q / p).clamp(max=1)), "the other way round"),
-    ("14.4", keep_and_rest(keep=lambda p, q: torch.ones_like(p)), "what comes out is the draft"),
-    ("14.4", keep_and_rest(keep=lambda p, q: torch.zeros_like(p)), "never sooner"),
-    ("14.4", keep_and_rest(keep=torch.minimum), r"return keep"),
-    ("14.4", keep_and_rest(rest=lambda p, q, keep, missing: p), "rest: this is target itself"),
-    ("14.4", keep_and_rest(rest=lambda p, q, keep, missing: missing), "rest: what is missing must be made"),
-    ("14.4", keep_and_rest(rest=lambda p, q, keep, missing: missing / missing.sum()), "over all rows"),
-    ("14.4", keep_and_rest(rest=lambda p, q, keep, missing: summed((q - p).clamp(min=0))), "draft is above target"),
-    ("14.4", keep_and_rest(rest=lambda p, q, keep, missing: summed((p - q).abs())), "too much of is not missing"),
-    ("14.4", keep_and_rest(rest=lambda p, q, keep, missing: q), "rest: this is draft itself"),
-    ("14.4", keep_and_rest(rest=lambda p, q, keep, missing: missing.softmax(dim=-1)), "miss nothing a share"),
-    ("14.4", keep_and_rest(rest=lambda p, q, keep, missing: summed(p * (1 - keep))), "NaN|target − draft · keep"),
-    ("14.4", keep_and_rest(rest=lambda p, q, keep, missing: torch.full_like(p, 1 / p.size(-1))), "evenly"),
-    ("14.4", keep_and_rest(rest=lambda p, q, keep, missing: summed(missing)), "agree in one row: rest holds NaN"),
-    ("14.4", keep_and_rest(rest=lambda p, q, keep, missing: p - q), "no entry below 0"),
-    ("14.4", lambda p, q: keep_and_rest()(p, q)[0], "return two tensors"),
-    ("14.4", lambda p, q: tuple(one.tolist() for one in keep_and_rest()(p, q)), "expected a tensor, got list"),
-    ("14.4", lambda p, q: (keep_and_rest()(p, q)[0].sum(-1), p), r"keep: expected shape \(4, 6\), got \(4,\)"),
-    ("14.4", lambda p, q: keep_and_rest()(p, q)[::-1], "keep: "),
-    ("14.4", lambda p, q: print(end=""), "does it end in a return"),
-    ("14.5", Floats, "does a float take part"),
-    ("14.5", FloatDecoder, "does a float take part"),
-    ("14.5", RoundsDown, "below the interval: round up"),
-    ("14.5", TheEnd, "the end of the interval, which is not included"),
-    ("14.5", Backwards, "read backwards"),
-    ("14.5", Wasteful, "it has 11 bits"),
-    ("14.5", IncludesTheEnd, "A part's beginning belongs to it|raised"),
-    ("14.5", AlwaysTheSameCounts, "ask counts anew"),
-    ("14.5", OneTooFew, "expected 2 tokens, got 1"),
-    ("14.5", Numbers, "a string of 0 and 1"),
-    ("14.5", NothingEncoded, "encode returned None"),
-    ("14.5", NothingDecoded, "decode returned None"),
-    ("14.5", Remembers, "AttributeError: .*no attribute 'ids'"),
-    ("14.5", Exact(), "hand over the class"),
+    ("14.5", reviews(other="so"), "must be the same in both clauses"),
+    ("14.5", reviews(orders=(("good", "bad"),)), "the place of 'not' does"),
+    (
+        "14.5",
+        reviews(clause="{negation}{adverb} {word} the {thing} was", orders=(("good", "bad"),)),
+        "at the edge of its clause",
+    ),
+    ("14.5", reviews(label=lambda negated: int(negated == "good")), "the label is 0 if 'good' comes first"),
+    ("14.5", reviews(label=lambda negated: negated), r"a string and 0 or 1"),
+    ("14.5", reviews(between=" "), "',' must stand exactly once"),
+    ("14.5", reviews(between=", "), "',' must stand exactly once"),
+    ("14.5", reviews(clause="the {thing} was {adverb} {word} {negation}"), "single spaces"),
+    ("14.5", reviews(adverbs=("really",), orders=(("good", "bad"),)), "at least 16 texts are wanted; got 12"),
+    ("14.5", lambda: reviews()() * 2, "must all be different"),
+    ("14.5", unbalanced, "of the texts with the bigrams of .* have label 0 and"),
+    ("14.5", lambda: [text for text, _ in reviews()()], "is a pair"),
+    ("14.5", lambda: print(end=""), "does it end in a return"),
 ]
 
 RIGHT = [
-    ("14.1", UNITS),
-    ("14.1", [1.5, 1.04, 5.66, 1.25]),
-    ("14.1", torch.tensor(UNITS)),
-    ("14.2", cut()),
-    ("14.2", cut_by_logits),
-    ("14.2", cut_by_row),
-    ("14.2", lambda logits, temperature, share: cut()(logits.double(), temperature, share)),
-    ("14.3", losses()),
-    ("14.3", loss_token_by_token),
-    ("14.3", lambda predict, ids, window: torch.tensor(losses()(predict, ids, window))),
-    ("14.4", keep_and_rest()),
-    ("14.4", keep_and_rest(rest=rest_evenly)),
-    ("14.4", keep_and_rest(keep=keep_by_minimum)),
-    ("14.4", lambda p, q: list(keep_and_rest()(p.double(), q.double()))),
-    ("14.5", Exact),
-    ("14.5", WholeNumbers),
+    ("14.1", (2, 2, 0.5)),
+    ("14.1", torch.tensor([2.0, 2.0, 0.5])),
+    ("14.2", largest),
+    ("14.2", largest_zero_by_text),
+    ("14.2", largest_from_below),
+    ("14.3", permuted(0, 1, 3, 2, 4)),
+    ("14.3", cut_by_unfold),
+    ("14.3", cut_by_loops),
+    ("14.4", bayes_with()),
+    ("14.4", bayes_by_class),
+    ("14.5", reviews()),
+    ("14.5", longer_texts),
+    ("14.5", reviews(clause="{negation}{adverb} {word} the {thing} was")),
+    ("14.5", lists_and_tensors),
+    ("14.5", reviews(adverbs=("really very",), clause="the {thing} was {negation}{adverb} {word} to me")),
 ]

@@ -1,280 +1,231 @@
-"""Wrong answers to the exercises of chapter 18, each with a pattern of its diagnosis; and other right answers."""
+"""Answers to the exercises of chapter 18: wrong ones, each with a pattern of its diagnosis, and other right ones."""
 
-import copy
-import functools
 import math
-from collections.abc import Callable
 
 import torch
-from torch import Tensor, nn
 from torch.nn import functional as F
 
-from annotated.config import PAD
-from annotated.course.exercises.chapter_18 import fit_and_keep
-from annotated.encoder import Dropout
-from annotated.training import set_rate
-
-LOSSES = [math.log(12), 0.8 * math.log(8), math.log(math.e + 11) - 1, 0.75, math.log(2) / 5]
-WARD = {"A": "frozen", "B": "healthy", "C": "future", "D": "dropout in writing", "E": "padding counted"}
-WARD |= {"F": "healthy", "G": "order", "H": "gradients kept", "I": "padding read"}
+from annotated.attention import attention
 
 
-def losses(place: int, value: float) -> list[float]:
-    """The five losses, one of them wrong."""
-    return [value if i == place else one for i, one in enumerate(LOSSES)]
+def groups(rule, count=lambda length, stride: length // stride):
+    """A mask of groups, with a rule from query, first and last member of a group."""
+
+    def mask(length, stride):
+        query, group = torch.arange(length)[:, None], torch.arange(count(length, stride))
+        return rule(query, group * stride, (group + 1) * stride - 1)
+
+    return mask
 
 
-def outputs(one: nn.Module, other: nn.Module, *inputs: Tensor) -> bool:
-    """Whether two models differ."""
-    with torch.no_grad():
-        return not torch.allclose(one(*inputs), other(*inputs), atol=1e-5)
+def groups_by_all(length, stride):
+    """From the causal mask of positions: all members must be seen."""
+    whole = torch.ones(length, length).tril().bool()[:, : length // stride * stride]
+    return whole.unflatten(-1, (length // stride, stride)).all(dim=-1)
 
 
-def forgets(build: Callable[[], nn.Module], *inputs: Tensor) -> bool:
-    first, second = build(), build()
-    second.load_state_dict(first.state_dict())
-    return outputs(first.eval(), second.eval(), *inputs)
+def groups_by_any(length, stride):
+    whole = torch.ones(length, length).tril().bool()[:, : length // stride * stride]
+    return whole.unflatten(-1, (length // stride, stride)).any(dim=-1)
 
 
-def forgets_in_training_mode(build, *inputs):
-    first, second = build(), build()
-    second.load_state_dict(first.state_dict())
-    return outputs(first, second, *inputs)
+def groups_by_loops(length, stride):
+    mask = torch.zeros(length, length // stride, dtype=torch.bool)
+    for i in range(length):
+        for j in range(length // stride):
+            mask[i, j] = (j + 1) * stride <= i + 1
+    return mask
 
 
-def forgets_with_one_seed(build, *inputs):
-    """Dropout draws the same, but a batch still counts with its own deviation."""
-    first, second = build().train(), build().train()
-    second.load_state_dict(first.state_dict())
-    with torch.no_grad():
-        found = []
-        for model in (first, second):
-            torch.manual_seed(1)
-            model(*inputs)
-            found.append(model.eval()(*inputs) if model is first else model(*inputs))
-        return not torch.allclose(*found, atol=1e-5)
+def layers(*, residual=True, start=1, number=torch.float64, cut=True, limit=None):
+    """Multiply until everything is reached."""
+
+    def needed(pattern):
+        step = (pattern | torch.eye(len(pattern), dtype=torch.bool) if residual else pattern).to(number)
+        known = step
+        for count in range(start, start + (limit or len(pattern))):
+            if (known > 0).all():
+                return count
+            known = known @ step
+            if cut:
+                known = (known > 0).to(number)
+        return None
+
+    return needed
 
 
-def forgets_by(differ: Callable[[Tensor], Tensor]) -> Callable:
-    """Right, but for what counts as a difference."""
-
-    def forgets(build, *inputs):
-        first, second = build().eval(), build().eval()
-        second.load_state_dict(first.state_dict())
-        return bool(differ((first(*inputs) - second(*inputs)).abs()))
-
-    return forgets
-
-
-forgets_by_much = forgets_by(lambda gap: (gap > 0.05).any())
-forgets_in_the_first_row = forgets_by(lambda gap: (gap[0] > 1e-5).any())
-forgets_everywhere = forgets_by(lambda gap: (gap > 1e-5).all())
-
-
-def forgets_in_training_with_one_seed(build, *inputs):
-    """Both models in training mode, where they draw the same dropout, and running means are not looked at."""
-    first, second = build().train(), build().train()
-    second.load_state_dict(first.state_dict())
-    found = []
-    for model in (first, second):
-        torch.manual_seed(1)
-        found.append(model(*inputs))
-    return not torch.allclose(*found, atol=1e-5)
+def layers_by_search(pattern):
+    """Breadth first, from every position."""
+    looks, deepest = [row.nonzero().flatten().tolist() for row in pattern], 1
+    for start in range(len(looks)):
+        distance, front = {start: 0}, [start]
+        for position in front:
+            for other in looks[position]:
+                if other not in distance:
+                    distance[other] = distance[position] + 1
+                    front.append(other)
+        if len(distance) < len(looks):
+            return None
+        deepest = max(deepest, *distance.values())
+    return deepest
 
 
-def forgets_a_copy(build, *inputs):
-    first = build().eval()
-    return outputs(first, copy.deepcopy(first), *inputs)
+def layers_until_the_last_is_known(pattern):
+    step = known = (pattern | torch.eye(len(pattern), dtype=torch.bool)).double()
+    for count in range(1, len(pattern)):
+        if (known[:, -1] > 0).all():
+            return count
+        known = (known @ step > 0).double()
+    return None
 
 
-def forgets_itself(build, *inputs):
-    first = build().eval()
-    with torch.no_grad():
-        before = first(*inputs)
-        first.load_state_dict(first.state_dict())
-        return not torch.allclose(before, first(*inputs))
+def layers_always(pattern):
+    return layers()(pattern) or len(pattern)
 
 
-def forgets_what_is_no_parameter(build, *inputs):
-    """Buffers count as forgotten."""
-    first, second = build().eval(), build().eval()
-    second.load_state_dict({**second.state_dict(), **dict(first.named_parameters())})
-    return outputs(first, second, *inputs)
+def window(*, left=0, right=0, scale=None, hide=True, soft=True):
+    """Gather the neighbours; `left` and `right` move the ends of the window."""
+
+    def attend(query, key, value, reach):
+        shift = torch.arange(-reach - left, reach + right + 1)
+        places = torch.arange(query.size(-2))[:, None] + shift
+        inside = (places >= 0) & (places < query.size(-2))
+        places = places.clamp(0, query.size(-2) - 1)
+        keys, values = key[..., places, :], value[..., places, :]
+        if not hide:
+            keys, values = (x.masked_fill(~inside[..., None], 0) for x in (keys, values))
+        scores = (query[..., None, :] @ keys.transpose(-2, -1))[..., 0, :] * (scale or query.size(-1) ** -0.5)
+        if hide:
+            scores = scores.masked_fill(~inside, -math.inf if soft else 0)
+        weights = scores.softmax(dim=-1) if soft else scores
+        return (weights[..., None, :] @ values)[..., 0, :]
+
+    return attend
 
 
-def forgets_by_reloading(build, *inputs):
-    """Another right way: the first model's outputs, before and after it has been overwritten and restored."""
-    first, second = build().eval(), build().eval()
-    with torch.no_grad():
-        before = first(*inputs)
-        second.load_state_dict(copy.deepcopy(first.state_dict()))
-        return torch.tensor((second(*inputs) - before).abs().max().item() > 1e-4)
+def window_by_mask(query, key, value, reach):
+    places = torch.arange(query.size(-2))
+    return attention(query, key, value, (places[:, None] - places).abs() <= reach)
 
 
-def left(*faults: str) -> Callable[..., float]:
-    """The script of exercise 18.4 with some of its faults left."""
-    return lambda *given: fit_and_keep(*given, *faults)
+def window_by_rows_of_the_table(query, key, value, reach):
+    """A few queries at a time, but all keys."""
+    places = torch.arange(query.size(-2))
+    return torch.cat(
+        [
+            attention(query[..., some, :], key, value, (some[:, None] - places).abs() <= reach)
+            for some in places.split(64)
+        ],
+        dim=-2,
+    )
 
 
-def loss_of(model: nn.Module, src: Tensor, tgt: Tensor, reduction: str = "mean") -> Tensor:
-    """Map ids (batch, length) each to the mean loss of the target tokens, or its sum."""
-    logits = model(src, tgt[:, :-1]).transpose(1, 2)
-    return F.cross_entropy(logits, tgt[:, 1:], ignore_index=PAD, reduction=reduction)
+def window_for_heads(query, key, value, reach):
+    batch, heads, *_ = query.shape
+    return window()(query, key, value, reach).view(batch, heads, query.size(-2), -1)
 
 
-def validate(model: nn.Module, validation: list[tuple[Tensor, Tensor]]) -> float:
-    """The loss per token, joined from means and counts."""
-    model.eval()
-    counts = [int((tgt[:, 1:] != PAD).sum()) for _, tgt in validation]
-    with torch.no_grad():
-        means = [loss_of(model, *batch).item() for batch in validation]
-    return sum(mean * count for mean, count in zip(means, counts, strict=True)) / sum(counts)
+def window_by_blocks(query, key, value, reach):
+    """A few queries at a time, and their keys."""
+    places, found = torch.arange(query.size(-2)), []
+    for some in places.split(16):
+        near = slice(max(0, int(some[0]) - reach), int(some[-1]) + reach + 1)
+        mask = (some[:, None] - places[near]).abs() <= reach
+        found.append(attention(query[..., some, :], key[..., near, :], value[..., near, :], mask))
+    return torch.cat(found, dim=-2)
 
 
-def fit_by_hand(model, training, validation, rates, *, clip=1.0, optimizer=torch.optim.SGD, reduction="mean"):
-    """Another right way: every epoch's weights are kept, and the best chosen in the end."""
-    optimizer, epochs = optimizer(model.parameters(), lr=0.0), []
-    for rate in rates:
-        set_rate(optimizer, rate)
-        for batch in training:
-            model.train().zero_grad()
-            loss_of(model, *batch, reduction).backward()
-            nn.utils.clip_grad_norm_(model.parameters(), clip)
-            optimizer.step()
-        epochs.append((validate(model, validation), [p.detach().clone() for p in model.parameters()]))
-    value, weights = min(epochs, key=lambda epoch: epoch[0])
-    with torch.no_grad():
-        for parameter, weight in zip(model.parameters(), weights, strict=True):
-            parameter.copy_(weight)
-    return value
+def window_by_loop(query, key, value, reach):
+    """A query at a time."""
+    rows = []
+    for i in range(query.size(-2)):
+        near = slice(max(0, i - reach), i + reach + 1)
+        rows.append(attention(query[..., i : i + 1, :], key[..., near, :], value[..., near, :]))
+    return torch.cat(rows, dim=-2)
 
 
-def fit_and_stop(model, training, validation, rates):
-    """At the first epoch that is no better, it stops."""
-    best = math.inf
-    for rate in rates:
-        before = copy.deepcopy(model.state_dict())
-        value = fit_and_keep(model, training, validation, [rate])
-        if value >= best:
-            model.load_state_dict(before)
-            break
-        best = value
-    return best
-
-
-def fit_without_a_copy(model, training, validation, rates):
-    """What is kept goes on moving."""
-    best = math.inf
-    for rate in rates:
-        value = fit_and_keep(model, training, validation, [rate])
-        if value < best:
-            best, kept = value, model.state_dict()
-    model.load_state_dict(kept)
-    return best
-
-
-def fit_without_dropout(model, *given):
-    for module in model.modules():
-        if isinstance(module, Dropout):
-            module.p = 0.0
-    return fit_and_keep(model, *given)
-
-
-def fit_without_weights(model, *given):
-    """The loss is right, the weights are those of the beginning."""
-    before = copy.deepcopy(model.state_dict())
-    value = fit_and_keep(model, *given)
-    model.load_state_dict(before)
-    return value
+def window_by_unfold(query, key, value, reach):
+    """Pad, and let a window slide over it."""
+    edge = (0, 0, reach, reach)
+    keys, values = (F.pad(x, edge).unfold(-2, 2 * reach + 1, 1) for x in (key, value))
+    real = F.pad(query.new_ones(query.size(-2)), (reach, reach)).unfold(0, 2 * reach + 1, 1).bool()
+    scores = (query[..., None, :] @ keys)[..., 0, :] / math.sqrt(query.size(-1))
+    weights = scores.masked_fill(~real, -math.inf).softmax(dim=-1)
+    return (values @ weights[..., None])[..., 0]
 
 
 WRONG = [
-    ("18.1", LOSSES[:4], "five numbers, from 0 to 4"),
-    ("18.1", 2.48, "five numbers"),
-    ("18.1", losses(0, math.log(8)), "number 0: .*all 12 tokens"),
-    ("18.1", losses(0, math.log2(12)), "number 0: in nats"),
-    ("18.1", losses(0, 1 / 12), "number 0: this is the probability"),
-    ("18.1", losses(0, 2.0), "number 0: it is not 2.$"),
-    ("18.1", losses(1, math.log(8)), "number 1: a row has five answers"),
-    ("18.1", losses(1, math.log(12)), "number 1: .*only letters come"),
-    ("18.1", losses(1, (4 * math.log(8) + math.log(12)) / 5), "number 1: .*same place"),
-    ("18.1", losses(1, 4 * math.log(8)), "number 1: per answer"),
-    ("18.1", losses(1, 0.8 * math.log(12)), "number 1: .*8 letters"),
-    ("18.1", losses(2, 0.0), "number 2: .*cannot be certain"),
-    ("18.1", losses(2, math.log(12)), "number 2: the first softmax may be certain"),
-    ("18.1", losses(2, math.log(math.e + 12) - 1), "number 2: .*eleven zeros"),
-    ("18.1", losses(2, math.log(math.e + 11)), "number 2: .*is missing"),
-    ("18.1", losses(2, math.log(math.e + 7) - 1), "number 2: .*not over the 8 letters"),
-    ("18.1", losses(3, 1.5), "number 3: .*pull the mean down"),
-    ("18.1", losses(3, 3.0), "number 3: .*smaller"),
-    ("18.1", losses(3, 7.5), "number 3: this is the sum"),
-    ("18.1", losses(4, 0.0), "number 4: .*cannot be known"),
-    ("18.1", losses(4, math.log(2)), "number 4: only the first letter"),
-    ("18.1", losses(4, 0.8 * math.log(2)), "number 4: once it has read"),
-    ("18.1", losses(4, math.log(2) / 4), "number 4: a row has five answers"),
-    ("18.2", forgets_by_much, "it misses this one: a table whose absence shows by less"),
-    ("18.2", forgets_in_the_first_row, "it misses this one: a table that touches the last"),
-    ("18.2", forgets_everywhere, "it misses this one: a table"),
-    ("18.2", forgets_in_training_with_one_seed, "it misses this one: running means"),
-    ("18.2", forgets_in_training_mode, "cries wolf at this one: dropout. There, in training mode two calls differ"),
-    ("18.2", forgets_with_one_seed, "cries wolf"),
-    ("18.2", forgets_a_copy, "you return False for every model"),
-    ("18.2", forgets_itself, "you return False for every model"),
-    ("18.2", lambda build, *inputs: True, "you return True for every model"),
-    ("18.2", forgets_what_is_no_parameter, "cries wolf at this one: a random table in a buffer that is saved"),
-    ("18.2", lambda build, *inputs: bool(list(build().buffers())) or forgets(build, *inputs), "cries wolf"),
-    (
-        "18.2",
-        lambda build, *inputs: forgets(build, *inputs) and not list(build().buffers()),
-        "misses this one: a random table in a buffer that is not saved",
-    ),
-    (
-        "18.2",
-        lambda build, *inputs: any(isinstance(part, list) for part in vars(build()).values()),
-        "misses this one: layers in a dictionary",
-    ),
-    ("18.2", lambda build, *inputs: not list(build().children()), "you return False"),
-    ("18.2", lambda build, *inputs: print(end=""), "does it end in a return"),
-    ("18.2", lambda build, *inputs: 0.5, "return True or False; got float"),
-    ("18.3", list(WARD), "expected a dictionary, patient to diagnosis; got list"),
-    ("18.3", {name: WARD[name] for name in "ABCDE"}, "no diagnosis for F, G, H, I"),
-    ("18.3", WARD | {"J": "healthy"}, "no patient 'J'"),
-    ("18.3", WARD | {"C": "leaky"}, "C: 'leaky' is no diagnosis"),
-    ("18.3", WARD | {"B": "twins"}, "8 of 9 are right. B is healthy: your check cries wolf"),
-    ("18.3", WARD | {"C": "healthy"}, "8 of 9 are right. C is not healthy"),
-    ("18.3", WARD | {"A": "twins", "I": "padding counted"}, "7 of 9 are right. A is sick, but not of 'twins'"),
-    ("18.3", dict.fromkeys(WARD, "healthy"), "2 of 9 are right. A is not healthy"),
-    ("18.3", WARD | {"E": "padding read"}, "E is sick, but not of 'padding read'"),
-    ("18.4", left("other"), "one fault is left: the optimizer holds the weights of another model"),
-    ("18.4", left("clip"), "one fault is left: the gradient is not clipped to norm 1"),
-    ("18.4", left("eval"), "one fault is left: after the first validation"),
-    ("18.4", left("means"), "one fault is left: the validation loss is a mean of the batches' means"),
-    ("18.4", fit_without_a_copy, "one fault is left: the weights of the last epoch"),
-    ("18.4", left("last"), "one fault is left: the weights of the last epoch"),
-    ("18.4", left("returned"), "one fault is left: the loss that you return"),
-    ("18.4", left("noise"), "one fault is left: the validation is measured with dropout"),
-    ("18.4", left("last", "returned"), "more than one fault is left"),
-    ("18.4", left("other", "clip", "eval", "means", "last", "returned"), "neither .* more than one fault"),
-    ("18.4", fit_and_stop, "more than one fault is left, or another one"),
-    ("18.4", lambda *given: fit_and_keep(*given[:3], given[3][:2]), "more than one fault is left, or another one"),
-    ("18.4", functools.partial(fit_by_hand, reduction="sum"), "more than one fault is left, or another one"),
-    ("18.4", fit_without_dropout, "without dropout all is right, with dropout not"),
-    ("18.4", fit_without_weights, "the loss returned is right, the weights left in the model are not"),
-    ("18.4", lambda *given: fit_and_keep(*given) + 1, "the weights left in the model are right, the loss"),
-    ("18.4", functools.partial(fit_by_hand, clip=2.0), "neither"),
-    ("18.4", functools.partial(fit_by_hand, optimizer=torch.optim.Adam), "neither"),
-    ("18.4", lambda *given: torch.tensor(fit_and_keep(*given)), "as a Python number: loss.item"),
-    ("18.4", lambda *given: print(end=""), "your function returned None"),
+    ("18.1", [1536, 256, 128, 94], "number 0: two products make 4 n² d"),
+    ("18.1", [256, 256, 128, 94], "number 0: here without the projections"),
+    ("18.1", [768, 768, 128, 94], "number 1: here with the projections"),
+    ("18.1", [768, 512, 128, 94], "number 1: there are four projections"),
+    ("18.1", [768, 256, 64, 94], "number 2: mixing .* costs operations"),
+    ("18.1", [768, 256, 256, 94], "number 2: 8 n k d = 4 n² d"),
+    ("18.1", [768, 256, 100, 94], "number 2: expected another number than 100"),
+    ("18.1", [768, 256, 128, 100], "number 3: .* count row by row"),
+    ("18.1", [768, 256, 128, 78], "number 3: row 0 looks at all 20"),
+    ("18.1", [768, 256, 128, 58], "number 3: this is the window of 3 alone"),
+    ("18.1", [768, 256, 128, 95], "number 3: row 1 has 3"),
+    ("18.1", [768, 256, 128, 96], "number 3: rows 1 and 19"),
+    ("18.1", [768, 256, 128], "give four numbers"),
+    ("18.1", "768", "raised (ValueError|TypeError)"),
+    ("18.2", groups_by_any, "when its first member is there"),
+    ("18.2", groups(lambda i, a, b: i >= a), "when its first member is there"),
+    ("18.2", groups(lambda i, a, b: i > b), "the group that it completes"),
+    ("18.2", groups(lambda i, a, b: i < b), "turn it round"),
+    ("18.2", groups(lambda i, a, b: (i >= a) | (i < a)), "the future is there"),
+    ("18.2", groups(lambda i, a, b: (i >= b) | (i < b - a)), "stay so"),
+    ("18.2", groups(lambda i, a, b: i >= a - 1), "groups count from 0"),
+    ("18.2", groups(lambda i, a, b: (i >= b).T), r"expected shape \(7, 2\), got \(2, 7\)"),
+    ("18.2", groups(lambda i, a, b: i >= b, lambda n, s: -(-n // s)), r"got \(7, 3\).*The 1 positions at the end"),
+    ("18.2", groups(lambda i, a, b: (i >= b).float()), "expected torch.bool, got torch.float32"),
+    ("18.2", groups(lambda i, a, b: (i >= b).tolist()), "expected a tensor, got list"),
+    ("18.2", lambda length, stride: torch.ones(length, length // stride).tril().bool(), "entries are wrong"),
+    ("18.2", lambda length, stride: print(end=""), "does it end in a return"),
+    ("18.3", layers(residual=False), "residual connection keeps"),
+    ("18.3", layers(start=0), "expected 8, got 7"),
+    ("18.3", layers(start=2), "expected 8, got 9"),
+    ("18.3", layers(cut=False, number=torch.float32), "numbers of ways overflow"),
+    ("18.3", layers(cut=False, number=torch.int64), "numbers of ways overflow"),
+    ("18.3", layers(cut=False), "chain of 200 more: got None. The numbers of ways overflow"),
+    ("18.3", layers_until_the_last_is_known, "later ones, 5 positions: never, so None is expected; got 1"),
+    ("18.3", layers_always, "never, so None is expected; got 5"),
+    ("18.3", lambda pattern: len(pattern), "expected 8, got 9"),
+    ("18.3", lambda pattern: len(pattern) - 1, "all looks at all, 4 positions: expected 1, got 3"),
+    ("18.3", layers(limit=5), "expected 8, got None"),
+    ("18.3", lambda pattern: 2, "expected 8, got 2"),
+    ("18.3", lambda pattern: pattern, "expected a number of layers or None, got Tensor"),
+    ("18.3", lambda pattern: True, "got bool"),
+    ("18.3", lambda pattern: "8", "got str"),
+    ("18.4", window(hide=False), "beyond the ends of the text there are no keys"),
+    ("18.4", window(scale=1), "not divided by √d_k"),
+    ("18.4", lambda q, k, v, r: window(right=-r)(q, k, v, r), "one-sided"),
+    ("18.4", lambda q, k, v, r: window(left=-r)(q, k, v, r), "one-sided: .* earlier ones too"),
+    ("18.4", lambda q, k, v, r: attention(q, k, v), "all keys are seen"),
+    ("18.4", window(left=-1, right=-1), "one key too narrow on each side"),
+    ("18.4", window(left=0, right=-1), "one-sided|too narrow on the right"),
+    ("18.4", window(left=1, right=1), "too wide"),
+    ("18.4", window(soft=False), "the softmax is missing"),
+    ("18.4", window_by_mask, "right, but .* 65,536 numbers: that is the table"),
+    ("18.4", window_by_rows_of_the_table, "right, .* but each query meets each key: 1,048,576 operations"),
+    ("18.4", window_for_heads, r"right with two axes .* without any it raises RuntimeError"),
+    ("18.4", lambda q, k, v, r: window()(q, k, v, r).transpose(-2, -1), r"expected shape \(2, 3, 6, 5\)"),
+    ("18.4", lambda q, k, v, r: v, "too narrow on each side"),
+    ("18.4", lambda q, k, v, r: q @ q.transpose(-2, -1) @ v, "at index"),
+    ("18.4", lambda q, k, v, r: 2 * window()(q, k, v, r), "constant factor 2"),
+    ("18.4", lambda q, k, v, r: print(end=""), "does it end in a return"),
 ]
 
 RIGHT = [
-    ("18.1", LOSSES),
-    ("18.1", (2.48, 1.66, 1.62, 0.75, 0.14)),
-    ("18.1", torch.tensor(LOSSES)),
-    ("18.2", forgets),
-    ("18.2", forgets_by_reloading),
-    ("18.3", WARD),
-    ("18.3", dict(reversed(WARD.items()))),
-    ("18.4", left()),
-    ("18.4", fit_by_hand),
+    ("18.1", (768, 256, 128, 94)),
+    ("18.1", torch.tensor([768.0, 256.0, 128.0, 94.0])),
+    ("18.2", groups(lambda i, a, b: i >= b)),
+    ("18.2", groups_by_all),
+    ("18.2", groups_by_loops),
+    ("18.3", layers()),
+    ("18.3", layers_by_search),
+    ("18.4", window()),
+    ("18.4", window_by_loop),
+    ("18.4", window_by_blocks),
+    ("18.4", window_by_unfold),
 ]

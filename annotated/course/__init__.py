@@ -1,1 +1,0 @@
-"""What the notebooks use besides the module: exercises with their checks, and figures."""

@@ -1,0 +1,27 @@
+"""What the notebooks check, draw and look at with: `from annotated_course import check, claim, show`."""
+
+from importlib import import_module
+from typing import Any
+
+# Each name is imported when it is first asked for: a check needs no matplotlib, and no start waits for it.
+HOMES = {
+    "attention_view": ("view_attention",),
+    "claims": ("claim",),
+    "exercises": ("check", "progress"),
+    "exercises.chapter_07": ("RATE_FAULTS", "logged_rates"),
+    "exercises.chapter_08": ("random_table",),
+    "exercises.chapter_09": ("suspects",),
+    "exercises.chapter_19": ("DIAGNOSES", "patients"),
+    "exercises.exercise": ("LargestTensor",),
+    "plotting": ("Arrow", "Box", "plot_attention", "plot_dataflow", "plot_lines", "show"),
+    "progress_bar": ("progress_bar",),
+    "trace": ("plot_trace", "trace"),
+}
+HOME = {name: module for module, names in HOMES.items() for name in names}
+
+
+def __getattr__(name: str) -> Any:
+    """Import a name from its file."""
+    if name not in HOME:
+        raise AttributeError(f"annotated_course has no {name!r}; it has {', '.join(sorted(HOME))}.")
+    return getattr(import_module(f"{__name__}.{HOME[name]}"), name)

@@ -1,0 +1,335 @@
+"""The exercises of chapter 01, attention."""
+
+import math
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from annotated.attention import attention, attention_weights
+from annotated.masking import causal_mask, padding_mask
+from annotated_course.exercises.exercise import AnyOf, Exercise, LargestTensor, as_numbers, calls, each
+
+EXERCISES: dict[str, Exercise] = {}
+
+
+def random_inputs(queries: int, keys: int, d_k: int, d_v: int) -> list[Tensor]:
+    """Draw a query, key and value of the given sizes, the same ones every time."""
+    generator = torch.Generator().manual_seed(0)
+    return [torch.randn(*shape, generator=generator) for shape in ((queries, d_k), (keys, d_k), (keys, d_v))]
+
+
+VALUES = torch.tensor([[10.0, 0.0], [0.0, 20.0], [5.0, 5.0]])
+WEIGHTS = torch.tensor([1.0, 3.0, 6.0])
+EXERCISES["01.1"] = Exercise(
+    "One row by hand",
+    right=[4.0, 9.0],
+    cases={"": as_numbers},
+    mistakes={
+        "did you divide the dot products by √d_k = 2 before the exponential?": WEIGHTS**2 / 46 @ VALUES,
+        "the weights must sum to 1: divide each exponential by their sum, 10.": WEIGHTS @ VALUES,
+        "these are the weights. Now mix the values with them.": WEIGHTS / 10,
+        "this is the plain mean of the values: use the weights.": VALUES.mean(0),
+        "this is the value of the best key alone: attention mixes all three.": VALUES[2],
+    },
+    tolerance=0.006,
+    by_hand=True,
+)
+
+
+def from_scratch(scale: Callable[..., float] | None = None, finish: Callable[..., Tensor] | None = None) -> Any:
+    """Attention divided by another number than √d_k, or with another way from the scores to the output."""
+
+    def answer(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+        scores = query @ key.transpose(-2, -1) / (scale(query, value) if scale else math.sqrt(query.size(-1)))
+        return finish(scores, value) if finish else scores.softmax(-1) @ value
+
+    return answer
+
+
+EXERCISES["01.2"] = Exercise(
+    "Attention from scratch",
+    right=attention,
+    cases={
+        "": calls(*random_inputs(3, 5, 4, 7)),
+        "with a batch axis, and larger scores: ": calls(
+            *(torch.stack([one, 300 * one]) for one in random_inputs(3, 5, 4, 7))
+        ),
+    },
+    mistakes={
+        "it is Eq. 1 without the division by √d_k: did you scale?": from_scratch(lambda query, value: 1.0),
+        "you divided by d_k; divide by its square root.": from_scratch(lambda query, value: query.size(-1)),
+        "you scaled by the width of the values; √d_k takes the width of the keys.": (
+            from_scratch(lambda query, value: math.sqrt(value.size(-1)))
+        ),
+        "your softmax runs over the queries; each row of weights, over the keys, must sum to 1: dim=-1.": (
+            from_scratch(finish=lambda scores, value: scores.softmax(-2) @ value)
+        ),
+        "these are the weights; multiply them by the values.": from_scratch(
+            finish=lambda scores, _: scores.softmax(-1)
+        ),
+        "the scores never went through a softmax.": from_scratch(finish=torch.matmul),
+    },
+)
+
+
+class Parts(NamedTuple):
+    """What a mask is made of: the real keys, the past within the window, the whole past, and the window."""
+
+    real: Tensor  # (batch, 1, key)
+    near: Tensor  # (query, key)
+    past: Tensor  # (query, key)
+    window: int
+
+
+def local_mask(combine: Callable[[Parts], Tensor]) -> Any:
+    """A decoder's mask with one way to put its parts together."""
+
+    def answer(ids: Tensor, pad_id: int, window: int) -> Tensor:
+        past = causal_mask(ids.size(1))
+        return combine(Parts(padding_mask(ids, pad_id)[:, 0], past.triu(1 - window), past, window))
+
+    return answer
+
+
+IDS = torch.tensor([[1, 5, 0, 7, 2], [1, 8, 2, 9, 9], [9, 9, 1, 5, 2]])  # only padding in front tells if it is hidden
+EXERCISES["01.3"] = Exercise(
+    "A decoder's mask with a window",
+    right=local_mask(lambda m: m.real & m.near),
+    cases={"": calls(IDS, 9, 3), "with another padding and window: ": calls(IDS.where(IDS != 9, 4), 4, 2)},
+    mistakes={
+        "the padding of id 0 is hidden; the id to hide is pad_id.": (
+            lambda ids, pad_id, window: padding_mask(ids)[:, 0] & causal_mask(ids.size(1)).triu(1 - window)
+        )
+    }
+    | each(
+        local_mask,
+        {
+            "the polarity is reversed: True must mean 'may attend'.": lambda m: ~(m.real & m.near),
+            "your window shows the future and hides the past: look back, not ahead.": lambda m: m.real & m.near.T,
+            "no position sees itself: keep the diagonal.": lambda m: m.real & m.near.tril(-1),
+            "the padding is still visible: hide the keys whose id is pad_id.": (
+                lambda m: m.near.expand(len(m.real), -1, -1)
+            ),
+            "the padding mask works on the queries; hide the keys: the last axis.": lambda m: m.real.mT & m.near,
+            "you hid the rows of padded queries too: hide keys only, a padded query is treated as any other.": (
+                lambda m: m.real & m.near & m.real.mT
+            ),
+            "you let a query see its own padding; where its window holds nothing else, its row is all False.": (
+                lambda m: (m.real & m.near) | (~(m.real & m.near).any(-1, keepdim=True) & m.past.triu())
+            ),
+            "this is the paper's neighbourhood, centred on the query; a decoder looks back only.": (
+                lambda m: m.real & torch.ones_like(m.past).triu(-(m.window // 2)).tril(m.window // 2)
+            ),
+            "the future is still visible: a position sees itself and what is before it.": (
+                lambda m: m.real & torch.ones_like(m.past).triu(1 - m.window)
+            ),
+            "any one condition alone lets a key through here; all must allow it: use &.": lambda m: m.real | m.near,
+            "the window has no effect: hide what lies `window` or more positions back.": lambda m: m.real & m.past,
+            "the window is one too wide: the position itself is one of the `window`.": (
+                lambda m: m.real & m.past.triu(-m.window)
+            ),
+            "the window is one too narrow: it holds `window` positions, itself included.": (
+                lambda m: m.real & m.past.triu(2 - m.window)
+            ),
+        },
+    ),
+)
+
+
+def mirror(length: int, sharp: float = 300.0) -> tuple[Tensor, Tensor]:
+    """Queries and keys with which attention reverses a sequence."""
+    return sharp * torch.eye(length), torch.eye(length).flip(0)
+
+
+def examine_mirror(answer: Callable[[int], Any]) -> str | None:
+    """Look where each position's largest weight is, and how large."""
+    for length in (2, 5, 9, 500):
+        pair = answer(length)
+        if not isinstance(pair, tuple) or len(pair) != 2 or not all(isinstance(one, Tensor) for one in pair):
+            return "return two tensors: query, key."
+        query, key = pair
+        if query.shape != key.shape or query.dim() != 2 or len(query) != length:
+            return (
+                f"for length {length}, query and key must both have the shape ({length}, d_k); "
+                f"got {tuple(query.shape)} and {tuple(key.shape)}."
+            )
+        weights = attention_weights(query.float(), key.float())
+        largest, place = weights.max(-1)
+        wanted = torch.arange(length).flip(0)
+        wrong = (place != wanted).nonzero().flatten().tolist()
+        if torch.allclose(weights, torch.full_like(weights, 1 / length)):
+            return "all weights are equal: the queries cannot tell the keys apart."
+        if torch.equal(place, torch.arange(length)):
+            return f"length {length}: each position attends to itself; flip the order of the queries or of the keys."
+        if wrong:
+            none = (
+                "no position finds its mirror; " if wrong == [i for i in range(length) if 2 * i != length - 1] else ""
+            )
+            row = wrong[0]
+            return f"length {length}: {none}position {row} attends to {int(place[row])}, not to {length - 1 - row}."
+        if largest.min() < 0.99:
+            return (
+                f"length {length}: every position finds its mirror, but a weight there is only {largest.min():.4f}; "
+                "it must be at least 0.99. Longer vectors give larger scores; the scores are divided by √d_k."
+            )
+    return None
+
+
+EXERCISES["01.4"] = Exercise(
+    "A mirror made of attention",
+    right=mirror,
+    cases={},
+    examine=examine_mirror,
+    caught={
+        "return two tensors": lambda length: 99 * torch.eye(length),
+        "length 2, query and key must both have the shape (2, d_k)": lambda length: mirror(5),
+        "all weights are equal": lambda length: (torch.ones(length, 2), torch.ones(length, 2)),
+        "attends to itself": lambda length: (99 * torch.eye(length), torch.eye(length)),
+        "length 5: no position finds its mirror; position 0 attends to 1": (
+            lambda length: (99 * torch.eye(length), torch.eye(5)[[1, 0, 2, 4, 3]] if length == 5 else mirror(length)[1])
+        ),
+        "length 5: position 1 attends to 0, not to 3": (
+            lambda length: (99 * torch.eye(length), torch.eye(length).roll(1, 1))
+        ),
+        "only 0.": AnyOf(*(lambda length, sharp=sharp: mirror(length, sharp) for sharp in (1.0, 20.0, 30.0))),
+    },
+)
+
+
+def query_gradient(back: Callable[[Tensor, Tensor], Tensor], factor: float = 1.0) -> Any:
+    """The query's gradient from the weights' and a given way back through the softmax."""
+
+    def answer(query: Tensor, key: Tensor, value: Tensor, upstream: Tensor) -> Tensor:
+        return factor * back(attention_weights(query, key), upstream @ value.T) @ key / math.sqrt(query.size(-1))
+
+    return answer
+
+
+def softmax_back(p: Tensor, g: Tensor) -> Tensor:
+    """Multiply a gradient by the softmax's Jacobian."""
+    return p * (g - (p * g).sum(-1, keepdim=True))
+
+
+EXERCISES["01.5"] = Exercise(
+    "The gradient by hand",
+    right=query_gradient(softmax_back),
+    cases={"": calls(*random_inputs(3, 5, 16, 7), torch.randn(3, 7, generator=torch.Generator().manual_seed(1)))},
+    mistakes={
+        "off by a constant factor 4.0 = √d_k: the scores were divided by it, and so is the gradient.": (
+            query_gradient(softmax_back, 4.0)
+        ),
+        "off by a constant factor 0.25 = 1/√d_k: you divided twice, or by d_k.": query_gradient(softmax_back, 0.25),
+        "this is diag(p) alone: the part − p pᵀ of the Jacobian is missing.": query_gradient(torch.mul),
+        "this is the upstream gradient at the weights, sent on to the scores: pass it through the softmax.": (
+            query_gradient(lambda p, g: g)
+        ),
+        "the mean to subtract is weighted by p: (p * g).sum(-1, keepdim=True).": (
+            query_gradient(lambda p, g: p * (g - g.mean(-1, keepdim=True)))
+        ),
+        "the sign is reversed.": query_gradient(softmax_back, -1.0),
+    },
+)
+
+
+def streaming(*, total: bool = True, mixed: bool = True, start: float = -math.inf, maximum: str = "running") -> Any:
+    """The softmax on the go: which of its two sums follow the maximum, where that starts, and whether it is one."""
+
+    def answer(query: Tensor, key: Tensor, value: Tensor, chunk: int) -> Tensor:
+        sums = torch.zeros(len(query), 1 + value.size(1))  # of the shares, then of the mixed values
+        follows = torch.tensor([total] + [mixed] * value.size(1))
+        highest = torch.full((len(query), 1), start)
+        for keys, values in zip(key.split(chunk), value.split(chunk), strict=True):
+            scores = query @ keys.T / math.sqrt(query.size(-1))
+            own = scores.amax(-1, keepdim=True)
+            new = {"running": torch.maximum(highest, own), "own": own, "fixed": highest}[maximum]
+            shares = (scores - new).exp()
+            sums = torch.where(follows & (maximum != "own"), sums * (highest - new).exp(), sums)
+            sums = sums + torch.cat([shares.sum(-1, keepdim=True), shares @ values], dim=-1)
+            highest = new
+        return sums[:, 1:] / sums[:, :1]
+
+    return answer
+
+
+def of_chunks(combine: Callable[[Tensor], Tensor]) -> Any:
+    """Attention for each chunk of keys alone, and a way to put the outputs together."""
+
+    def answer(query: Tensor, key: Tensor, value: Tensor, chunk: int) -> Tensor:
+        parts = zip(key.split(chunk), value.split(chunk), strict=True)
+        return combine(torch.stack([attention(query, *part) for part in parts]))
+
+    return answer
+
+
+def scores_kept(query: Tensor, key: Tensor, value: Tensor, chunk: int) -> Tensor:
+    """Keep the scores of all chunks for a second pass."""
+    scores = [query @ keys.T / math.sqrt(query.size(-1)) for keys in key.split(chunk)]
+    total = torch.stack([s.logsumexp(-1, keepdim=True) for s in scores]).logsumexp(0)
+    return sum((s - total).exp() @ values for s, values in zip(scores, value.split(chunk), strict=True))
+
+
+def examine_memory(answer: Callable[..., Tensor]) -> str | None:
+    """Look at the largest tensor, at scores that overflow, and at all that is alive at once."""
+    query, key, value = random_inputs(24, 30, 4, 5)
+    with LargestTensor() as seen:
+        answer(query, key, value, 7)
+    if seen.largest >= 24 * 30:
+        return (
+            f"the result is right, but you built a tensor of {seen.largest} numbers; 24 queries × 30 keys = 720 is the "
+            "matrix to avoid. Score one chunk of keys at a time."
+        )
+    # A running maximum that starts at 0 stays there where all scores are below it.
+    for size, large, keys in (("1,000", 300 * query, key), ("−1,000", -300 * query.abs(), key.abs())):
+        if not answer(large, keys, value, 7).isfinite().all():
+            return (
+                f"with scores around {size} the result is not finite: the running maximum starts at −∞, and the old "
+                "sums are multiplied by exp(old maximum − new maximum), which is at most 1."
+            )
+    many = random_inputs(24, 600, 4, 5)
+    with LargestTensor() as seen:
+        answer(*many, 7)
+    if seen.most >= 24 * 600:
+        return (
+            f"the result is right, but {seen.most} numbers were alive at once, and 24 queries × 600 keys have 14400 "
+            "weights: let the scores of a chunk go when the next one comes."
+        )
+    return None
+
+
+EXERCISES["01.6"] = Exercise(
+    "Attention without the matrix",
+    right=streaming(),
+    cases={"": calls(*random_inputs(24, 30, 4, 5), 7)},
+    mistakes={
+        "the maximum rose, and the old sums were not rescaled: multiply both by exp(old − new maximum).": (
+            streaming(total=False, mixed=False)
+        ),
+        "the maximum rose: you rescaled the sum of the exponentials, but not the mixed values.": streaming(mixed=False),
+        "the maximum rose: you rescaled the mixed values, but not the sum of the exponentials.": streaming(total=False),
+        "each chunk's exponentials are taken from its own maximum: sums of different chunks need one common maximum.": (
+            streaming(maximum="own")
+        ),
+        "this is the mean of the chunks' outputs: a chunk counts by the sum of its exponentials.": (
+            of_chunks(lambda outputs: outputs.mean(0))
+        ),
+        "this is the sum of the chunks' outputs: one softmax over all keys has one denominator.": (
+            of_chunks(lambda outputs: outputs.sum(0))
+        ),
+        "this is the last chunk alone: carry the sums from chunk to chunk.": of_chunks(lambda outputs: outputs[-1]),
+        "the last keys are missing: 30 keys in chunks of 7 leave a last chunk of 2.": (
+            lambda query, key, value, chunk: attention(query, key[:28], value[:28])
+        ),
+        "it is right without the division by √d_k: did you scale?": (
+            lambda query, key, value, chunk: attention(math.sqrt(query.size(-1)) * query, key, value)
+        ),
+    },
+    examine=examine_memory,
+    caught={
+        "a tensor of 720 numbers": lambda query, key, value, chunk: attention(query, key, value),
+        "with scores around 1,000 the result is not finite": streaming(start=0.0, maximum="fixed"),
+        "around −1,000 the result is not finite": streaming(start=0.0),
+        "alive at once": scores_kept,
+    },
+)

@@ -1,0 +1,259 @@
+"""An exercise as data: a right answer, the cases that answers are run on, and the known mistakes with what to tell."""
+
+import copy
+import weakref
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.overrides import TorchFunctionMode
+
+Run = Callable[[Any], Any]  # takes an answer, returns what is compared
+
+
+class AnyOf(tuple[Any, ...]):
+    """Several wrong answers that earn the same sentence."""
+
+    def __new__(cls, *wrong: Any) -> "AnyOf":
+        """Take the answers one by one."""
+        return super().__new__(cls, wrong)
+
+
+@dataclass(frozen=True)
+class Exercise:
+    """What a reader is asked for, and what is usually got wrong.
+
+    Args:
+        title: the exercise's name in its lesson.
+        right: a right answer: a value, a function or a class.
+        cases: how answers are run: for each case what a diagnosis begins with, mostly nothing, and a function of the
+            answer whose result must be that of the right one.
+        mistakes: a sentence to tell, and the wrong answer that earns it, or `AnyOf` several. The first one counts whose
+            result is the reader's.
+        examine: what no comparison sees: tells what is wrong with an answer that passes all cases, or None.
+        caught: for the tests, a part of what `examine` says, and the wrong answer that earns it, or `AnyOf` several.
+        tolerance: how far a number may be off, absolutely and relatively.
+        by_hand: the numbers themselves are the answer, so that no diagnosis tells them.
+        copies: run a function on copies of what it is given, since it may change it.
+    """
+
+    title: str
+    right: Any
+    cases: Mapping[str, Run] = field(default_factory=lambda: {"": lambda answer: answer})
+    mistakes: Mapping[str, Any] = field(default_factory=dict)
+    examine: Callable[[Any], str | None] = lambda answer: None
+    caught: Mapping[str, Any] = field(default_factory=dict)
+    tolerance: float = 1e-4
+    by_hand: bool = False
+    copies: bool = True
+
+    def diagnose(self, answer: Any) -> str | None:
+        """Say what is wrong with an answer, or None if it is right."""
+        if self.copies and callable(answer) and not isinstance(answer, type):
+            answer = on_copies(answer)
+        runs = list(self.cases.items())
+        for place, (remark, run) in enumerate(runs):
+            found, expected = run(answer), run(self.right)
+            if self.same(found, expected):
+                continue
+            suspects = [one for one in wrong_answers(self.mistakes) if self.gives(one[1], run, found)]
+            for _, later in runs[place + 1 :]:  # several mistakes may look alike here
+                if len(suspects) < 2:
+                    break
+                suspects = [one for one in suspects if self.alike(answer, one[1], later)] or suspects
+            return remark + (suspects[0][0] if suspects else difference(found, expected, self.tolerance, self.by_hand))
+        return self.examine(answer)
+
+    def same(self, found: Any, expected: Any) -> bool:
+        """Tell whether two results are equal within the tolerance."""
+        return is_same(found, expected, self.tolerance)
+
+    def gives(self, wrong: Any, run: Run, found: Any) -> bool:
+        """Tell whether a known mistake gives this result."""
+        try:
+            return self.same(found, run(wrong))
+        except Exception:  # a mistake need not survive every case
+            return False
+
+    def alike(self, answer: Any, wrong: Any, run: Run) -> bool:
+        """Tell whether an answer and a known mistake give the same in one more case."""
+        try:
+            return self.same(run(answer), run(wrong))
+        except Exception:
+            return False
+
+
+def wrong_answers(table: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+    """List each sentence of a table with each wrong answer that earns it."""
+    for sentence, wrong in table.items():
+        for one in wrong if isinstance(wrong, AnyOf) else (wrong,):
+            yield sentence, one
+
+
+def each(make: Callable[..., Any], table: Mapping[str, Any]) -> dict[str, Any]:
+    """Make wrong answers of one kind: for each sentence what `make` takes, keywords where it is a dict."""
+    return {sentence: make(**wrong) if isinstance(wrong, dict) else make(wrong) for sentence, wrong in table.items()}
+
+
+def calls(*given: Any, **named: Any) -> Run:
+    """Make a case of what to call an answer with."""
+    return lambda answer: answer(*given, **named)
+
+
+def as_numbers(answer: Any) -> Tensor:
+    """Read the numbers that an exercise by hand asks for, in whatever form they come."""
+    return torch.as_tensor(answer, dtype=torch.float32)
+
+
+def numbers(count: int) -> dict[str, Run]:
+    """Make a case of each of the numbers that an exercise by hand asks for, counted from 0."""
+
+    def number(place: int) -> Run:
+        def read(answer: Any) -> Tensor:
+            found = torch.as_tensor(answer, dtype=torch.float64)
+            if found.shape != (count,):
+                raise ValueError(f"give a list of {count} numbers; this has the shape {tuple(found.shape)}")
+            return found[place]
+
+        return read
+
+    return {f"number {place}: ": number(place) for place in range(count)}
+
+
+def changed(right: Sequence[float], place: int, number: float) -> list[float]:
+    """Give a list of numbers with another one at one place, counted from 0."""
+    return [number if i == place else one for i, one in enumerate(right)]
+
+
+def on_copies(answer: Callable[..., Any]) -> Callable[..., Any]:
+    """Call an answer with copies of tensors and lists, so that what it changes in place is not what we compare with."""
+
+    def call(*given: Any, **named: Any) -> Any:
+        own = [one.clone() if isinstance(one, Tensor) else one for one in given]
+        own = [copy.deepcopy(one) if isinstance(one, list | dict) else one for one in own]
+        return answer(*own, **named)
+
+    return call
+
+
+def is_same(found: Any, expected: Any, tolerance: float = 1e-4) -> bool:
+    """Tell whether two results are equal: tensors in shape and type, numbers within the tolerance, lists item by item.
+
+    A tuple counts as a list, and a tensor of one number as that number.
+    """
+    if isinstance(expected, Tensor):
+        return (
+            isinstance(found, Tensor)
+            and found.shape == expected.shape
+            and found.dtype == expected.dtype
+            and torch.allclose(found, expected, rtol=tolerance, atol=tolerance, equal_nan=True)
+        )
+    if isinstance(found, Tensor) and not found.dim():
+        found = found.item()
+    match expected:
+        case bool() | str() | None:
+            return type(found) is type(expected) and found == expected
+        case int():
+            return isinstance(found, int) and not isinstance(found, bool) and found == expected
+        case float():
+            number = isinstance(found, int | float) and not isinstance(found, bool)
+            return number and is_same(torch.tensor(float(found)), torch.tensor(expected), tolerance)
+        case list() | tuple():
+            same_length = isinstance(found, list | tuple) and len(found) == len(expected)
+            return same_length and all(is_same(*pair, tolerance) for pair in zip(found, expected, strict=True))
+        case dict():
+            same_keys = isinstance(found, dict) and found.keys() == expected.keys()
+            return same_keys and all(is_same(found[key], one, tolerance) for key, one in expected.items())
+    return bool(found == expected)
+
+
+def difference(found: Any, expected: Any, tolerance: float = 1e-4, by_hand: bool = False) -> str:
+    """Say how a result differs from the expected one, where no known mistake explains it."""
+    if found is None:
+        return "your function returned None: does it end in a return?"
+    if isinstance(expected, Tensor):
+        return tensor_difference(found, expected, tolerance, by_hand)
+    if isinstance(found, Tensor) and not found.dim():
+        found = found.item()
+    kind: Any = list | tuple if isinstance(expected, list | tuple) else type(expected)
+    if isinstance(expected, float) and isinstance(found, int):
+        kind = int
+    if not isinstance(found, kind) or (isinstance(found, bool) and not isinstance(expected, bool)):
+        hint = ": divide whole numbers by //, or not at all." if kind is int and isinstance(found, float) else "."
+        return f"expected {article(expected)}, got {article(found)}{hint}"
+    if isinstance(expected, list | tuple):
+        if len(found) != len(expected):
+            return f"expected {len(expected)} items, got {len(found)}."
+        pairs = enumerate(zip(found, expected, strict=True))
+        place, pair = next((i, pair) for i, pair in pairs if not is_same(*pair, tolerance))
+        return f"item {place}, counted from 0: {difference(*pair, tolerance, by_hand)}"
+    if isinstance(expected, dict) and found.keys() != expected.keys():
+        return f"expected the keys {sorted(map(str, expected))}, got {sorted(map(str, found))}."
+    if by_hand:
+        return f"it is not {shown(found)}."
+    return f"expected {shown(expected)}, got {shown(found)}."
+
+
+def tensor_difference(found: Any, expected: Tensor, tolerance: float, by_hand: bool) -> str:
+    """Say how a result differs from the expected tensor."""
+    if not isinstance(found, Tensor):
+        return f"expected a tensor, got {article(found)}."
+    if found.dtype != expected.dtype:
+        return f"expected {expected.dtype}, got {found.dtype}."
+    if found.shape != expected.shape:
+        return f"expected shape {tuple(expected.shape)}, got {tuple(found.shape)}."
+    if (expected.isfinite() & ~found.isfinite()).any():
+        return (
+            "the result holds NaN or infinity: does an exponential overflow? Subtract each row's maximum first. "
+            "Or is there a logarithm of 0, or a division by 0?"
+        )
+    if not found.is_floating_point():
+        return f"{int((found != expected).sum())} of {found.numel()} entries are wrong."
+    if not expected.dim():
+        return f"it is not {found:.4g}." if by_hand else f"expected {expected:.4g}, got {found:.4g}."
+    factor = float((found * expected).sum() / (expected * expected).sum())
+    if expected.numel() > 1 and factor and is_same(found, factor * expected, tolerance):
+        return f"off by a constant factor {factor:.2f}."
+    where = torch.unravel_index((found - expected).abs().argmax(), expected.shape)
+    index = tuple(int(i) for i in where)
+    if by_hand:
+        return f"number {', '.join(map(str, index))}, counted from 0, is not {found[index]:.4g}."
+    return f"at index {index}: expected {expected[index]:.3f}, got {found[index]:.3f}."
+
+
+def article(thing: Any) -> str:
+    """Name the type of a result: "an int", "a list"."""
+    name = "tensor" if isinstance(thing, Tensor) else type(thing).__name__
+    return f"{'an' if name[0] in 'aeiou' else 'a'} {name}"
+
+
+def shown(thing: Any) -> str:
+    """Write a result so that it fits into a line."""
+    text = f"{thing:.4g}" if isinstance(thing, float) else f"{thing:,}" if type(thing) is int else repr(thing)
+    return text if len(text) <= 200 else f"{text[:199]}…"
+
+
+class LargestTensor(TorchFunctionMode):
+    """Within this context, note how many numbers the largest tensor holds that any torch function returns.
+
+    And `most`: how many numbers all such tensors hold together that are alive at once, views counted like others.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.largest = self.most = 0
+        self.alive: dict[int, weakref.ref[Tensor]] = {}
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        """Call the function and look at what it returns."""
+        result = func(*args, **(kwargs or {}))
+        for one in result if isinstance(result, tuple | list) else (result,):
+            if isinstance(one, Tensor):
+                self.largest = max(self.largest, one.numel())
+                self.alive[id(one)] = weakref.ref(one)
+        there = [tensor for reference in self.alive.values() if (tensor := reference()) is not None]
+        self.alive = {id(tensor): self.alive[id(tensor)] for tensor in there}
+        self.most = max(self.most, sum(tensor.numel() for tensor in there))
+        return result

@@ -1,0 +1,283 @@
+"""Figures: attention maps, line plots and drawings of dataflow in one quiet style that also reads in greyscale.
+
+`show` shows them, each with its description.
+"""
+
+from __future__ import annotations
+
+import html
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+from torch import Tensor
+
+from annotated_workbench.extras import load
+from annotated_workbench.vocabulary import SPECIALS, Tokenizer
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+Values = Sequence[Any] | np.ndarray | Tensor
+
+DPI = 100
+IN_WORDS = "The figure in words"  # what unfolds its description
+OPERATION = "#2b5c8a"  # the colour of an operation's box, and of every edge
+TENSOR = "#e8f0f8"
+ARROW = "#444444"
+ANNOTATE_UP_TO = 8
+WHITE_ABOVE = 0.7  # a number on a darker square is white; both colours keep a contrast of at least 4.3
+
+
+class Box(NamedTuple):
+    """A box of a dataflow drawing, centred at (x, y) in inches from the lower left corner.
+
+    `text` may have several lines: a tensor's name, its shape, its numbers. An `operation` is drawn dark.
+    """
+
+    x: float
+    y: float
+    text: str
+    operation: bool = False
+
+
+class Arrow(NamedTuple):
+    """An arrow from one named box to another, with a word beside it; `bend` curves it, to the right if positive."""
+
+    start: str
+    end: str
+    label: str = ""
+    bend: float = 0.0
+
+
+def token_labels(tokenizer: Tokenizer, ids: Sequence[int]) -> list[str]:
+    """Give each token as text that tells what it stands for; where several make up one character, "🙂 1/4", "🙂 2/4" ….
+
+    Args:
+        tokenizer: the one that made the ids.
+        ids: a sentence's tokens, specials too.
+    """
+
+    def text(start: int, end: int) -> str:
+        return "".join(tokenizer.decode(ids[start:end]).split())
+
+    labels: list[str] = []
+    start = 0
+    for end in range(1, len(ids) + 1):
+        # Bytes of one character make another text together than each by itself, which is "�" then.
+        if end < len(ids) and text(start, end) + text(end, end + 1) != text(start, end + 1):
+            continue
+        if ids[start] < len(SPECIALS):
+            labels.append(SPECIALS[ids[start]])
+        else:
+            whole, parts = tokenizer.decode(ids[start:end]).strip() or "␣", end - start
+            labels += [f"{whole} {part}/{parts}" if parts > 1 else whole for part in range(1, parts + 1)]
+        start = end
+    return labels
+
+
+def plot_attention(
+    weights: Tensor,
+    queries: Sequence[str],
+    keys: Sequence[str],
+    *,
+    title: str | None = None,
+    annotate: bool | None = None,
+    ax: Axes | None = None,
+) -> Axes:
+    """Draw one attention map: a row per query, a column per key, dark where the weight is large.
+
+    Args:
+        weights: the weights, (query, key), each in 0 … 1.
+        queries: one label per row: the token that looks.
+        keys: one label per column: the token that is looked at.
+        title: what the map shows.
+        annotate: write each weight into its square; by default where there are at most 8 rows and 8 columns.
+        ax: where to draw; a new figure by default.
+
+    Raises:
+        ValueError: the weights are not a matrix, or the labels do not fit it.
+    """
+    plt, sns = load("matplotlib.pyplot"), load("seaborn")
+
+    if weights.dim() != 2:
+        raise ValueError(
+            f"weights must be a matrix (query, key); got shape {tuple(weights.shape)}. Take one sentence and one head."
+        )
+    if weights.shape != (len(queries), len(keys)):
+        raise ValueError(
+            f"weights of shape {tuple(weights.shape)} need {weights.size(0)} query labels (rows) and {weights.size(1)} "
+            f"key labels (columns); got {len(queries)} and {len(keys)}."
+        )
+    if annotate is None:
+        annotate = max(weights.shape) <= ANNOTATE_UP_TO
+    if ax is None:
+        size = (1.6 + 0.55 * len(keys), 1.2 + 0.45 * len(queries))
+        ax = plt.subplots(figsize=size, dpi=DPI, layout="constrained")[1]
+    sns.heatmap(
+        weights.detach().cpu().float().numpy(),
+        vmin=0,
+        vmax=1,
+        cmap="Blues",
+        annot=annotate,
+        fmt=".2f",
+        annot_kws={"size": 8},
+        cbar=not annotate,
+        cbar_kws={"label": "weight"},
+        square=True,
+        linewidths=0.5,
+        xticklabels=list(keys),
+        yticklabels=list(queries),
+        ax=ax,
+    )
+    for number, weight in zip(ax.texts, weights.flatten().tolist(), strict=False):
+        number.set_color("white" if weight > WHITE_ABOVE else "black")
+    ax.set(xlabel="key (is looked at)", ylabel="query (looks)", title=title or "")
+    ax.tick_params(axis="x", rotation=45 if len(keys) > 3 and max(map(len, keys)) > 2 else 0, length=0)
+    ax.tick_params(axis="y", rotation=0, length=0)
+    return ax
+
+
+def plot_lines(
+    x: Values,
+    lines: Mapping[str, Values],
+    *,
+    x_label: str,
+    y_label: str,
+    title: str | None = None,
+    log: str = "",
+    ax: Axes | None = None,
+) -> Axes:
+    """Draw labelled lines over a common x; colour, dash and marker all tell them apart.
+
+    Args:
+        x: where the values were measured.
+        lines: for each label of the legend, one value per x.
+        x_label: what x is, in words.
+        y_label: what the values are, in words.
+        title: what the figure shows.
+        log: the axes with a logarithmic scale: "", "x", "y" or "xy".
+        ax: where to draw; a new figure by default.
+
+    Raises:
+        ValueError: a line has another number of values than x, or `log` names no axis.
+    """
+    plt, sns = load("matplotlib.pyplot"), load("seaborn")
+
+    if log not in ("", "x", "y", "xy"):
+        raise ValueError(f'log must be "", "x", "y" or "xy"; got {log!r}.')
+    for label, y in lines.items():
+        if len(y) != len(x):
+            raise ValueError(f"line {label!r} has {len(y)} values for {len(x)} values of x; give one for each.")
+    if ax is None:
+        ax = plt.subplots(figsize=(5.5, 3.4), dpi=DPI, layout="constrained")[1]
+    markers = "os^Dv" if len(x) <= 12 else [""] * 5
+    for index, (label, y) in enumerate(lines.items()):
+        style = index % 5
+        ax.plot(
+            x,
+            y,
+            label=label,
+            color=sns.color_palette("colorblind")[(0, 1, 2, 4, 3)[style]],  # the two that are alike far from each other
+            linestyle=("-", "--", ":", "-.", (0, (5, 1, 1, 1, 1, 1)))[style],
+            marker=markers[style],
+            markersize=5,
+        )
+    ax.set(xlabel=x_label, ylabel=y_label, title=title or "")
+    if "x" in log:
+        ax.set_xscale("log", base=2)
+    if "x" in log and any(markers):
+        ax.set_xticks(list(x), [f"{float(value):g}" for value in x])
+    if "y" in log:
+        ax.set_yscale("log")
+    if len(lines) > 1:
+        ax.legend(frameon=False)
+    sns.despine(ax=ax)
+    return ax
+
+
+def plot_dataflow(
+    boxes: Mapping[str, Box],
+    arrows: Iterable[Arrow],
+    *,
+    size: tuple[int | float, int | float],
+    title: str | None = None,
+) -> Axes:
+    """Draw what becomes of a tensor: light boxes for tensors, dark ones for operations, arrows between them.
+
+    Args:
+        boxes: each box under a name of its own, by which the arrows find it.
+        arrows: from where to where the numbers go.
+        size: width and height of the drawing in inches.
+        title: what it shows.
+
+    Raises:
+        ValueError: an arrow starts or ends at a box that there is not.
+    """
+    plt = load("matplotlib.pyplot")
+
+    arrows = list(arrows)
+    for arrow in arrows:
+        for name in (arrow.start, arrow.end):
+            if name not in boxes:
+                raise ValueError(f"an arrow asks for the box {name!r}; there are {', '.join(boxes)}.")
+    figure = plt.figure(figsize=size, dpi=DPI)
+    ax = figure.add_axes((0, 0, 1, 1))
+    ax.set(xlim=(0, size[0]), ylim=(0, size[1]))
+    ax.axis("off")
+    if title:
+        ax.text(size[0] / 2, size[1] - 0.1, title, ha="center", va="top", fontsize=11)
+    drawn: dict[str, Any] = {}
+    for name, box in boxes.items():
+        face, ink = (OPERATION, "white") if box.operation else (TENSOR, "black")
+        style: dict[str, Any] = {"boxstyle": "round,pad=0.35", "facecolor": face, "edgecolor": OPERATION}
+        text = ax.text(box.x, box.y, box.text, ha="center", va="center", fontsize=9, color=ink, bbox=style)
+        text.set_linespacing(1.35)
+        drawn[name] = text
+    figure.canvas.draw()  # only now do the boxes know their size, at which the arrows end
+    half = {}
+    for name, text in drawn.items():
+        extent = text.get_bbox_patch().get_window_extent()
+        half[name] = extent.width / figure.dpi / 2, extent.height / figure.dpi / 2
+    for arrow in arrows:
+        start, end = boxes[arrow.start], boxes[arrow.end]
+        across, up = end.x - start.x, end.y - start.y
+        sideways = abs(across) >= half[arrow.start][0] + half[arrow.end][0]  # else the boxes stand above each other
+        axis, sign = (0, math.copysign(1, across)) if sideways else (1, math.copysign(1, up))
+        here, there = [start.x, start.y], [end.x, end.y]
+        here[axis] += sign * half[arrow.start][axis]
+        there[axis] -= sign * half[arrow.end][axis]
+        line: dict[str, Any] = {"arrowstyle": "-|>", "color": ARROW, "connectionstyle": f"arc3,rad={arrow.bend}"}
+        ax.annotate("", (there[0], there[1]), (here[0], here[1]), arrowprops=line | {"shrinkA": 0, "shrinkB": 1})
+        if arrow.label:
+            # The middle of the curve lies half the bend away from that of the straight line.
+            x = (here[0] + there[0]) / 2 + arrow.bend * (there[1] - here[1]) / 2
+            y = (here[1] + there[1]) / 2 - arrow.bend * (there[0] - here[0]) / 2
+            paper: dict[str, Any] = {"facecolor": "white", "edgecolor": "none", "pad": 1}
+            ax.text(x, y, arrow.label, ha="center", va="center", fontsize=8, color=ARROW, bbox=paper)
+    return ax
+
+
+def show(description: str) -> None:
+    """Show the current figure in a notebook, with its description for whoever cannot see it.
+
+    The description travels with the picture, as the alternative text of pages that heed it, and unfolds below it:
+    JupyterLab and the pages that it exports have no alternative texts.
+
+    Args:
+        description: what there is to see, in words.
+
+    Raises:
+        ValueError: the description is empty, or there is no figure.
+    """
+    plt, ipython = load("matplotlib.pyplot"), load("IPython.display")
+
+    if not description.strip():
+        raise ValueError("the description is empty: say in words what the figure shows.")
+    if not plt.get_fignums():
+        raise ValueError("there is no figure to show: draw one first.")
+    figure = plt.gcf()
+    ipython.display(figure, metadata={"image/png": {"alt": description}})
+    plt.close(figure)
+    ipython.display(ipython.HTML(f"<details><summary>{IN_WORDS}</summary>{html.escape(description)}</details>"))

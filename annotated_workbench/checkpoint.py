@@ -1,0 +1,326 @@
+"""Checkpoints: safetensors for weights, JSON for everything else, never pickle; averaging (§6.1)."""
+
+import json
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any, cast, get_args, get_type_hints
+
+import torch
+from torch import Tensor, nn
+
+from annotated.config import PAD
+from annotated.fast.accelerate import FORMS
+from annotated.models.alike import differs, inside, is_bare
+from annotated.positional_encoding import SinusoidalEncoding, sinusoids
+from annotated_workbench.architectures import ARCHITECTURES, architecture_of, make_model
+from annotated_workbench.ensemble import Ensemble
+from annotated_workbench.files import write_whole
+from annotated_workbench.vocabulary import TOKENIZER, Tokenizer, load_tokenizer
+
+WEIGHTS = "model.safetensors"
+CONFIG = "config.json"
+DAMAGE = (AttributeError, KeyError, TypeError, ValueError, RecursionError)  # what a file that is wrong may cause
+WRAPPERS = {kind for forms in FORMS.values() for kind in forms}
+LONGEST = 100_000  # positions of a model in a file: a table for more may not fit into memory
+
+
+def save_checkpoint(folder: str | Path, model: nn.Module, **info: Any) -> None:
+    """Write a model into a folder: its weights and its configuration, each file whole or not at all.
+
+    Args:
+        folder: made if it does not exist.
+        model: the model, or what torch.compile or `accelerate` made of it; tied weights are written once.
+        info: anything to keep beside the configuration that JSON can hold, such as the languages.
+
+    Raises:
+        TypeError: no architecture has such a configuration.
+        ValueError: another model would be read back; says why. Then nothing is written.
+    """
+    model = readable(model, **info)
+    weights: dict[str, Tensor] = dict(model.named_parameters())
+    check_finite(weights)
+    save_tensors(Path(folder) / WEIGHTS, weights)  # first: they may not go into a file, or not fit on the disk
+    write_whole(Path(folder) / CONFIG, _config_file(model.config, info))
+
+
+def _config_file(config: Any, info: dict[str, Any]) -> bytes:
+    content = {"architecture": architecture_of(config), "model": asdict(config), **info}
+    return json.dumps(content, indent=2, ensure_ascii=False).encode()
+
+
+def readable(model: Any, **info: Any) -> nn.Module:
+    """Return the model inside what torch.compile or `accelerate` made of it, if it is the one that would be read back.
+
+    Arguments and errors as for `save_checkpoint`.
+    """
+    model = inside(model)
+    if type(model) in WRAPPERS and is_bare(model, model.model):
+        model = inside(model.model)
+    config = getattr(model, "config", None)
+    if config is None:
+        raise TypeError(f"a {type(model).__name__} has no config to be read back by: save the model inside it.")
+    if any(tensor.is_meta for tensor in (*model.parameters(), *model.buffers())):
+        raise ValueError("the model was not saved, because it holds no numbers yet: some are on the meta device.")
+    content = _config_file(config, info)
+    try:
+        found, _ = _parsed(content)
+    except DAMAGE as error:
+        raise ValueError(
+            f"the model was not saved: its configuration cannot be read back ({error}): {config}"
+        ) from None
+    with torch.device("meta"):
+        expected = make_model(found)
+    for part in expected.modules():
+        if isinstance(part, SinusoidalEncoding):
+            part.table = sinusoids(*part.table.shape)  # no weight, so that it is not in the file
+    if problem := differs(model, expected):
+        raise ValueError(
+            f"the model was not saved, because another one would be read back: {problem}. Save its state_dict() with "
+            "torch.save, or give its kind a row in annotated_workbench.architectures.ARCHITECTURES."
+        )
+    return model
+
+
+def load_checkpoint(folder: str | Path) -> tuple[nn.Module, dict[str, Any]]:
+    """Read what `save_checkpoint` wrote; the model gives the same logits, bit for bit.
+
+    Returns:
+        The model, in eval mode, and the info.
+
+    Raises:
+        FileNotFoundError: the folder holds no model.
+        ValueError: its files do not fit together, or a weight is not a number.
+    """
+    config, info = load_config(folder)
+    weights, _ = load_tensors(Path(folder) / WEIGHTS)
+    try:
+        return _model_of(config, weights), info
+    except ValueError as error:
+        raise ValueError(f"{Path(folder) / WEIGHTS}: {error}") from None
+
+
+def _model_of(config: Any, weights: dict[str, Tensor]) -> nn.Module:
+    # The sizes are compared before anything of that size is made: on "meta", a tensor has a shape and no numbers.
+    if config.layers > len(weights):
+        raise ValueError(f"there are only {len(weights)} weights, and the config says {config.layers} layers.")
+    with torch.device("meta"):
+        check_weights(make_model(config), weights)
+    with torch.random.fork_rng(devices=[]):  # to load is not to draw: the caller's random numbers stay as they are
+        model = make_model(config)
+    load_weights(model, weights)
+    return model.eval()
+
+
+def load_translator(folders: Sequence[str | Path]) -> tuple[nn.Module, Tokenizer, dict[str, Any]]:
+    """Read a trained run, or several as an ensemble.
+
+    Args:
+        folders: where the runs are; of several, the configurations, languages and tokenizers must agree.
+
+    Returns:
+        The model or ensemble, in eval mode, the tokenizer, and the info of the first run.
+
+    Raises:
+        FileNotFoundError: a folder holds no model or no tokenizer.
+        ValueError: its files do not fit together, or the runs do not.
+    """
+    first, *others = folders
+    model, tokenizer, info = _load_translator(first)
+    models = [model]
+    for folder in others:
+        model, _, other = _load_translator(folder)
+        same_tokens = (Path(folder) / TOKENIZER).read_bytes() == (Path(first) / TOKENIZER).read_bytes()
+        if not same_tokens or any(info[side] != other[side] for side in ("src", "tgt")):
+            raise ValueError(f"{folder} has other tokens or languages than {first}: train both on the same corpus.")
+        models.append(model)
+    return (Ensemble(models) if others else model), tokenizer, info
+
+
+def _load_translator(folder: str | Path) -> tuple[nn.Module, Tokenizer, dict[str, Any]]:
+    model, tokenizer, info = load_run(folder)
+    require_task(model, "translation", folder)
+    if not all(isinstance(info.get(side), str) for side in ("src", "tgt")):
+        raise ValueError(f"{Path(folder) / CONFIG} does not say which languages: it needs src and tgt.")
+    return model, tokenizer, info
+
+
+def load_run(folder: str | Path) -> tuple[nn.Module, Tokenizer, dict[str, Any]]:
+    """Read a trained run of any task.
+
+    Returns:
+        The model, in eval mode, the tokenizer, and the info.
+
+    Raises:
+        FileNotFoundError: the folder holds no model or no tokenizer.
+        ValueError: its files do not fit together.
+    """
+    model, info = load_checkpoint(folder)
+    tokenizer, config = load_tokenizer(folder), cast(Any, model.config)
+    if len(tokenizer) != config.vocab_size:
+        raise ValueError(
+            f"the tokenizer in {folder} has {len(tokenizer)} tokens and the model {config.vocab_size}: they are "
+            "not of one run. Copy both again."
+        )
+    return model, tokenizer, info
+
+
+def require_task(model: nn.Module, task: str, folder: str | Path) -> None:
+    """Refuse a model that was trained for another task.
+
+    Args:
+        model: what is in the folder.
+        task: what is asked of it, as in an `Architecture`.
+        folder: where it is.
+
+    Raises:
+        ValueError: it was; says what it can be used for.
+    """
+    found = ARCHITECTURES[architecture_of(model.config)].task
+    if found != task:
+        use = {"translation": "translate", "generation": "generate", "classification": "classify"}[found]
+        raise ValueError(f"the model in {folder} is for {found}, not for {task}: use {use}.")
+
+
+def load_config(folder: str | Path) -> tuple[Any, dict[str, Any]]:
+    """Read the configuration and the info that `save_checkpoint` wrote.
+
+    Raises:
+        FileNotFoundError: the folder holds no model.
+        ValueError: the file is damaged.
+    """
+    path = Path(folder) / CONFIG
+    if not path.is_file():
+        raise FileNotFoundError(f"no model in {folder}: {CONFIG} is missing. Give a folder that `train --out` wrote.")
+    try:
+        return _parsed(path.read_bytes())
+    except DAMAGE as error:
+        raise ValueError(f"{path} is damaged ({error!r}). Copy the folder again, or train again.") from None
+
+
+def _parsed(content: bytes) -> tuple[Any, dict[str, Any]]:
+    info = dict(json.loads(content))
+    config = ARCHITECTURES[info.pop("architecture", "transformer")].config  # the first checkpoints did not say
+    sizes = info.pop("model")
+    pad_id = sizes.pop("pad_id", PAD)  # they had a choice, which nothing but 0 survived
+    if pad_id != PAD:
+        raise ValueError(f"pad_id is {pad_id!r}, and padding is always {PAD}: train the model again")
+    return config(**_typed(config, sizes)), info
+
+
+def _typed(config: type, sizes: dict[str, Any]) -> dict[str, Any]:
+    """Return what a file says of a model, if every entry is of the type that the configuration asks for."""
+    for name, kind in get_type_hints(config).items():
+        value = sizes.get(name)
+        if kind is float and type(value) is int:  # JSON's 0 is as good as its 0.0
+            sizes[name] = float(value)
+        elif name in sizes and type(value) not in (get_args(kind) or (kind,)):
+            raise TypeError(f"{name} is {value!r}")
+    if sizes.get("max_length", 1) > LONGEST:
+        raise ValueError(f"max_length is above {LONGEST}")
+    return sizes
+
+
+def check_weights(model: nn.Module, weights: dict[str, Tensor]) -> None:
+    """Compare the names and shapes of weights with a model's.
+
+    Raises:
+        ValueError: a weight is missing, left over or of another shape; says which.
+    """
+    parameters = dict(model.named_parameters())
+    wrong = sorted(parameters.keys() ^ weights.keys()) or sorted(
+        name for name, parameter in parameters.items() if parameter.shape != weights[name].shape
+    )
+    if wrong:
+        raise ValueError(
+            f"the weights are not this model's: {wrong[0]} differs, {len(wrong)} in all. Is the config theirs?"
+        )
+
+
+def check_finite(weights: dict[str, Tensor]) -> None:
+    """Refuse weights that are no numbers.
+
+    Raises:
+        ValueError: one holds NaN or infinity; says which.
+    """
+    for name, weight in weights.items():
+        if not weight.isfinite().all():
+            raise ValueError(f"the weights are damaged: {name} holds NaN or infinity. Copy them again, or train again.")
+
+
+def load_weights(model: nn.Module, weights: dict[str, Tensor]) -> None:
+    """Copy weights into a model, by name; if any is wrong, the model stays as it is.
+
+    Raises:
+        ValueError: a weight is missing, left over or of another shape, or holds what is not a number; says which.
+    """
+    check_weights(model, weights)
+    check_finite(weights)
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            parameter.copy_(weights[name])
+
+
+def average_checkpoints(paths: Sequence[str | Path]) -> dict[str, Tensor]:
+    """Average the weights of several checkpoints of one run, in double precision (§6.1: the last 5, or 20).
+
+    Args:
+        paths: files with weights.
+
+    Raises:
+        ValueError: no path is given, or the files hold different weights.
+    """
+    if not paths:
+        raise ValueError("average_checkpoints needs at least one path.")
+    sums: dict[str, Tensor] = {}
+    for path in paths:
+        weights, _ = load_tensors(path)
+        if sums and {n: w.shape for n, w in weights.items()} != {n: w.shape for n, w in sums.items()}:
+            raise ValueError(f"{path} holds other weights than {paths[0]}: average checkpoints of one run only.")
+        sums = {name: sums.get(name, 0) + weight.double() for name, weight in weights.items()}
+    return {name: (total / len(paths)).float() for name, total in sums.items()}
+
+
+def save_tensors(path: str | Path, tensors: dict[str, Tensor], note: dict[str, Any] | None = None) -> None:
+    """Write tensors and a note (anything JSON holds) into one safetensors file, whole or not at all."""
+    from safetensors.torch import save
+
+    # Other libraries read a file only where its "format" says whose tensors these are.
+    tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
+    write_whole(Path(path), save(tensors, {"format": "pt"} | ({} if note is None else {"note": json.dumps(note)})))
+
+
+def load_tensors(path: str | Path) -> tuple[dict[str, Tensor], Any]:
+    """Read what `save_tensors` wrote: the tensors and the note.
+
+    Raises:
+        FileNotFoundError: there is no such file.
+        ValueError: it is not a safetensors file, or cut short.
+    """
+    with _opened(path) as file:
+        names = file.keys()
+        return {name: file.get_tensor(name) for name in names}, _note(file)
+
+
+def load_note(path: str | Path) -> Any:
+    """Read the note alone of what `save_tensors` wrote; raises as `load_tensors` does."""
+    with _opened(path) as file:
+        return _note(file)
+
+
+@contextmanager
+def _opened(path: str | Path) -> Iterator[Any]:
+    from safetensors import SafetensorError, safe_open
+
+    try:
+        with safe_open(path, framework="pt") as file:
+            yield file
+    except FileNotFoundError:
+        raise FileNotFoundError(f"there are no weights at {path}.") from None
+    except SafetensorError as error:
+        raise ValueError(f"{path} is not a whole safetensors file ({error}). Copy it again.") from None
+
+
+def _note(file: Any) -> Any:
+    return json.loads((file.metadata() or {}).get("note", "null"))

@@ -1,0 +1,52 @@
+"""From texts to the probabilities of their classes."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from annotated.config import UNK
+from annotated.decoding import evaluating
+from annotated.fast.accelerate import accelerate
+from annotated_workbench.data import pad
+from annotated_workbench.metrics import check_texts
+from annotated_workbench.vocabulary import Tokenizer
+
+BATCH_TOKENS = 8192  # ids classified at a time
+
+
+def encode_texts(texts: Sequence[str], tokenizer: Tokenizer, language: str, max_length: int) -> list[list[int]]:
+    """Turn texts into ids: of a long one the first `max_length`, of one without any word a single `UNK`."""
+    return [ids[:max_length] or [UNK] for ids in tokenizer.encode_batch(texts, language)]
+
+
+@torch.inference_mode()
+def classify(
+    model: Any, tokenizer: Tokenizer, texts: Sequence[str], language: str, *, plain: bool = False
+) -> Float[Tensor, "texts classes"]:
+    """Compute p(class | text); of a text longer than the model's positions only its beginning counts.
+
+    Args:
+        model: a trained `Classifier`; used in eval mode and left in the mode it was in.
+        tokenizer: the one it was trained with.
+        texts: what to sort.
+        language: of the texts.
+        plain: compute by the plain model, not by its fast form.
+
+    Raises:
+        TypeError: one string is given instead of several.
+    """
+    check_texts(texts=texts)
+    rows = encode_texts(texts, tokenizer, language, model.config.max_length)
+    found = torch.zeros(len(rows), model.config.classes)
+    reader, device = model if plain else accelerate(model), next(model.parameters()).device
+    order = sorted(range(len(rows)), key=lambda i: len(rows[i]))
+    with evaluating(model):
+        while order:
+            count = max(1, BATCH_TOKENS // len(rows[order[-1]]))
+            batch, order = order[-count:], order[:-count]
+            logits = reader(pad([rows[i] for i in batch]).to(device))
+            found[batch] = logits.float().softmax(dim=-1).cpu()
+    return found

@@ -1,0 +1,470 @@
+"""Text and batches of it (§5.1): corpora, one's own files, and token-budget batches with little padding."""
+
+import codecs
+import gzip
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NamedTuple, TypeVar
+
+import torch
+from jaxtyping import Int
+from torch import Tensor
+
+from annotated.config import BOS, EOS, PAD
+from annotated_workbench.extras import load
+from annotated_workbench.vocabulary import LONGEST_TOKEN, Tokenizer
+
+CORPORA = {"captions": ("train", "val", "test"), "multi30k": ("train", "val", "test_2016_flickr")}
+LANGUAGES = ("de", "en")
+DATA_FOLDER = Path(__file__).parents[1] / "data"
+
+MULTI30K_URL = (
+    "https://raw.githubusercontent.com/multi30k/dataset/a3d2e0d26b56f3846f66a952536ffed4e401d05a/data/task1/raw/"
+)
+MULTI30K_SHA256 = {
+    "train.de": "726e39b2fa9eb9ffb6dc763fb35a179f80fae06ffc5d28b6ace5faa883de28a6",
+    "train.en": "d79cfa999dd4c51d2cb42499b6796d5a882c3a8a961923c25a898c90f8bbd56f",
+    "val.de": "f0cba2f995189cf5770f29a8a9a537a3ad3f51657ad873405082ff6863a5e75a",
+    "val.en": "14f7d25ddd868909a9213e361768460edcacdd6ab9d1e77b92560dc10c10dc28",
+    "test_2016_flickr.de": "9204244e408ccb38d2a55cfcd344df15005fc42a07a6e55ca6c52b6ababb8cc8",
+    "test_2016_flickr.en": "611d361c6334bc7246101d48097c13cf5c4413c5befc793cc629934359d532d9",
+}
+
+TEXTS = {  # where a text lies, and its checksum
+    "tinyshakespeare": (
+        "https://raw.githubusercontent.com/karpathy/char-rnn/master/data/tinyshakespeare/input.txt",
+        "86c4e6aa9db7c042ec79f339dcb96d42b0075e16b8fc2e86bf0ca57e2dc565ed",
+    )
+}
+
+
+class Pairs(NamedTuple):
+    """Aligned sentences: `target[i]` is the translation of `source[i]`."""
+
+    source: list[str]
+    target: list[str]
+
+
+class Labelled(NamedTuple):
+    """Texts, and the label of each."""
+
+    texts: list[str]
+    labels: list[str]
+
+
+Aligned = TypeVar("Aligned", Pairs, Labelled)
+
+
+class Encoded(NamedTuple):
+    """Aligned rows of ids: sources end in <eos>, targets start with <bos> and end in <eos>; `kept` are their pairs."""
+
+    sources: list[list[int]]
+    targets: list[list[int]]
+    kept: list[int]
+
+
+class Batch(NamedTuple):
+    """Sentence pairs as int64 ids, padded with `PAD` on the right."""
+
+    src: Int[Tensor, "batch source"]
+    tgt: Int[Tensor, "batch target"]
+
+
+def read_lines(path: str | Path) -> list[str]:
+    r"""Read the sentences of a UTF-8 file, one a line, without outer spaces.
+
+    Lines end at "\n" or "\r\n" only, as in other tools, so that a stray Unicode line separator inside a sentence does
+    not shift all that follow.
+
+    Args:
+        path: the file to read.
+
+    Raises:
+        FileNotFoundError: there is no such file.
+        ValueError: the file has no lines, an empty line, or a line that is not UTF-8 or has a carriage return
+            inside, and says which.
+    """
+    try:
+        content = Path(path).read_bytes()
+    except (FileNotFoundError, IsADirectoryError, NotADirectoryError):
+        raise FileNotFoundError(f"there is no file {path}. Give a text file with one sentence a line.") from None
+    return sentences(content, path)
+
+
+def sentences(content: bytes, path: str | Path, first: int = 1) -> list[str]:
+    """Take a file's content, or the part that begins with line `first`, apart into sentences, as `read_lines` does.
+
+    Raises:
+        ValueError: as `read_lines` does.
+    """
+    if content in (b"", codecs.BOM_UTF8):
+        raise ValueError(f"{path} has no lines. Give a text file with one sentence a line.")
+    lines = []
+    for number, line in enumerate(content.removesuffix(b"\n").split(b"\n"), start=first):
+        text = sentence(line, f"{path}, line {number}")
+        if not text:
+            raise ValueError(f"{path}, line {number}: empty. Remove this line from both files of the pair.")
+        lines.append(text)
+    return lines
+
+
+def sentence(line: bytes, name: str) -> str:
+    """Decode a line, without outer spaces.
+
+    Raises:
+        ValueError: as `decode` does; or a carriage return is inside.
+    """
+    text = decode(line, name).strip()
+    if "\r" in text:
+        raise ValueError(f"{name}: a CR inside, with which old Macs ended lines. Convert it to LF: tr '\\r' '\\n'.")
+    return text
+
+
+def decode(content: bytes, name: str | Path) -> str:
+    """Decode UTF-8, with or without a byte-order mark, as which a line begins where files were put together.
+
+    Raises:
+        ValueError: it is something else; the message begins with `name`.
+    """
+    try:
+        text = content.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        why = f"not UTF-8 ({error.reason}, byte {error.start})"
+        raise ValueError(f"{name}: {why}. Convert it to UTF-8.") from None
+    if "\0" in text:
+        raise ValueError(f"{name}: a NUL byte, as in UTF-16, not in a text. Convert it to UTF-8.")
+    return text
+
+
+def read_pairs(source_path: str | Path, target_path: str | Path) -> Pairs:
+    """Read two aligned files: line n of the one is the translation of line n of the other.
+
+    Args:
+        source_path: the sentences to translate, UTF-8, one a line.
+        target_path: their translations.
+
+    Raises:
+        FileNotFoundError: a file is missing.
+        ValueError: a line is bad (see `read_lines`), or the files have different numbers of lines.
+    """
+    return _aligned(read_lines(source_path), read_lines(target_path), source_path, target_path)
+
+
+def _aligned(source: list[str], target: list[str], source_path: str | Path, target_path: str | Path) -> Pairs:
+    if len(source) != len(target):
+        raise ValueError(
+            f"{source_path} has {len(source)} lines and {target_path} has {len(target)}. "
+            "Line n of one file must be the translation of line n of the other."
+        )
+    return Pairs(source, target)
+
+
+def load_corpus(name: str, split: str, src: str = "de", tgt: str = "en") -> Pairs:
+    """Read one split of a corpus this course knows, in either direction.
+
+    "captions" lies in the repository. "multi30k" (Elliott et al., 2016) is taken from $ANNOTATED_DATA/multi30k where
+    that is set, else from the user's cache, else downloaded into that cache; both with a checksum.
+
+    Args:
+        name: a key of `CORPORA`.
+        split: one of `CORPORA[name]`.
+        src: the language to translate from, one of `LANGUAGES`.
+        tgt: the language to translate into, the other one.
+
+    Raises:
+        ValueError: the corpus, split or language is unknown, or a download has the wrong checksum.
+        FileNotFoundError: the files are not here and cannot be downloaded; says where to put them.
+    """
+    if name not in CORPORA:
+        raise ValueError(f"unknown corpus {name!r}; there are {', '.join(CORPORA)}.")
+    if split not in CORPORA[name]:
+        raise ValueError(f"unknown split {split!r} of {name}; there are {', '.join(CORPORA[name])}.")
+    if {src, tgt} != set(LANGUAGES):
+        raise ValueError(f"{name} translates between {' and '.join(LANGUAGES)}; got from {src!r} to {tgt!r}.")
+    files = f"{split}.{src}", f"{split}.{tgt}"
+    folder = data_folder(name)
+    if name == "multi30k" and folder is None:
+        names = ", ".join(MULTI30K_SHA256)
+        packed = (download(name, f"{MULTI30K_URL}{file}.gz", names, MULTI30K_SHA256[file]) for file in files)
+        source, target = (sentences(gzip.decompress(p.read_bytes()), f) for p, f in zip(packed, files, strict=True))
+        return _aligned(source, target, *files)
+    if name == "multi30k" and folder is not None:
+        for file in files:
+            if not (folder / file).is_file():
+                raise FileNotFoundError(
+                    f"there is no {folder / file}, where ANNOTATED_DATA={os.environ['ANNOTATED_DATA']} says it is. "
+                    "Correct that setting, or unset it to download the corpus."
+                )
+        return read_pairs(folder / files[0], folder / files[1])
+    folder = DATA_FOLDER / name
+    if not folder.is_dir():
+        raise FileNotFoundError(
+            f"{name} is not in {folder}. It comes with the repository: `pip install -e .` in a clone of it."
+        )
+    return read_pairs(folder / files[0], folder / files[1])
+
+
+def load_text(name: str) -> str:
+    """Read a text this course knows, from $ANNOTATED_DATA where that is set, else as `load_corpus` does.
+
+    Args:
+        name: a key of `TEXTS`: "tinyshakespeare" (Karpathy, 2015), a million characters of plays.
+
+    Raises:
+        ValueError: the text is unknown, or a download has the wrong checksum.
+        FileNotFoundError: the file is not here and cannot be downloaded; says where to put it.
+    """
+    if name not in TEXTS:
+        raise ValueError(f"unknown text {name!r}; there are {', '.join(TEXTS)}.")
+    url, checksum = TEXTS[name]
+    if folder := data_folder(name):
+        return read_text(folder / "input.txt")
+    return _text(download(name, url, "input.txt", checksum).read_bytes(), url)
+
+
+def read_text(path: str | Path) -> str:
+    """Read a UTF-8 file as one text.
+
+    Raises:
+        FileNotFoundError: there is no such file.
+        ValueError: it is empty or not UTF-8.
+    """
+    try:
+        return _text(Path(path).read_bytes(), path)
+    except (FileNotFoundError, IsADirectoryError, NotADirectoryError):
+        raise FileNotFoundError(f"there is no file {path}. Give a text file.") from None
+
+
+def split_text(text: str) -> tuple[str, str]:
+    """Hold out the last tenth of a text: return what to train on, and what to validate on."""
+    end = int(0.9 * len(text))
+    return text[:end], text[end:]
+
+
+def _text(content: bytes, path: str | Path) -> str:
+    text = decode(content, path)
+    if not text:
+        raise ValueError(f"{path} is empty. Give a text to learn from.")
+    return text
+
+
+def data_folder(name: str) -> Path | None:
+    """Tell where a corpus must lie, if $ANNOTATED_DATA is set."""
+    folder = os.environ.get("ANNOTATED_DATA")
+    return Path(folder) / name if folder else None
+
+
+def download(name: str, url: str, file: str, checksum: str) -> Path:
+    """Find a file in the user's cache, where its checksum is asked for each time, or get it from the network.
+
+    Args:
+        name: of the corpus.
+        url: the file's address.
+        file: what to put where, said to users without a network.
+        checksum: its SHA-256, or another with its name before it, "md5:…".
+
+    Raises:
+        ValueError: what is there has another checksum.
+        FileNotFoundError: it cannot be downloaded; says where to put it.
+        ModuleNotFoundError: pooch is missing.
+    """
+    pooch = load("pooch")
+    by_hand = f"put {file} into a folder {name} and set ANNOTATED_DATA to the folder around it."
+    try:
+        cache = Path(pooch.os_cache("annotated")) / name
+        return Path(pooch.retrieve(url, checksum, fname=Path(url).name, path=cache))
+    except ValueError as error:
+        raise ValueError(f"{url} is not the file it was: {error} Try again, or {by_hand}") from None
+    except OSError as error:
+        raise FileNotFoundError(f"cannot download {url} ({error}). Without a network, {by_hand}") from None
+
+
+def hold_out(pairs: Aligned, count: int, seed: int = 0) -> tuple[Aligned, Aligned]:
+    """Split off random pairs for validation.
+
+    Args:
+        pairs: all pairs, or all texts and their labels.
+        count: how many to hold out.
+        seed: which ones; the same seed gives the same split everywhere.
+
+    Returns:
+        The remaining pairs and the held-out ones, each in their old order.
+
+    Raises:
+        ValueError: `count` is below 1 or leaves nothing to train on.
+    """
+    total = len(pairs[0])
+    if not 1 <= count < total:
+        raise ValueError(
+            f"cannot hold out {count} of {total}: at least one must be held out, and one left to learn from. Give more "
+            "sentences, one a line, or more texts; or others for validation."
+        )
+    chosen = set(torch.randperm(total, generator=torch.Generator().manual_seed(seed))[:count].tolist())
+
+    def select(held_out: bool) -> Aligned:
+        kept = [i for i in range(total) if (i in chosen) == held_out]
+        return type(pairs)(*([side[i] for i in kept] for side in pairs))
+
+    return select(False), select(True)
+
+
+def encode_pairs(
+    pairs: Pairs, tokenizer: Tokenizer, src: str, tgt: str, max_length: int, *, drop_long: bool = False
+) -> Encoded:
+    """Turn sentence pairs into rows of ids: source + <eos>, and <bos> + target + <eos>.
+
+    A pair's length is the number of positions a model needs for it: the longer of source + <eos> and <bos> + target.
+
+    Args:
+        pairs: the sentences.
+        tokenizer: encodes both languages.
+        src: the language of `pairs.source`.
+        tgt: the language of `pairs.target`.
+        max_length: the most positions, the model's own limit.
+        drop_long: leave longer pairs out, as one does in training; else they are an error.
+
+    Raises:
+        ValueError: a pair is longer than `max_length`, with its number, or no pair is left.
+    """
+    encoded = encode_kept(pairs, tokenizer, src, tgt, max_length, drop_long=drop_long)
+    if not encoded.kept:
+        raise ValueError(
+            f"no pair of {len(pairs.source)} fits into {max_length} tokens. Give shorter texts, one sentence a line."
+        )
+    return encoded
+
+
+def encode_kept(
+    pairs: Pairs, tokenizer: Tokenizer, src: str, tgt: str, max_length: int, *, drop_long: bool = False
+) -> Encoded:
+    """Do what `encode_pairs` does, where it is no error if no pair is left."""
+    encoded = Encoded([], [], [])
+    # What is longer than any tokens could be is not encoded at all: a megabyte takes seconds.
+    short = [max(map(len, pair)) <= LONGEST_TOKEN * max_length for pair in zip(*pairs, strict=True)]
+
+    def encode(texts: list[str], language: str) -> list[list[int]]:
+        return tokenizer.encode_batch([t if fits else "" for t, fits in zip(texts, short, strict=True)], language)
+
+    rows = encode(pairs.source, src), encode(pairs.target, tgt)
+    for i, (source, target, fits) in enumerate(zip(*rows, short, strict=True)):
+        length = max(len(source), len(target)) + 1
+        if fits and length <= max_length:
+            encoded.sources.append([*source, EOS])
+            encoded.targets.append([BOS, *target, EOS])
+            encoded.kept.append(i)
+        elif not drop_long:
+            raise ValueError(
+                f"line {i + 1} ({pairs.source[i][:40]!r} …) is {length if fits else 'far too many'} tokens "
+                f"long with its end symbol; the limit is {max_length}. Shorten the line, or remove it on both sides."
+            )
+    return encoded
+
+
+def pad(rows: Sequence[Sequence[int]]) -> Int[Tensor, "rows longest"]:
+    """Stack rows of ids into one tensor, filled with `PAD` on the right up to the longest.
+
+    Args:
+        rows: at least one row of ids.
+    """
+    longest = max(len(row) for row in rows)
+    return torch.tensor([[*row, *[PAD] * (longest - len(row))] for row in rows], dtype=torch.int64)
+
+
+def make_batches(
+    sources: Sequence[Sequence[int]], targets: Sequence[Sequence[int]], max_tokens: int, *, seed: int | None = None
+) -> list[Batch]:
+    """Group pairs of similar length into batches of at most `max_tokens` ids a side, padding included.
+
+    A batch of r pairs satisfies r · longest source ≤ max_tokens and r · longest target ≤ max_tokens, so a long batch
+    has few rows (§5.1 batches by approximate length). Each pair is in exactly one batch.
+
+    Args:
+        sources: rows of source ids.
+        targets: rows of target ids, as many.
+        max_tokens: the budget for one side of a batch, in ids.
+        seed: shuffles pairs of equal length and the order of the batches, the same everywhere; one seed per epoch.
+            None keeps everything sorted by length.
+
+    Raises:
+        ValueError: different numbers of rows, none at all, or one pair alone is above the budget.
+    """
+    if len(sources) != len(targets) or not sources:
+        raise ValueError(f"need as many sources as targets, at least one; got {len(sources)} and {len(targets)}.")
+    generator = torch.Generator()
+    order = list(range(len(sources)))
+    if seed is not None:
+        order = torch.randperm(len(sources), generator=generator.manual_seed(seed)).tolist()
+
+    # The longer side decides how many rows fit. The other one is sorted up and down in turn, so that neighbours stay
+    # alike where one length ends and the next begins.
+    def by_length(i: int) -> tuple[int, int]:
+        source, target = len(sources[i]), len(targets[i])
+        longer = max(source, target)
+        return longer, source - target if longer % 2 else target - source
+
+    groups: list[list[int]] = []
+    for i in sorted(order, key=by_length):
+        longest = by_length(i)[0]
+        if longest > max_tokens:
+            raise ValueError(f"pair {i + 1} has {longest} tokens; max_tokens = {max_tokens} must hold any one pair.")
+        if not groups or (len(groups[-1]) + 1) * longest > max_tokens:
+            groups.append([])
+        groups[-1].append(i)
+    if seed is not None:
+        groups = [groups[i] for i in torch.randperm(len(groups), generator=generator)]
+    return [Batch(pad([sources[i] for i in group]), pad([targets[i] for i in group])) for group in groups]
+
+
+def make_text_batches(
+    ids: Int[Tensor, "length"], window: int, max_tokens: int, *, seed: int | None = None
+) -> list[tuple[Int[Tensor, "rows window_1"]]]:
+    """Cut a text into pieces of `window` + 1 tokens, each beginning with the last of the one before, and batch them.
+
+    So each token but the first is predicted once, from at most `window` before it. The ends are padded.
+
+    Args:
+        ids: the text, at least two tokens.
+        window: how many tokens a model sees at once.
+        max_tokens: the budget of a batch: rows · window.
+        seed: shifts the cuts and shuffles the pieces, the same everywhere; one seed per epoch. None: from the start on.
+
+    Raises:
+        ValueError: a window is above the budget.
+    """
+    if window > max_tokens:
+        raise ValueError(f"a window has {window} tokens; max_tokens = {max_tokens} must hold at least one.")
+    generator = torch.Generator()
+    first = 0 if seed is None else int(torch.randint(window, (), generator=generator.manual_seed(seed)))
+    starts = [*([0] if first else []), *range(first, len(ids) - 1, window)]
+    rows = [ids[start : start + window + 1] for start in starts]
+    if first:
+        rows[0] = ids[: first + 1]
+    if seed is not None:
+        rows = [rows[i] for i in torch.randperm(len(rows), generator=generator)]
+    table = torch.full((len(rows), window + 1), PAD)
+    for place, row in zip(table, rows, strict=True):
+        place[: len(row)] = row
+    return [(part,) for part in table.split(max_tokens // window)]
+
+
+def padding_share(batches: Sequence[tuple[Tensor, ...]]) -> float:
+    """Measure the share of `PAD` among all ids: 0 is none.
+
+    Args:
+        batches: at least one batch; where they lie in files, they can tell without being read.
+    """
+    if measure := getattr(batches, "padding_share", None):
+        return measure()
+    total = sum(side.numel() for batch in batches for side in batch if side.ndim > 1)
+    return (total - sum(map(count_tokens, batches))) / total
+
+
+def count_tokens(batch: Sequence[Tensor]) -> int:
+    """Count the tokens of a batch without its padding; a row of labels has none."""
+    return sum(int((side != PAD).sum()) for side in batch if side.ndim > 1)
+
+
+def count_targets(batch: Sequence[Tensor]) -> int:
+    """Count what is to be predicted in a batch: the targets' tokens after the first, or the labels."""
+    return len(batch[-1]) if batch[-1].ndim == 1 else int((batch[-1][:, 1:] != PAD).sum())

@@ -1,0 +1,197 @@
+"""How good a model is: BLEU and chrF of translations, loss and perplexity of references or a text, accuracy."""
+
+import re
+from collections.abc import Iterator, Sequence
+from functools import cache
+from typing import Any
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+from torch.nn import functional as F
+
+from annotated.config import PAD
+from annotated.decoding import evaluating
+from annotated.fast.accelerate import accelerate
+from annotated_workbench.data import Pairs, encode_pairs, make_text_batches, pad
+from annotated_workbench.distributed import divided
+from annotated_workbench.vocabulary import Tokenizer
+
+ROWS = 16  # pairs scored at a time
+
+# What sacrebleu splits texts into where it has rules of a language's own. The keys are what a code begins with.
+SACREBLEUS_WORDS = {
+    **dict.fromkeys(
+        ("zh", "zho", "chi", "cn", "zhs", "zht", "cmn", "yue", "lzh", "wuu", "hak", "nan", "chinese", "mandarin"), "zh"
+    ),
+    **dict.fromkeys(("ja", "jpn", "jp", "japanese"), "ja-mecab"),
+    **dict.fromkeys(("ko", "kor", "korean"), "ko-mecab"),
+}
+# Scripts without spaces between words: Thai to Myanmar, Khmer, Tai, Balinese, Kana and Han, Yi, Javanese, more Han.
+SPACELESS = re.compile(
+    "[\u0e00-\u109f\u1780-\u17ff\u1950-\u19ff\u1a20-\u1aaf\u1b00-\u1b7f\u3040-\u312f\u3400-\u4dbf\u4e00-\u9fff"
+    "\ua000-\ua4cf\ua980-\ua9ff\uaa60-\uaadf\uf900-\ufaff\U00017000-\U00018cff\U00020000-\U000323af]"
+)
+
+
+def bleu(
+    hypotheses: Sequence[str], references: Sequence[str], language: str = "", *, lowercase: bool = False
+) -> tuple[float, str]:
+    """Score detokenised translations by their n-grams (Papineni et al., 2002), as sacrebleu does (Post, 2018).
+
+    Args:
+        hypotheses: translations.
+        references: one reference for each.
+        language: the code of the texts' language: of "zh", "ja" and "ko" sacrebleu knows the words. In other texts
+            characters are counted where most are of a script without spaces.
+        lowercase: ignore case.
+
+    Returns:
+        BLEU, 0 … 100, and sacrebleu's signature, which says how it was computed.
+
+    Raises:
+        TypeError: one string is given instead of several.
+        ValueError: there are no hypotheses, or not as many references.
+    """
+    from sacrebleu.metrics import BLEU
+
+    _check_pairs(hypotheses, references)
+    metric = BLEU(lowercase=lowercase, tokenize=sacrebleus_words(language, references))
+    return metric.corpus_score(list(hypotheses), [list(references)]).score, str(metric.get_signature())
+
+
+def chrf(hypotheses: Sequence[str], references: Sequence[str]) -> tuple[float, str]:
+    """Score translations by their character n-grams (Popović, 2015); arguments, result and errors as for `bleu`."""
+    from sacrebleu.metrics import CHRF
+
+    _check_pairs(hypotheses, references)
+    metric = CHRF()
+    return metric.corpus_score(list(hypotheses), [list(references)]).score, str(metric.get_signature())
+
+
+def sacrebleus_words(language: str, references: Sequence[str]) -> str | None:
+    """Choose what `bleu` counts as a word: sacrebleu's name for it, None for its default. Arguments as there."""
+    name = SACREBLEUS_WORDS.get(re.split("[-_.@]", language.strip().lower())[0])
+    if name is not None:
+        return name if _can_split(name) else "char"
+    text = "".join(references)
+    return "char" if 2 * len(SPACELESS.findall(text)) > len(re.findall(r"\w", text)) else None
+
+
+@cache
+def _can_split(name: str) -> bool:
+    from sacrebleu.metrics import BLEU
+
+    try:
+        BLEU(tokenize=name)
+    except RuntimeError:  # packages are missing
+        print(f"BLEU counts characters, not words: for those, pip install 'sacrebleu[{name[:2]}]'", flush=True)
+        return False
+    return True
+
+
+def _check_pairs(hypotheses: Sequence[str], references: Sequence[str]) -> None:
+    check_texts(hypotheses=hypotheses, references=references)
+    if not len(hypotheses) == len(references) > 0:
+        raise ValueError(
+            f"{len(hypotheses)} hypotheses and {len(references)} references: give one reference for each hypothesis, "
+            "and at least one."
+        )
+
+
+def loss_per_token(model: Any, tokenizer: Tokenizer, pairs: Pairs, src: str, tgt: str, *, plain: bool = False) -> float:
+    """Compute the cross-entropy of the references in nats per token; its exponential is the perplexity (§6.2).
+
+    Tokens of one vocabulary: losses with different vocabularies cannot be compared. Arguments as for `log_probs`.
+    """
+    tokens = sum(len(ids) + 1 for ids in tokenizer.encode_batch(pairs.target, tgt))
+    return -sum(log_probs(model, tokenizer, pairs, src, tgt, plain=plain)) / tokens
+
+
+@torch.inference_mode()
+def log_probs(
+    model: Any, tokenizer: Tokenizer, pairs: Pairs, src: str, tgt: str, *, plain: bool = False
+) -> list[float]:
+    """Give each pair's log p(target | source), with its <eos>, in nats.
+
+    Args:
+        model: a trained model; used in eval mode and left in the mode it was in.
+        tokenizer: the one it was trained with.
+        pairs: sources and the targets to score.
+        src, tgt: their languages.
+        plain: compute by the model's own forward, not by its fast form.
+
+    Raises:
+        ValueError: a pair is longer than the model allows.
+    """
+    sources, targets, _ = encode_pairs(pairs, tokenizer, src, tgt, model.config.max_length)
+    reader, device = model if plain else accelerate(model), next(model.parameters()).device
+    found = [0.0] * len(sources)
+    order = sorted(range(len(sources)), key=lambda i: (len(targets[i]), len(sources[i])))
+    with evaluating(model):
+        for start in range(0, len(order), ROWS):
+            batch = order[start : start + ROWS]
+            source, target = (pad([side[i] for i in batch]).to(device) for side in (sources, targets))
+            labels = target[:, 1:].flatten()
+            logits = reader(source, target[:, :-1]).float().flatten(0, 1)
+            nats = F.cross_entropy(logits, labels, ignore_index=PAD, reduction="none")
+            for i, value in zip(batch, nats.view(len(batch), -1).sum(dim=1).tolist(), strict=True):
+                found[i] = -value
+    return found
+
+
+@torch.inference_mode()
+def text_loss(model: Any, ids: Int[Tensor, "length"], *, plain: bool = False) -> float:
+    """Compute a language model's cross-entropy in nats per token; its exponential is the perplexity.
+
+    The text is cut into pieces of as many tokens as the model sees at once; each token but the first is predicted once,
+    from what its own piece holds before it.
+
+    Args:
+        model: a language model; used in eval mode and left in the mode it was in.
+        ids: the text, at least two tokens.
+        plain: compute by the model's own forward, not by its fast form.
+    """
+    reader, device = model if plain else accelerate(model), next(model.parameters()).device
+    window = model.config.max_length
+
+    def losses(batches: Sequence[tuple[Tensor, ...]]) -> Iterator[float]:
+        for (rows,) in batches:
+            rows = rows.to(device)
+            logits = reader(rows[:, :-1]).float().flatten(0, 1)
+            yield F.cross_entropy(logits, rows[:, 1:].flatten(), ignore_index=PAD, reduction="sum").item()
+
+    with evaluating(model):
+        return sum(divided(losses, make_text_batches(ids.cpu(), window, ROWS * window))) / (len(ids) - 1)
+
+
+def accuracy(probabilities: Float[Tensor, "texts classes"], labels: Sequence[str], classes: Sequence[str]) -> float:
+    """Compute the share of texts whose most probable class is the right one.
+
+    Args:
+        probabilities: of each class for each text.
+        labels: the right class of each text.
+        classes: the classes' names, in the order of their probabilities.
+
+    Raises:
+        ValueError: there are no texts, not as many labels, or a label is none of the classes.
+    """
+    if not len(labels) == len(probabilities) > 0:
+        raise ValueError(f"{len(labels)} labels of {len(probabilities)} texts: give one each, and at least one.")
+    if unknown := sorted(set(labels) - set(classes)):
+        raise ValueError(f"{unknown[0]!r} is none of the model's classes: {', '.join(classes)}.")
+    found = [classes[i] for i in probabilities.argmax(dim=-1).tolist()]
+    return sum(a == b for a, b in zip(found, labels, strict=True)) / len(labels)
+
+
+def check_texts(**lists: Sequence[str]) -> None:
+    """Refuse one string where several are wanted.
+
+    Raises:
+        TypeError: one is given; says which.
+    """
+    for name, texts in lists.items():
+        if isinstance(texts, str):
+            raise TypeError(
+                f"{name} is one string, which would be read letter by letter: give a list, [{texts[:9]!r}…]."
+            )

@@ -1,0 +1,206 @@
+"""Published BERTs and GPT-2s: read from a folder that holds config.json and model.safetensors, never from a network."""
+
+import json
+import re
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from annotated.models.bert import Bert, BertConfig
+from annotated.models.gpt import Gpt, GptConfig
+from annotated_workbench.checkpoint import CONFIG, WEIGHTS, check_weights, load_tensors, load_weights
+
+# What a part is called in published files, and here; replaced from the top, so the longer name stands first.
+BERT_NAMES = {
+    "embeddings.word_embeddings": "embedding",
+    "embeddings.position_embeddings.weight": "positions.table",
+    "embeddings.token_type_embeddings": "segments",
+    "embeddings.LayerNorm": "norm",
+    "encoder.layer.": "encoder.layers.",
+    "attention.self.query": "self_attention.W_q",
+    "attention.self.key": "self_attention.W_k",
+    "attention.self.value": "self_attention.W_v",
+    "attention.output.dense": "self_attention.W_o",
+    "attention.output.LayerNorm": "residuals.0.norm",
+    "intermediate.dense": "feed_forward.W_1",
+    "output.dense": "feed_forward.W_2",
+    "output.LayerNorm": "residuals.1.norm",
+    "pooler.dense": "pooler",
+    "cls.predictions.transform.dense": "head.linear",
+    "cls.predictions.transform.LayerNorm": "head.norm",
+    "cls.predictions.bias": "head.bias",
+    "norm.gamma": "norm.gain",  # the first files say gamma and beta
+    "norm.beta": "norm.bias",
+    "norm.weight": "norm.gain",
+}
+GPT2_NAMES = {
+    "wte": "embedding",
+    "wpe.weight": "positions.table",
+    "h.": "layers.",
+    "ln_1": "residuals.0.norm",
+    "ln_2": "residuals.1.norm",
+    "ln_f": "norm",
+    "attn.c_proj": "self_attention.W_o",
+    "mlp.c_fc": "feed_forward.W_1",
+    "mlp.c_proj": "feed_forward.W_2",
+    "norm.weight": "norm.gain",
+}
+# What is no weight of ours: tables of numbers and masks that some files hold, and BERT's guess at the next sentence.
+LEFT_OUT = re.compile(r"position_ids$|\.attn\.(masked_)?bias$|^cls\.(seq_relationship\.|predictions\.decoder\.bias$)")
+TIED = ("cls.predictions.decoder.weight", "lm_head.weight")  # the embedding once more
+
+REQUIRED = {  # settings that these two models have no choice of; a file that says nothing means this
+    "tie_word_embeddings": (True,),
+    "add_cross_attention": (False,),
+    "is_decoder": (False,),
+    "position_embedding_type": ("absolute",),
+    "hidden_act": ("gelu",),
+    "activation_function": ("gelu_new", "gelu_pytorch_tanh"),
+    "scale_attn_weights": (True,),
+    "scale_attn_by_inverse_layer_idx": (False,),
+}
+
+
+def load_bert(folder: str | Path) -> Bert:
+    """Read a published BERT: the same states and logits as in Hugging Face's `BertModel` and `BertForMaskedLM`.
+
+    Padding has the id 0, there as here. A part that the folder has no weights for, the pooler or the head, is left out.
+
+    Args:
+        folder: holds config.json and model.safetensors, as `save_pretrained` writes them.
+
+    Returns:
+        The model, in eval mode.
+
+    Raises:
+        FileNotFoundError: a file is missing.
+        ValueError: the folder holds another kind of model, or its files are damaged or do not fit together.
+    """
+    settings = _settings(folder, "bert")
+    if settings.get("pad_token_id", 0) != 0:
+        raise ValueError(f"{Path(folder) / CONFIG} pads with {settings['pad_token_id']}; this BERT knows only 0.")
+    names = {
+        "vocab_size": "vocab_size",
+        "d_model": "hidden_size",
+        "d_ff": "intermediate_size",
+        "heads": "num_attention_heads",
+        "layers": "num_hidden_layers",
+        "max_length": "max_position_embeddings",
+        "segments": "type_vocab_size",
+        "dropout": "hidden_dropout_prob",
+        "eps": "layer_norm_eps",
+    }
+    config = BertConfig(**_sizes(folder, settings, names))
+    weights = {_rename(name, BERT_NAMES): weight for name, weight in _weights(folder, "bert.")}
+
+    def make() -> Bert:
+        model = Bert(config)
+        for part in ("pooler", "head"):
+            if not any(name.startswith(f"{part}.") for name in weights):
+                setattr(model, part, None)
+        return model
+
+    return _filled(folder, make, config.layers, weights)
+
+
+def load_gpt2(folder: str | Path) -> Gpt:
+    """Read a published GPT-2: the same states and logits as in Hugging Face's `GPT2LMHeadModel`.
+
+    Args:
+        folder: holds config.json and model.safetensors, as `save_pretrained` writes them.
+
+    Returns:
+        The model, in eval mode.
+
+    Raises:
+        FileNotFoundError, ValueError: as in `load_bert`.
+    """
+    settings = _settings(folder, "gpt2")
+    if settings.get("n_inner") is None and isinstance(settings.get("n_embd"), int):
+        settings["n_inner"] = 4 * settings["n_embd"]
+    names = {
+        "vocab_size": "vocab_size",
+        "d_model": "n_embd",
+        "d_ff": "n_inner",
+        "heads": "n_head",
+        "layers": "n_layer",
+        "max_length": "n_positions",
+        "dropout": "resid_pdrop",
+        "eps": "layer_norm_epsilon",
+    }
+    config = GptConfig(**_sizes(folder, settings, names))
+    weights = {}
+    for name, weight in _weights(folder, "transformer."):
+        if name.endswith(("c_attn.weight", "c_proj.weight", "c_fc.weight")):
+            weight = weight.T  # written (in, out); a Linear holds (out, in)
+        new = _rename(name, GPT2_NAMES)
+        if "attn.c_attn" in new:  # three projections in one
+            for part, third in zip(("W_q", "W_k", "W_v"), weight.chunk(3), strict=False):
+                weights[new.replace("attn.c_attn", f"self_attention.{part}")] = third
+        else:
+            weights[new] = weight
+    return _filled(folder, lambda: Gpt(config), config.layers, weights)
+
+
+def _settings(folder: str | Path, kind: str) -> dict[str, Any]:
+    """Read config.json, and refuse what is of another kind or asks for what our model does not have."""
+    path = Path(folder) / CONFIG
+    if not path.is_file():
+        raise FileNotFoundError(f"there is no {path}: give a folder with {CONFIG} and {WEIGHTS} of a published model.")
+    try:
+        settings = json.loads(path.read_bytes())
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"{path} is damaged ({error}). Copy it again.") from None
+    if not isinstance(settings, dict) or settings.get("model_type") != kind:
+        found = settings.get("model_type") if isinstance(settings, dict) else None
+        raise ValueError(f"{path} is of a model of type {found!r}, not {kind!r}: use the loader of that kind.")
+    for name, choices in REQUIRED.items():
+        if settings.get(name, choices[0]) not in choices:
+            raise ValueError(f"{path} says {name}={settings[name]!r}; this model has only {choices[0]!r}.")
+    return settings
+
+
+def _sizes(folder: str | Path, settings: Mapping[str, Any], names: Mapping[str, str]) -> dict[str, Any]:
+    """Pick our arguments out of the settings, numbers all."""
+    for ours, theirs in names.items():
+        wanted = (int, float) if ours in ("dropout", "eps") else (int,)
+        if type(settings.get(theirs)) not in wanted:
+            raise ValueError(f"{Path(folder) / CONFIG}: {theirs} is {settings.get(theirs)!r}, and should be a number.")
+    return {ours: settings[theirs] for ours, theirs in names.items()}
+
+
+def _weights(folder: str | Path, prefix: str) -> Iterable[tuple[str, Tensor]]:
+    """Read the weights that count, without the prefix that a model with a head has before the names of its body."""
+    path = Path(folder) / WEIGHTS
+    if not path.is_file():
+        raise FileNotFoundError(f"there is no {path}: one safetensors file is read, no pickle and no set of parts.")
+    tensors = {name.removeprefix(prefix): tensor for name, tensor in load_tensors(path)[0].items()}
+    embedding = tensors.get("embeddings.word_embeddings.weight", tensors.get("wte.weight"))
+    for name in TIED:
+        if name in tensors and (embedding is None or not torch.equal(tensors.pop(name), embedding)):
+            raise ValueError(f"{path}: {name} differs from the embedding; here the two are one.")
+    return [(name, tensor) for name, tensor in tensors.items() if not LEFT_OUT.search(name)]
+
+
+def _rename(name: str, names: Mapping[str, str]) -> str:
+    for theirs, ours in names.items():
+        name = name.replace(theirs, ours, 1)
+    return name
+
+
+def _filled(folder: str | Path, make: Any, layers: int, weights: dict[str, Tensor]) -> Any:
+    """Make a model of weights; their names and shapes are compared before anything of that size is made."""
+    try:
+        if layers > len(weights):
+            raise ValueError(f"there are only {len(weights)} weights, and the config says {layers} layers.")
+        with torch.device("meta"):  # there a tensor has a shape and no numbers
+            model: nn.Module = make()
+        check_weights(model, weights)
+        model = model.to_empty(device="cpu")
+        load_weights(model, weights)
+    except ValueError as error:
+        raise ValueError(f"{Path(folder) / WEIGHTS}: {error}") from None
+    return model.eval()

@@ -1,0 +1,222 @@
+"""Texts with labels: movie reviews, and one's own in the same layout of folders."""
+
+import os
+import re
+import tarfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NoReturn
+
+from annotated_workbench.data import Labelled, data_folder, decode, download, hold_out, read_lines
+
+REVIEWS = ("rt_polarity", "imdb")
+SPLITS = ("train", "val", "test")
+IMDB_URL = "https://ai.stanford.edu/~amaas/data/sentiment/aclImdb_v1.tar.gz"
+IMDB_MD5 = "md5:7c2ac02c03563afcf9b574c7e56c153a"
+
+PLACE = re.compile(r"(?:.*/)?(train|val|test)/([^/]+)/([^/]+\.(?i:txt))?")  # of a review or its folder: part and label
+HIDDEN = re.compile(r"/(?:\.[^./]|__MACOSX/)")  # what systems leave in folders, such as "._0_9.txt"
+UNLABELLED = "unsup"  # IMDb has a folder of these
+LONGEST_REVIEW = 2**20  # bytes
+
+
+def load_reviews(name: str, split: str) -> Labelled:
+    """Read one split of a collection of reviews this course knows.
+
+    "rt_polarity" (Pang and Lee, 2005), ten thousand sentences, is taken from $ANNOTATED_DATA/rt_polarity: train.pos and
+    train.neg, a sentence a line; a random tenth is the test set. "imdb" (Maas et al., 2011), 50,000 whole reviews, is
+    taken from $ANNOTATED_DATA/imdb, where its archive or its unpacked folders may lie, or else downloaded.
+
+    Args:
+        name: one of `REVIEWS`.
+        split: one of `SPLITS`; "val" is a random tenth of what is there for training.
+
+    Raises:
+        ValueError: the name or split is unknown, or a download has the wrong checksum.
+        FileNotFoundError: the files are not here and cannot be downloaded; says where to put them.
+    """
+    if name not in REVIEWS:
+        raise ValueError(f"unknown reviews {name!r}; there are {', '.join(REVIEWS)}.")
+    folder = data_folder(name)
+    if name == "rt_polarity":
+        if folder is None:
+            raise FileNotFoundError(
+                "rt_polarity has no address to download it from: put train.pos and train.neg, a sentence a line, into "
+                "a folder rt_polarity and set ANNOTATED_DATA to the folder around it."
+            )
+        sides = {label: read_lines(folder / f"train.{label}") for label in ("neg", "pos")}
+        texts = [text for side in sides.values() for text in side]
+        labels = [label for label, side in sides.items() for _ in side]
+        return split_reviews({"train": Labelled(texts, labels)}, split)
+    if folder is None:
+        path = download(name, IMDB_URL, Path(IMDB_URL).name, IMDB_MD5)
+    else:
+        archive = folder / Path(IMDB_URL).name
+        path = archive if archive.exists() else folder
+    return split_reviews(read_reviews(path), split)
+
+
+def split_reviews(parts: dict[str, Labelled], split: str) -> Labelled:
+    """Choose a split of what is read: where there is no test set it is a tenth; "val" is a tenth of the rest.
+
+    Every label is in "train", and in the others if it has enough texts.
+
+    Args:
+        parts: "train", and "val" and "test" if there are such.
+        split: one of `SPLITS`.
+
+    Raises:
+        ValueError: the split is unknown, or there are too few texts to hold any out.
+    """
+    if split not in SPLITS:
+        raise ValueError(f"unknown split {split!r}; there are {', '.join(SPLITS)}.")
+    train, val, test = (parts.get(part) for part in SPLITS)
+    assert train is not None
+    if test is None:
+        train, test = _hold_out_tenth(train)
+    if split != "test" and val is None:
+        train, val = _hold_out_tenth(train)
+    found = {"train": train, "val": val, "test": test}[split]
+    assert found is not None
+    return found
+
+
+def _hold_out_tenth(labelled: Labelled) -> tuple[Labelled, Labelled]:
+    """Hold out a random tenth of all; or, where a label would be on one side only, of each label that has two texts."""
+    left, held_out = hold_out(labelled, max(1, len(labelled.texts) // 10))
+    if set(left.labels) == set(held_out.labels):
+        return left, held_out
+    left, held_out = Labelled([], []), Labelled([], [])
+    for label in sorted(set(labelled.labels)):
+        texts = [text for text, its in zip(*labelled, strict=True) if its == label]
+        own, few = Labelled(texts, [label] * len(texts)), Labelled([], [])
+        if len(texts) > 1:
+            own, few = hold_out(own, max(1, len(texts) // 10))
+        for side, part in ((left, own), (held_out, few)):
+            side.texts.extend(part.texts)
+            side.labels.extend(part.labels)
+    if not held_out.texts:
+        raise ValueError(
+            f"no label has a text to hold out: {len(labelled.texts)} texts, each of another label. Give more of each."
+        )
+    return left, held_out
+
+
+def read_reviews(path: str | Path) -> dict[str, Labelled]:
+    """Read a collection in the layout of IMDb: train/<label>/<name>.txt, the same in val and test, one text a file.
+
+    Args:
+        path: the folder, or one around it; or an archive of it (.tar, .tar.gz …), which is read where it lies: nothing
+            is unpacked.
+
+    Returns:
+        The texts by part, "train" and perhaps "val" and "test", in the order of their files' names.
+
+    Raises:
+        FileNotFoundError: there is nothing at `path`.
+        ValueError: no text of two labels is in train, another part has other labels, a label has no text or is not
+            UTF-8, or a file is damaged, too long or not UTF-8.
+    """
+    path = Path(path)
+    if not (path.is_dir() or path.is_file()):
+        raise FileNotFoundError(f"there is no {path}. Give a folder with train/pos, train/neg …, or its archive.")
+    rows: dict[tuple[str, str], list[tuple[str, str, str]]] = {}  # by the folder around a part, and the part
+    empty: set[tuple[str, str, str]] = set()
+    for name, content in _members(path):
+        if (match := PLACE.match(name)) and match[2] != UNLABELLED:
+            if not _is_utf_8(match[2]):
+                raise ValueError(f"{path}: the name of the folder {match[1]}/{match[2]!r} is not UTF-8: rename it.")
+            if not PLACE.fullmatch(name) or name.endswith("/"):
+                empty.add((name[: match.start(1)], match[1], match[2]))
+                continue
+            if len(content) > LONGEST_REVIEW:
+                raise ValueError(f"{path}: {name} has more than {LONGEST_REVIEW:,} bytes, and a review has few.")
+            text = decode(content, f"{path}: {name}").replace("<br />", " ")
+            rows.setdefault((name[: match.start(1)], match[1]), []).append((name, match[2], " ".join(text.split())))
+    # A part in which a whole collection lies is a folder that is only called so, such as "test" in test/train/pos.
+    collections = [place for place, part in rows if part == "train"]
+
+    def is_part(place: str, part: str) -> bool:
+        return not any(collection.startswith(f"{place}{part}/") for collection in collections)
+
+    lines: dict[str, list[tuple[str, str, str]]] = {}
+    for (place, part), texts in rows.items():
+        if is_part(place, part):
+            lines.setdefault(part, []).extend(texts)
+    found = {
+        part: Labelled([text for _, _, text in sorted(texts)], [label for _, label, _ in sorted(texts)])
+        for part, texts in lines.items()
+    }
+    labels = {part: set(labelled.labels) for part, labelled in found.items()}
+    if without := [
+        f"{part}/{label}" for place, part, label in empty if label not in labels.get(part, ()) and is_part(place, part)
+    ]:
+        raise ValueError(
+            f"{path}: {min(without)} has no .txt file right in it: put its texts there, or remove the folder."
+        )
+    if len(labels.get("train", ())) < 2:
+        raise ValueError(
+            f"{path} has texts of {len(labels.get('train', ()))} labels to learn from: it needs train/<label>/*.txt of "
+            "two labels at least."
+        )
+    for part in labels:
+        if unknown := sorted(labels[part] - labels["train"]):
+            raise ValueError(f"{path}: {part} has the label {unknown[0]!r}, and train has none of it.")
+    return found
+
+
+def _members(path: Path) -> Iterator[tuple[str, bytes]]:
+    """Give the names of the text files of a folder or archive, and what they hold, or the first bytes of too much.
+
+    And the names of folders, with a "/" at their end. Symbolic links are not followed; a hard link is a file like any
+    other.
+    """
+    if path.is_dir():
+        for folder, folders, names in os.walk(path, onerror=_fail):
+            for inner in folders:
+                name = f"{Path(folder, inner).relative_to(path.parent).as_posix()}/"
+                if not HIDDEN.search(f"/{name}"):
+                    yield name, b""
+            for place in (Path(folder, name) for name in names):
+                name = place.relative_to(path.parent).as_posix()
+                if _is_review(name) and place.is_file() and not place.is_symlink():
+                    with open(place, "rb") as file:
+                        yield name, file.read(LONGEST_REVIEW + 1)
+        return
+    with open(path, "rb") as file:
+        zipped = file.read(4) in (b"PK\3\4", b"PK\5\6")  # its beginning: what ends like one may hold one
+    if zipped:
+        raise ValueError(f"{path} is a zip archive: unpack it, and give the folder.")
+    try:
+        with tarfile.open(path, "r:*") as archive:
+            for member in archive:
+                if member.isdir() and not HIDDEN.search(f"/{member.name}/"):
+                    yield f"{member.name}/", b""
+                if (member.isfile() or member.islnk()) and _is_review(member.name):
+                    text = archive.extractfile(member)
+                    assert text is not None
+                    yield member.name, text.read(LONGEST_REVIEW + 1)
+            assert archive.fileobj is not None
+            archive.fileobj.seek(archive.offset)
+            if archive.fileobj.read(tarfile.BLOCKSIZE).strip(b"\0") or archive.fileobj.tell() == archive.offset:
+                raise EOFError("its end is missing, or what comes next is damaged")  # `tarfile` takes either for an end
+            while archive.fileobj.read(LONGEST_REVIEW):
+                pass  # to where the checksum is
+    except Exception as error:  # each kind of compression has its own
+        raise ValueError(f"{path} is no tar archive, or not a whole one ({error}). Get it again.") from None
+
+
+def _is_review(name: str) -> bool:
+    return bool(PLACE.fullmatch(name)) and not name.endswith("/") and not HIDDEN.search(name)
+
+
+def _is_utf_8(name: str) -> bool:
+    try:
+        name.encode()
+    except UnicodeEncodeError:  # bytes that the system could not decode
+        return False
+    return True
+
+
+def _fail(error: OSError) -> NoReturn:
+    raise error

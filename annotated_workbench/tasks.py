@@ -1,0 +1,243 @@
+"""What a run trains for: where its batches come from, how it is validated, what it keeps beside the weights."""
+
+import hashlib
+import math
+import tempfile
+from array import array
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any, Protocol, runtime_checkable
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+from torch.optim import Optimizer
+
+from annotated import training as plain_training
+from annotated.fast.accelerate import accelerate
+from annotated.fast.training import update
+from annotated.training import check_loss, label_smoothed_loss
+from annotated_workbench.classification import classify, encode_texts
+from annotated_workbench.data import Labelled, Pairs, encode_pairs, make_batches, make_text_batches
+from annotated_workbench.distributed import divided
+from annotated_workbench.metrics import accuracy, bleu, text_loss
+from annotated_workbench.translation import translate
+from annotated_workbench.vocabulary import TOKENIZER, Tokenizer
+
+Batches = Sequence[tuple[Tensor, ...]]  # what is given and, last, what is to be predicted
+
+
+@runtime_checkable
+class Task(Protocol):
+    """What `annotated_workbench.runs.fit` asks of a task.
+
+    `identity` is what a run is counted in and cannot be resumed without; `info` goes into its config.json.
+    """
+
+    identity: dict[str, Any]
+    info: dict[str, Any]
+    tokenizer: Tokenizer
+
+    def batches(self, batch_tokens: int, seed: int | None = None) -> Batches:
+        """Make the batches of an epoch, the same for the same seed; None: in a fixed order."""
+
+    def update(
+        self, model: nn.Module, batches: Batches, optimizer: Optimizer, smoothing: float, *, bf16: bool, plain: bool
+    ) -> float:
+        """Update the model once on several batches as if they were one (plain: on one); return the loss.
+
+        Raises:
+            ValueError: the loss is not finite; then no weight has changed.
+        """
+
+    def validate(self, model: nn.Module, *, bf16: bool, plain: bool) -> dict[str, float]:
+        """Measure the model after an epoch."""
+
+    def report(self, line: dict[str, Any]) -> str:
+        """Say in a few words what `validate` found."""
+
+
+class TranslationTask:
+    """Learn to translate from pairs of sentences.
+
+    Args:
+        tokenizer: turns the pairs into ids.
+        pairs: training pairs; too long ones are left out.
+        val: validation pairs, decoded greedily; too long ones are left out.
+        src, tgt: the languages of the pairs.
+        max_length: the longest source or target, in tokens.
+
+    Raises:
+        ValueError: no pair is short enough.
+    """
+
+    def __init__(self, tokenizer: Tokenizer, pairs: Pairs, val: Pairs, src: str, tgt: str, max_length: int):
+        self.tokenizer, self.info = tokenizer, {"src": src, "tgt": tgt}
+        self.sources, self.targets, kept = encode_pairs(pairs, tokenizer, src, tgt, max_length, drop_long=True)
+        short = encode_pairs(val, tokenizer, src, tgt, max_length, drop_long=True).kept
+        for kind, found, given in (("training", kept, pairs), ("validation", short, val)):
+            say_left_out(kind, len(found), len(given.source), max_length)
+        self.val = Pairs(*([side[i] for i in short] for side in val))
+        self.identity = self.info | {
+            "training_pairs": checksum(text.encode() for text in (*pairs.source, *pairs.target)),
+            "tokens": checksum(array("q", row).tobytes() for row in (*self.sources, *self.targets)),
+        }
+
+    def batches(self, batch_tokens: int, seed: int | None = None) -> Batches:
+        """As `Task.batches`: pairs of similar length, at most `batch_tokens` ids a side."""
+        return make_batches(self.sources, self.targets, batch_tokens, seed=seed)
+
+    def update(
+        self, model: nn.Module, batches: Batches, optimizer: Optimizer, smoothing: float, *, bf16: bool, plain: bool
+    ) -> float:
+        """As `Task.update`."""
+        if not plain:
+            return update(model, batches, optimizer, smoothing, bf16=bf16)
+        [(src, tgt)] = batches
+        return plain_training.train_step(model, src, tgt, optimizer, smoothing)
+
+    def validate(self, model: nn.Module, *, bf16: bool, plain: bool) -> dict[str, float]:
+        """As `Task.validate`: BLEU of greedy translations."""
+        how: dict[str, Any] = {"beam": 0, "bf16": bf16, "plain": plain}
+        found = divided(lambda texts: translate(model, self.tokenizer, texts, self.info["src"], **how), self.val.source)
+        if len(set(found)) == 1 < len(found):
+            print(f"Careful: it translates every validation sentence alike, as {found[0]!r}.", flush=True)
+        return {"val_bleu": bleu(found, self.val.target, self.info["tgt"])[0]}
+
+    def report(self, line: dict[str, Any]) -> str:
+        """As `Task.report`."""
+        return f"validation BLEU {line['val_bleu']:5.2f}"
+
+
+def say_left_out(kind: str, count: int, total: int, max_length: int) -> None:
+    """Print how many pairs of a kind are too long to be among the `count` that are kept, if any are."""
+    if count < total:
+        print(f"{total - count} of {total} {kind} pairs are longer than {max_length} tokens and left out.")
+
+
+class TextTask:
+    """Learn to continue a text.
+
+    Args:
+        tokenizer: turns the text into ids.
+        text: what to learn from.
+        val: what to measure the loss on.
+        max_length: how many tokens the model sees at once.
+
+    Raises:
+        ValueError: a text has fewer than two tokens.
+    """
+
+    def __init__(self, tokenizer: Tokenizer, text: str, val: str, max_length: int):
+        self.tokenizer, self.max_length = tokenizer, max_length
+        self.info: dict[str, Any] = {"task": "generation"}
+        self.ids, self.val = (torch.tensor(tokenizer.encode(part, "")) for part in (text, val))
+        for kind, ids in (("training", self.ids), ("validation", self.val)):
+            if len(ids) < 2:
+                raise ValueError(f"the {kind} text has {len(ids)} tokens, and nothing can be predicted in it.")
+        self.identity = self.info | {"text": checksum([text.encode(), val.encode()])}
+
+    def batches(self, batch_tokens: int, seed: int | None = None) -> Batches:
+        """As `Task.batches`: pieces of the text in which each token but the first is predicted once."""
+        return make_text_batches(self.ids, self.max_length, batch_tokens, seed=seed)
+
+    def update(
+        self, model: nn.Module, batches: Batches, optimizer: Optimizer, smoothing: float, *, bf16: bool, plain: bool
+    ) -> float:
+        """As `Task.update`."""
+        if not plain:
+            return update(model, batches, optimizer, smoothing, bf16=bf16)
+        [(ids,)] = batches
+        optimizer.zero_grad()
+        return _step([label_smoothed_loss(model(ids[:, :-1]), ids[:, 1:], smoothing)], optimizer)
+
+    def validate(self, model: nn.Module, *, bf16: bool, plain: bool) -> dict[str, float]:
+        """As `Task.validate`: the loss in nats a token."""
+        return {"val_loss": text_loss(model, self.val, plain=plain)}
+
+    def report(self, line: dict[str, Any]) -> str:
+        """As `Task.report`."""
+        return f"validation loss {line['val_loss']:.3f} nats, {line['val_loss'] / math.log(2):.3f} bits a token"
+
+
+class ClassificationTask:
+    """Learn to sort texts into classes.
+
+    Args:
+        tokenizer: turns the texts into ids.
+        labelled: training texts; of one that is too long the beginning.
+        val: texts to measure the accuracy on.
+        language: of the texts.
+        max_length: how many tokens the model sees.
+
+    Raises:
+        ValueError: a validation text has a label that no training text has.
+    """
+
+    def __init__(self, tokenizer: Tokenizer, labelled: Labelled, val: Labelled, language: str, max_length: int):
+        self.tokenizer, self.val = tokenizer, val
+        self.labels = sorted(set(labelled.labels))
+        if unknown := sorted(set(val.labels) - set(self.labels)):
+            raise ValueError(f"no training text has the label {unknown[0]!r} of the validation texts.")
+        self.info: dict[str, Any] = {"task": "classification", "labels": self.labels, "language": language}
+        self.sources = encode_texts(labelled.texts, tokenizer, language, max_length)
+        self.classes = [[self.labels.index(label)] for label in labelled.labels]
+        self.identity = self.info | {
+            "texts": checksum(text.encode() for side in labelled for text in side),
+            "tokens": checksum(array("q", row).tobytes() for row in self.sources),
+        }
+
+    def batches(self, batch_tokens: int, seed: int | None = None) -> Batches:
+        """As `Task.batches`: texts of similar length, at most `batch_tokens` ids, and their classes' numbers."""
+        found = make_batches(self.sources, self.classes, batch_tokens, seed=seed)
+        return [(ids, classes[:, 0]) for ids, classes in found]
+
+    def update(
+        self, model: nn.Module, batches: Batches, optimizer: Optimizer, smoothing: float, *, bf16: bool, plain: bool
+    ) -> float:
+        """As `Task.update`: the cross-entropy of the classes, in nats a text."""
+        texts = sum(len(classes) for _, classes in batches)
+        optimizer.zero_grad()
+        reader: Any = model if plain else accelerate(model, bf16=bf16)
+        logits = ((reader(ids).float(), classes) for ids, classes in batches)
+        how: dict[str, Any] = {"label_smoothing": smoothing, "reduction": "sum"}
+        return _step((F.cross_entropy(z, classes, **how) / texts for z, classes in logits), optimizer)
+
+    def validate(self, model: nn.Module, *, bf16: bool, plain: bool) -> dict[str, float]:
+        """As `Task.validate`: the share of texts that are sorted rightly."""
+        language = self.info["language"]
+        found = divided(
+            lambda texts: classify(model, self.tokenizer, texts, language, plain=plain).cpu(), self.val.texts
+        )
+        return {"val_accuracy": accuracy(torch.stack(found), self.val.labels, self.labels)}
+
+    def report(self, line: dict[str, Any]) -> str:
+        """As `Task.report`."""
+        return f"validation accuracy {line['val_accuracy']:.1%}"
+
+
+def _step(losses: Iterable[Tensor], optimizer: Optimizer) -> float:
+    """Add up losses and, one after the other, their gradients; then update, unless the sum is no number."""
+    parts = []
+    for loss in losses:
+        loss.backward()
+        parts.append(loss.detach())
+    total = float(sum(parts))  # a GPU is waited for here alone
+    check_loss(total)
+    optimizer.step()
+    return total
+
+
+def checksum(parts: Iterable[bytes]) -> str:
+    """Sum up what the parts are and where one ends."""
+    total = hashlib.sha256()
+    for part in parts:
+        total.update(len(part).to_bytes(8) + part)
+    return total.hexdigest()[:16]
+
+
+def tokenizer_checksum(tokenizer: Tokenizer) -> str:
+    """Sum up what a tokenizer writes into its file."""
+    with tempfile.TemporaryDirectory() as folder:
+        tokenizer.save(folder)
+        return checksum([(Path(folder) / TOKENIZER).read_bytes()])

@@ -1,0 +1,82 @@
+"""Texts in, texts out: tokens, batches of similar length, search."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from annotated import decoding
+from annotated.config import EOS
+from annotated.fast import decoding as fast
+from annotated.fast.decoding import in_bfloat16
+from annotated.fast.translator import FastTranslator
+from annotated_workbench.data import pad
+from annotated_workbench.metrics import check_texts
+from annotated_workbench.vocabulary import LONGEST_TOKEN, Tokenizer
+
+
+def translate(
+    model: Any,
+    tokenizer: Tokenizer,
+    texts: Sequence[str],
+    language: str,
+    *,
+    beam: int = decoding.BEAM,
+    alpha: float = decoding.ALPHA,
+    max_extra: int = decoding.MAX_EXTRA,
+    batch_tokens: int = 16384,
+    bf16: bool = False,
+    plain: bool = False,
+) -> list[str]:
+    """Translate texts, in batches of similar length; an empty text stays empty.
+
+    Args:
+        model: a trained model.
+        tokenizer: the one it was trained with.
+        texts: sentences to translate.
+        language: the language they are in.
+        beam: hypotheses kept per sentence; 0 decodes greedily.
+        alpha: exponent of the length penalty.
+        max_extra: a translation ends after (source tokens + max_extra) tokens at the latest (§6.1).
+        batch_tokens: target tokens a batch may set memory aside for: sentences · hypotheses · longest translation. A
+            sentence that needs more is a batch of its own.
+        bf16: compute in bfloat16, with a copy of the model made by `in_bfloat16`.
+        plain: search by the paper's own file, which is slower; an ensemble has no other form than the fast one.
+
+    Raises:
+        TypeError: `texts` is one string.
+        ValueError: a text is longer than the model allows; says which. Or a number is out of range.
+    """
+    check_texts(texts=texts)
+    if batch_tokens < 1:
+        raise ValueError(f"batch_tokens={batch_tokens} must be at least 1.")
+    limit: int = model.config.max_length
+    for number, text in enumerate(texts, start=1):
+        if len(text) > LONGEST_TOKEN * limit:  # subwords of a text without end take their time
+            raise ValueError(
+                f"text {number} is {len(text)} characters long and the model takes {limit} tokens: "
+                "split it into sentences."
+            )
+    if bf16:
+        model = in_bfloat16(model)
+    search: Any = decoding if plain and not isinstance(model, FastTranslator) else fast
+    device = next(model.parameters()).device
+    rows = [[*ids, EOS] for ids in tokenizer.encode_batch(list(texts), language)]
+    for number, row in enumerate(rows, start=1):
+        if len(row) > limit:
+            raise ValueError(
+                f"text {number} is {len(row)} tokens long and the model takes {limit}: split it into sentences."
+            )
+    order = sorted((i for i, row in enumerate(rows) if len(row) > 1), key=lambda i: len(rows[i]))
+    translations = [""] * len(rows)
+    while order:
+        # From the longest down: it is the first of a batch that decides how many fit.
+        room = max(beam, 1) * min(len(rows[order[-1]]) + max_extra, limit)
+        count = max(1, batch_tokens // max(room, 1))
+        order, batch = order[:-count], order[-count:]
+        src = pad([rows[i] for i in batch]).to(device)
+        if beam:
+            hypotheses = search.beam_search(model, src, beam, alpha, max_extra=max_extra)
+        else:
+            hypotheses = search.greedy_decode(model, src, max_extra=max_extra)
+        for i, hypothesis in zip(batch, hypotheses, strict=True):
+            translations[i] = tokenizer.decode(hypothesis.ids)
+    return translations

@@ -13,6 +13,8 @@ NOTEBOOKS := $(sort $(wildcard notebooks/*.ipynb notebooks/solutions/*.ipynb))
 
 # One thread a process: the saved numbers then agree, and two test processes do not fight over the cores.
 ONE_THREAD := OMP_NUM_THREADS=1 OMP_WAIT_POLICY=passive
+# As many processes as there are cores; notebooks first, the long ones.
+PYTEST = $(ONE_THREAD) $(PY) -m pytest -n auto --maxprocesses 8 --dist loadfile --nbval
 
 # The stamp holds the folder it was made for. In a folder that was moved, or with another Python, set up again. (The shell
 # asks for the folder itself: whatever characters are in a path, they must never be read as a command.)
@@ -35,10 +37,10 @@ export JUPYTER_RUNTIME_DIR := $(CURDIR)/$(VENV)/jupyter/runtime
 endif
 
 .DEFAULT_GOAL := help
-.PHONY: help env run test lab site check sync notebooks train bench
+.PHONY: help env run test test-all timing lab site check sync notebooks train bench
 
 help:  ## show this list
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' Makefile
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' Makefile
 	@echo
 	@echo "Add TORCH=2.13.0 to run any of them on that torch, in an environment of its own, or PYTHON=python3.13 to"
 	@echo "choose the Python that the environment is made with."
@@ -49,7 +51,16 @@ run: env  ## execute the notebooks, train briefly on the embedded corpus, transl
 	@OMP_WAIT_POLICY=passive $(PY) -m tools.run  # threads that wait in a loop crawl where anything else is running
 
 test: check  ## run the checks, the tests, and every notebook against its saved outputs
-	$(ONE_THREAD) $(PY) -m pytest -n 2 --dist loadfile --nbval tests notebooks
+	$(PYTEST) tests notebooks
+
+test-all: check  ## the same, and the long proofs: sections again, planted bugs, mutations, kills; an hour or more
+	$(PYTEST) --all tests notebooks
+	$(PY) -m experiments.planted_bugs
+	$(PY) -m experiments.mutations build/mutations.jsonl --sample 100
+	$(PY) -m experiments.kills --random 2
+
+timing: env  ## list how many core-seconds each file of the test takes
+	$(PY) -m tools.timing
 
 lab: env  ## open your copy of the notebooks in JupyterLab; ARGS="--no-browser --port 9999" are passed on
 	@mkdir -p $(LAB_SETTINGS)

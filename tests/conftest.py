@@ -43,9 +43,19 @@ settings.register_profile("annotated", deadline=None, database=None, derandomize
 settings.load_profile("annotated")
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Let a lesson's sections run again when nbval has run the whole: their outputs must be as they were."""
-    if torch.__version__.startswith(PINNED):  # one torch is enough
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Let `make test-all` ask for the long proofs."""
+    parser.addoption(
+        "--all", action="store_true", help="the tests marked thorough, too, and each lesson's sections again"
+    )
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave the long proofs out unless asked; else run a lesson's sections again when nbval has run the whole."""
+    if not config.getoption("--all"):
+        config.hook.pytest_deselected(items=[item for item in items if item.get_closest_marker("thorough")])
+        items[:] = [item for item in items if not item.get_closest_marker("thorough")]
+    elif torch.__version__.startswith(PINNED):  # one torch is enough
         groups = [list(group) for _, group in groupby(items, key=lambda item: item.parent)]
         items[:] = [item for group in groups for item in group + again(group)]
 

@@ -26,7 +26,7 @@ import pytest
 import torch
 
 from annotated_course import exercises
-from annotated_course.exercises import CHAPTERS, EXERCISES, check, is_untouched
+from annotated_course.exercises import CHAPTERS, EXERCISES, check, is_untouched, limits, settings
 from annotated_course.exercises.chapter_12 import changes_with_errors, shuffled_share
 from annotated_course.exercises.diagnosis import compare
 from annotated_course.exercises.exercise import Exercise, wrong_answers
@@ -487,7 +487,7 @@ def test_plots_that_an_answer_loads_are_as_usual_afterwards_and_no_check_loads_t
 @pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="no time limit on this system")
 def test_an_alarm_at_whatever_moment_leaves_nothing_behind(capsys: pytest.CaptureFixture[str]) -> None:
     handler = signal.getsignal(signal.SIGALRM)
-    files = (exercises.__file__, contextlib.__file__, signal.__file__)
+    files = (exercises.__file__, limits.__file__, settings.__file__, contextlib.__file__, signal.__file__)
     left = moment = 0
 
     def step(frame: FrameType, *_: object) -> Any:

@@ -55,7 +55,7 @@ def test_what_differs_is_named_and_the_course_goes_on(course: Path, capfd: pytes
     digit = "01_first, cell 2 (1. Sums): printed '0.33', saved is '0.34'\n"
     notebooks, _, rest = printed.partition("\npython -m annotated train --help\n")
     trained, _, evaluated = rest.partition("\npython -m annotated evaluate --help\n")
-    assert claim + digit in notebooks and "Executing 02_second … " in notebooks
+    assert claim + digit in notebooks and "\n02_second: " in notebooks
     assert "usage: python -m annotated train" in trained and "usage: python -m annotated evaluate" in evaluated
     assert evaluated.endswith(f"The course ran to its end, but not all is as saved:\n{claim}{digit}")
     done = nbformat.read(course / "build" / "notebooks" / "01_first.ipynb", as_version=4)

@@ -1,292 +1,339 @@
 """The exercises of chapter 14, classification."""
 
+import itertools
 import math
+import re
 from collections import Counter, defaultdict
-from collections.abc import Callable, Sequence
-from itertools import pairwise
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor
+from torch.nn import functional as F
 
-from annotated_course.exercises.diagnosis import Exercise, compare
+from annotated_course.exercises import exercise
+from annotated_course.exercises.exercise import Exercise, Run, calls, each, keeping, resulting
+
+EXERCISES: dict[str, Exercise] = {}
+
+LN_2 = math.log(2)
 
 
-def three_classes(answer: Any) -> str | None:
-    """The mean of three states, and the probability of class 1."""
-    found = torch.as_tensor(answer, dtype=torch.float32)
-    if found.shape != (3,):
-        return "give three numbers: the two entries of the mean, then the probability of class 1."
+def by_hand(first: float = 2.0, second: float = 2.0, bias: float = LN_2, third: float | None = None) -> list[float]:
+    """The mean of the states and the probability of class 1, from other means, another bias, or simply another one."""
+    logits = torch.tensor([first * LN_2 / 2, second * LN_2, bias])
+    return [first, second, float(logits.softmax(dim=0)[1]) if third is None else third]
 
-    def right(first: float, second: float, bias: float = math.log(2)) -> Tensor:
-        logits = torch.tensor([first * math.log(2) / 2, second * math.log(2), bias])
-        return torch.tensor([first, second, float(logits.softmax(dim=0)[1])])
 
-    logits = torch.tensor([math.log(2), 2 * math.log(2), math.log(2)])
-    mistakes = {
-        "the padding is in the mean: three tokens are real.": right(3.6, 1.6),
-        "the sum is divided by all five places: three tokens are real.": right(1.2, 1.2),
-        "this is the sum; divide it by the number of tokens.": right(6.0, 6.0),
-        "this is the largest of each feature, not the mean.": right(4.0, 3.0),
-        "the bias of class 2 is missing.": right(2.0, 2.0, bias=0.0),
-        "the third number is the logit of class 1: exponentials, divided by their sum.": torch.tensor(
-            [2.0, 2.0, 2 * math.log(2)]
+WRONG_NUMBERS = {
+    "the padding is in the mean: three tokens are real.": dict(first=3.6, second=1.6),
+    "the sum is divided by all five places: three tokens are real.": dict(first=1.2, second=1.2),
+    "this is the sum; divide it by the number of tokens.": dict(first=6.0, second=6.0),
+    "this is the largest of each feature, not the mean.": dict(first=4.0, second=3.0),
+    "the bias of class 2 is missing.": dict(bias=0.0),
+    "the third number is the logit of class 1: exponentials, divided by their sum.": dict(third=2 * LN_2),
+    "the third number is the exponential of class 1: divide it by the sum of the three.": dict(third=4.0),
+    "the third number is the logarithm of the probability.": dict(third=-LN_2),
+    "the third number is the probability of class 0 or 2; classes are counted from 0.": dict(third=0.25),
+}
+EXERCISES["14.1"] = Exercise(
+    "Three classes by hand",
+    right=by_hand(),
+    cases={"": exercise.as_numbers},
+    mistakes=each(by_hand, WRONG_NUMBERS),
+    tolerance=2e-3,
+    by_hand=True,
+)
+
+
+def largest(states: Tensor, real: Tensor) -> Tensor:
+    """The largest real value of each feature, 0 where there is none."""
+    return torch.where(real.any(dim=1, keepdim=True), unlimited(states, real), 0.0)
+
+
+def unlimited(states: Tensor, real: Tensor) -> Tensor:
+    """The largest real value of each feature, −∞ where there is none."""
+    return states.masked_fill(~real[..., None], -math.inf).amax(dim=1)
+
+
+def wrong_pools(x: Tensor, real: Tensor) -> dict[str, Tensor]:
+    """What is usually taken for the largest real values, and what that gives."""
+    kept = x.masked_fill(~real[..., None], 0.0)
+    over_features = x.masked_fill(~real[..., None], -math.inf).amax(dim=2)
+    return {
+        "padding counts: it may hold larger values than the tokens.": x.amax(dim=1),
+        "values below 0 are lost: padding is replaced by 0, or the result is cut off there.": kept.amax(dim=1),
+        "this is the mean of the tokens, not the largest.": kept.sum(1) / real.sum(1, keepdim=True).clamp(min=1),
+        "this is the sum of the tokens, not the largest.": kept.sum(dim=1),
+        "you took the largest of the padding: True means real.": largest(x, ~real),
+        "you took the largest of the padding (True means real), and −∞ where there is none.": unlimited(x, ~real),
+        "this is the smallest, not the largest.": -largest(-x, real),
+        "the largest is that of each feature over the tokens (dim=1), not over features.": over_features,
+        "values below 0 are lost: the largest may be one of them.": largest(x, real).clamp(min=0),
+    }
+
+
+def pooling(x: Tensor, real: Tensor) -> Run:
+    """Make a case in which huge negative numbers look like −∞, all results with NaN alike, and so all tuples."""
+
+    def run(answer: Any) -> Any:
+        found = keeping(x, real)(answer)
+        if isinstance(found, tuple):
+            return "a tuple"
+        return exercise.nan_throughout(found.clamp(min=-1e4)) if isinstance(found, Tensor) else found
+
+    return run
+
+
+BEHIND = torch.tensor([5, 3, 2, 1])[:, None] > torch.arange(5)
+EMPTY = BEHIND & torch.tensor([True, True, False, True])[:, None]
+STATES = torch.randn(4, 5, 3, generator=torch.Generator().manual_seed(0)) + 9 * ~BEHIND[..., None]
+BELOW = STATES - 900 * BEHIND[..., None]
+POOLS = {
+    "": (STATES, BEHIND),
+    "where all real values lie below 0: ": (BELOW, BEHIND),
+    "where padding stands in front: ": (STATES.flip(1), BEHIND.flip(1)),
+    "where a text has no token: ": (BELOW, EMPTY),
+    "where NaN stands at the padding: ": (STATES.where(BEHIND[..., None], math.nan), BEHIND),
+    "where NaN stands at the padding, and a text has no token: ": (STATES.where(EMPTY[..., None], math.nan), EMPTY),
+}
+EXERCISES["14.2"] = Exercise(
+    "The largest in place of the mean",
+    right=largest,
+    cases={remark: pooling(*given) for remark, given in POOLS.items()},
+    mistakes={
+        "your function changed what it was given: make a new tensor (masked_fill, not masked_fill_).": (
+            lambda x, real: largest(x.masked_fill_(~real[..., None], -math.inf), real)
         ),
-        "the third number is the exponential of class 1: divide it by the sum of the three.": torch.tensor(
-            [2.0, 2.0, 4.0]
+        "expected a tensor, got a tuple: max(dim=…) also returns places; take amax, or .values.": (
+            lambda x, real: x.max(dim=1)
         ),
-        "the third number is the logarithm of the probability.": torch.tensor([2.0, 2.0, math.log(0.5)]),
-        "the third number is the logit's share of the logits' sum; the softmax takes exponentials.": torch.tensor(
-            [2.0, 2.0, float(logits[1] / logits.sum())]
-        ),
-        "the third number is the probability of class 0 or 2; classes are counted from 0.": torch.tensor(
-            [2.0, 2.0, 0.25]
+        "it stays at −∞ (or a huge negative number); zeros are wanted.": unlimited,
+        "NaN came through: replace padding (masked_fill, where); NaN times 0 is NaN.": (
+            lambda x, real: largest(x, real) + 0 * x.sum(dim=1)
         ),
     }
-    return compare(found, right(2.0, 2.0), mistakes, tolerance=2e-3, by_hand=True)
+    | resulting(wrong_pools, STATES, BEHIND),
+    copies=False,
+)
 
 
-def largest_of_tokens(answer: Callable[[Tensor, Tensor], Tensor]) -> str | None:
-    """The largest real value of each feature: padding in front and behind, values below 0, NaN, nothing real."""
-    generator = torch.Generator().manual_seed(0)
-    states = torch.randn(4, 5, 3, generator=generator)
-    behind = torch.tensor([5, 3, 2, 1])[:, None] > torch.arange(5)
-    states[~behind] += 9
-    below, empty, unknown = states.clone(), behind.clone(), states.clone()
-    below[behind] -= 900
-    empty[2] = False
-    unknown[~behind] = math.nan
-    cases = [
-        ("", states, behind),
-        ("where all real values lie below 0: ", below, behind),
-        ("where padding stands in front: ", states.flip(1), behind.flip(1)),
-        ("where a text has no token: ", below, empty),
-        ("where NaN stands at the padding: ", unknown, behind),
-        (
-            "where NaN stands at the padding, and a text has no token: ",
-            unknown.masked_fill(~empty[..., None], math.nan),
-            empty,
-        ),
-    ]
-    for remark, x, real in cases:
-        expected = torch.stack(
-            [row[keep].amax(dim=0) if keep.any() else row.new_zeros(3) for row, keep in zip(x, real, strict=True)]
-        )
-        given, mask = x.clone(), real.clone()
-        found = answer(given, mask)
-        if not (torch.equal(given.nan_to_num(), x.nan_to_num()) and torch.equal(mask, real)):
-            return "your function changed what it was given: make a new tensor (masked_fill, not masked_fill_)."
-        if isinstance(found, tuple):
-            return "expected a tensor, got a tuple: max(dim=…) also returns places; take amax, or .values."
-        if isinstance(found, Tensor) and found.shape == expected.shape and remark:
-            if (found < -1e4).any():
-                return f"{remark}it stays at −∞ (or a huge negative number); zeros are wanted."
-            if found.isnan().any():
-                return f"{remark}NaN came through: replace padding (masked_fill, where); NaN times 0 is NaN."
-        everything = x.amax(dim=1)
-        kept = x.masked_fill(~real[..., None], 0.0)
-        turned = x.masked_fill(real[..., None], -math.inf).amax(dim=1)
-        mistakes = {
-            "padding counts: it may hold larger values than the tokens.": everything,
-            "values below 0 are lost: padding is replaced by 0, or the result is cut off there.": kept.amax(dim=1),
-            "this is the mean of the tokens, not the largest.": (
-                kept.sum(dim=1) / real.sum(dim=1, keepdim=True).clamp(min=1)
-            ),
-            "this is the sum of the tokens, not the largest.": kept.sum(dim=1),
-            "you took the largest of the padding: True means real.": turned.masked_fill(turned == -math.inf, 0.0),
-            "you took the largest of the padding (True means real), and −∞ where there is none.": turned,
-            "this is the smallest, not the largest.": torch.where(
-                real.any(dim=1, keepdim=True), x.masked_fill(~real[..., None], math.inf).amin(dim=1), 0.0
-            ),
-            "the largest is that of each feature over the tokens (dim=1), not over features.": (
-                x.masked_fill(~real[..., None], -math.inf).amax(dim=2)
-            ),
-            "values below 0 are lost: the largest may be one of them.": expected.clamp(min=0),
+def patches(images: Tensor, size: int, order: tuple[int, ...] = (0, 1, 3, 2, 4)) -> Tensor:
+    """Cut pictures into patches; `order` is that of batch, patch row, row, patch column and column."""
+    batch, height, width = images.shape
+    axes = images.reshape(batch, height // size, size, width // size, size)
+    return axes.permute(order).reshape(batch, -1, size**2)
+
+
+def wrong_patches(images: Tensor, size: int) -> dict[str, Tensor]:
+    """What is usually got wrong about the order of the axes, and what that gives."""
+    batch, height, width = images.shape
+    rows, columns = height // size, width // size
+    several = "that cuts a row of pixels into pieces. A patch holds several rows."
+    apart = images.view(batch, size, rows, size, columns).permute(0, 2, 4, 1, 3).reshape(batch, -1, size**2)
+    inner = "the inner axis of each pair is the pixel's."
+    five_axes = images.view(batch, rows, size, columns, size).transpose(2, 3)
+    join = "join rows and columns of patches, and rows and columns of pixels."
+    turned = patches(images, size, (0, 3, 1, 4, 2))
+    by_column = "column by column; they are wanted row by row."
+    return {
+        f"the numbers are only counted off: {several}": images.reshape(batch, -1, size**2),
+        f"the patches stand {by_column}": patches(images, size, (0, 3, 1, 2, 4)),
+        f"in each patch the pixels stand {by_column}": patches(images, size, (0, 1, 3, 4, 2)),
+        "patches and pixels both stand column by column: you have turned the picture.": turned,
+        f"these are pixels that are `size` apart, not neighbours: {inner}": apart,
+        "the rows of patches and the rows in them are exchanged.": patches(images, size, (0, 2, 3, 1, 4)),
+        "this is (batch, pixels, patches): exchange the last two axes.": patches(images, size).mT,
+        f"two axes too many: {join}": five_axes,
+    }
+
+
+def pictures(*shape: int) -> Tensor:
+    """Draw pictures."""
+    return torch.randn(shape, generator=torch.Generator().manual_seed(0))
+
+
+SHAPES = {(3, 8, 8): 2, (2, 4, 8): 2, (2, 9, 6): 3, (1, 3, 5): 1, (2, 4, 4): 4}
+EXERCISES["14.3"] = Exercise(
+    "Cut a picture into patches",
+    right=patches,
+    cases={f"{shape}, size {size}: ": calls(pictures(*shape), size) for shape, size in SHAPES.items()},
+    mistakes=resulting(wrong_patches, pictures(3, 8, 8), 2),
+)
+
+
+def bayes(
+    *, prior="texts", added=1.0, below=1.0, over_all=False, presence=False, end=lambda logs: logs.softmax(1)
+) -> Any:
+    """Naive Bayes in the logarithm."""
+
+    def answer(counts: Tensor, labels: Tensor, new: Tensor, classes: int) -> Tensor:
+        own = F.one_hot(labels, classes).double()  # (text, class)
+        seen, asked = (one.sign() if presence else one for one in (counts.double(), new.double()))
+        words = own.T @ seen
+        total = (words + added * below).sum(dim=None if over_all else 1, keepdim=True)
+        shares = {
+            "texts": own.mean(dim=0),
+            "words": words.sum(dim=1) / words.sum(),
+            "none": torch.full((classes,), 1 / classes),
+            "smoothed": (own.sum(dim=0) + 1) / (len(labels) + classes),
         }
-        if diagnosis := compare(found, expected, mistakes):
-            return remark + diagnosis
-    return None
+        return end(asked @ ((words + added) / total).log().T + shares[prior].log()).float()
+
+    return answer
 
 
-def in_patches(answer: Callable[[Tensor, int], Tensor]) -> str | None:
-    """Pictures cut into patches: square, wide and high ones, sizes 1, 2 and 3, no picture at all."""
-    generator = torch.Generator().manual_seed(0)
-    for batch, height, width, size in ((3, 8, 8, 2), (2, 4, 8, 2), (2, 9, 6, 3), (1, 3, 5, 1), (2, 4, 4, 4)):
-        images = torch.randn(batch, height, width, generator=generator)
-        rows, columns = height // size, width // size
-        axes = images.view(batch, rows, size, columns, size)
-        expected = axes.permute(0, 1, 3, 2, 4).reshape(batch, rows * columns, size**2)
-        mistakes = {
-            "the numbers are only counted off: that cuts a row of pixels into pieces. A patch holds several rows.": (
-                images.reshape(expected.shape)
-            ),
-            "the patches stand column by column; they are wanted row by row.": (
-                axes.permute(0, 3, 1, 2, 4).reshape(expected.shape)
-            ),
-            "in each patch the pixels stand column by column; they are wanted row by row.": (
-                axes.permute(0, 1, 3, 4, 2).reshape(expected.shape)
-            ),
-            "patches and pixels both stand column by column: you have turned the picture.": (
-                axes.permute(0, 3, 1, 4, 2).reshape(expected.shape)
-            ),
-            "these are pixels that are `size` apart, not neighbours: the inner axis of each pair is the pixel's.": (
-                images.view(batch, size, rows, size, columns).permute(0, 2, 4, 1, 3).reshape(expected.shape)
-            ),
-            "the rows of patches and the rows in them are exchanged.": (
-                axes.permute(0, 2, 3, 1, 4).reshape(expected.shape)
-            ),
-            "this is (batch, pixels, patches): exchange the last two axes.": expected.transpose(1, 2),
-            "two axes too many: join rows and columns of patches, and rows and columns of pixels.": (
-                axes.permute(0, 1, 3, 2, 4)
-            ),
-        }
-        if diagnosis := compare(answer(images.clone(), size), expected, mistakes):
-            return f"({batch}, {height}, {width}), size {size}: {diagnosis}"
-    return None
-
-
-def bayes(counts: Tensor, labels: Tensor, new: Tensor, classes: int, **change: Any) -> Tensor:
-    """Naive Bayes in the logarithm, with a choice of what is usually got wrong."""
-    own = torch.nn.functional.one_hot(labels, classes).to(counts.dtype)  # (text, class)
-    if change.get("presence"):
-        counts, new = (counts > 0).to(counts.dtype), (new > 0).to(new.dtype)
-    words = own.T @ counts
-    added = change.get("added", 1.0)
-    below = words.sum(dim=1, keepdim=True) + (0 if change.get("numerator_alone") else added * counts.size(1))
-    given_class = (words + added) / (words + added).sum() if change.get("over_all") else (words + added) / below
-    prior = {
-        "texts": own.mean(dim=0),
-        "words": words.sum(dim=1) / words.sum(),
-        "none": torch.full((classes,), 1 / classes),
-        "smoothed": (own.sum(dim=0) + 1) / (len(labels) + classes),
-    }[change.get("prior", "texts")]
-    logs = new @ given_class.log().T + prior.log()
-    return logs if change.get("logs") else logs.softmax(dim=change.get("dim", 1))
-
-
-def a_baseline(answer: Callable[[Tensor, Tensor, Tensor, int], Tensor]) -> str | None:
-    """Two and three classes of unequal sizes; words never seen; an empty text; texts of a thousand words."""
+def texts(classes: int, known: int, words: int, new: int, least: int = 0) -> Run:
+    """Make a case of some texts, of which the first new one is empty, and all others have each word `least` times."""
     generator = torch.Generator().manual_seed(2)
-    for classes, sizes, texts, long, remark in (
-        (2, (7, 5), 4, False, ""),
-        (3, (11, 6), 5, False, "three classes: "),
-        (2, (6, 9), 3, True, "texts of thousands of words: "),
-    ):
-        counts = torch.poisson(torch.rand(*sizes, generator=generator) * 1.2, generator=generator)
-        counts[:, -1] = 0  # a word that no training text has
-        labels = torch.randint(classes, (sizes[0],), generator=generator)
-        labels[: classes + 2] = torch.tensor([*range(classes), 0, 0])
-        new = torch.poisson(torch.rand(texts, sizes[1], generator=generator) * 1.5, generator=generator)
-        new[0] = 0
-        new[1, -1] += 1
-        if long:
-            new[1:] = 1000 + new[1:]
-        given = (counts.double(), labels, new.double(), classes)
-        expected = bayes(*given).to(counts.dtype)
-        found = answer(counts.clone(), labels.clone(), new.clone(), classes)
-        if isinstance(found, Tensor):
-            found = found.to(counts.dtype) if found.is_floating_point() else found
-            if long and found.shape == expected.shape and not found.isfinite().all():
-                return f"{remark}NaN: the products have become 0, and 0 / 0 is no number. Add logarithms."
-            if long and found.shape == expected.shape and (found.sum(dim=1) < 0.5).any():
-                return f"{remark}all is 0: the products have become too small. Add logarithms."
-        mistakes = {
-            "p(c) is missing: the share of the training texts that have class c.": bayes(*given, prior="none"),
-            "p(c) is the share of the texts, not of the words.": bayes(*given, prior="words"),
-            "the one is added to the words' counts, not to p(c).": bayes(*given, prior="smoothed"),
-            "the one is added above only; below, each word of the vocabulary adds one, too.": bayes(
-                *given, numerator_alone=True
-            ),
-            "add 1 to each count before you divide: a word never seen would forbid the class.": bayes(
-                *given, added=1e-9
-            ),
-            "p(w | c) is divided by the words of its own class, not of all classes together.": bayes(
-                *given, over_all=True
-            ),
-            "a word that stands twice counts twice; you count whether it is there.": bayes(*given, presence=True),
-            "these are logarithms; probabilities are wanted.": bayes(*given, logs=True),
-            "these are logarithms; probabilities are wanted, that is, no logarithm of them.": bayes(*given).log(),
-            "these are products, which do not sum to 1: divide each by its text's sum.": bayes(*given, logs=True).exp(),
-            "the probabilities sum to 1 over the texts; they shall over the classes.": bayes(*given, dim=0),
-            "this is (class, text): exchange the axes.": expected.double().T,
-        }
-        rounded = {text: wrong.to(counts.dtype) for text, wrong in mistakes.items()}
-        if isinstance(found, Tensor) and found.shape == expected.shape and found.isnan().any():
-            return f"{remark}NaN: is a count of 0 divided, or its logarithm multiplied by 0? Add 1 to each count."
-        if diagnosis := compare(found, expected, rounded):
-            return remark + diagnosis
-    return None
+    counts = torch.poisson(torch.rand(known, words, generator=generator) * 1.2, generator=generator)
+    counts[:, -1] = 0  # a word that no training text has
+    labels = torch.randint(classes, (known,), generator=generator)
+    labels[: classes + 2] = torch.tensor([*range(classes), 0, 0])
+    asked = torch.poisson(torch.rand(new, words, generator=generator) * 1.5, generator=generator)
+    asked[1, -1] += 1
+    asked += least
+    asked[0] = 0
+    return lambda answer: exercise.nan_throughout(exercise.in_32_bits(answer(counts, labels, asked, classes)))
 
 
-def verdict(words: Sequence[str]) -> int | None:
-    """0 if "good" is the first of "good" and "bad" after "not", 1 if it is "bad"; None if neither follows."""
-    after = [word for word in words[words.index("not") + 1 :] if word in ("good", "bad")]
-    return ("good", "bad").index(after[0]) if after else None
+def by_products(logs: Tensor, least: float = 0.0) -> Tensor:
+    """Divide each text's products by their sum."""
+    return logs.exp() / logs.exp().sum(dim=1, keepdim=True).clamp(min=least)
 
 
-def no_bigram_helps(answer: Callable[[], Any]) -> str | None:
-    """The whole list is counted: form, labels, bags of bigrams, and the place of "not"."""
+WRONG_BAYES = {
+    "p(c) is missing: the share of the training texts that have class c.": dict(prior="none"),
+    "p(c) is the share of the texts, not of the words.": dict(prior="words"),
+    "the one is added to the words' counts, not to p(c).": dict(prior="smoothed"),
+    "the one is added above only; below, each word of the vocabulary adds one, too.": dict(below=0.0),
+    "add 1 to each count before you divide: a word never seen would forbid the class.": dict(added=1e-9),
+    "p(w | c) is divided by the words of its own class, not of all classes together.": dict(over_all=True),
+    "a word that stands twice counts twice; you count whether it is there.": dict(presence=True),
+    "these are logarithms; probabilities are wanted.": dict(end=lambda logs: logs),
+    "these are logarithms; probabilities are wanted, that is, no logarithm of them.": (
+        dict(end=lambda logs: logs.log_softmax(dim=1))
+    ),
+    "NaN: the products have become 0, and 0 / 0 is no number. Add logarithms.": dict(end=by_products),
+    "all is 0: the products have become too small. Add logarithms.": dict(end=partial(by_products, least=1e-30)),
+    "these are products, which do not sum to 1: divide each by its text's sum.": dict(end=torch.exp),
+    "the probabilities sum to 1 over the texts; they shall over the classes.": dict(end=lambda logs: logs.softmax(0)),
+    "this is (class, text): exchange the axes.": dict(end=lambda logs: logs.softmax(dim=1).T),
+    "NaN: is a count of 0 divided, or its logarithm multiplied by 0? Add 1 to each count.": dict(added=0.0),
+}
+EXERCISES["14.4"] = Exercise(
+    "A baseline that may win",
+    right=bayes(),
+    cases={
+        "": texts(2, 7, 5, new=4),
+        "three classes: ": texts(3, 11, 6, new=5),
+        "texts of thousands of words: ": texts(2, 6, 9, new=3, least=1000),
+    },
+    mistakes=each(bayes, WRONG_BAYES),
+)
+
+
+GOOD = ("good", "bad")
+
+
+def what_tells(text: str, zeros: int, ones: int) -> str:
+    """Say why a bag of bigrams is not balanced, with the likeliest reason."""
+    words = ["<", *text.split(" ")]
+    before, after = (words[words.index("not") + step] for step in (-1, 1))
+    counted = f"of the texts with the bigrams of {text!r:.80}, {zeros} have label 0 and {ones} have label 1"
+    if after in GOOD:
+        return f"{counted}: 'not {after}' is a bigram itself. Put a word between, in both clauses."
+    if before in ("<", ","):
+        return f"{counted}: 'not' stands at the edge of its clause; what is beside it tells which clause it is in."
+    same = "the word before it and the word behind it must be the same in both clauses."
+    return f"{counted}. Where 'not' goes, the bigrams around the gap change: {same}"
+
+
+def examine_corpus(answer: Callable[[], Any]) -> str | None:
+    """Count the whole list: form, labels, bags of bigrams, and the place of "not"."""
     found = answer()
     if found is None:
-        return "your function returned None: does it end in a return?"
-    found = list(found)
-    for one in found:
+        return exercise.difference(found, [])
+    for one in (found := list(found)):
         if not (isinstance(one, tuple | list) and len(one) == 2 and isinstance(one[0], str) and one[1] in (0, 1)):
             return f"each entry is a pair (text, label), a string and 0 or 1; got {one!r:.80}."
     if len(found) < 16:
         return f"at least 16 texts are wanted; got {len(found)}."
-    twice = next((text for text, count in Counter(text for text, _ in found).items() if count > 1), None)
-    if twice is not None:
-        return f"the texts must all be different; {twice!r:.80} is there more than once."
-    bigrams: dict[Any, list[str]] = defaultdict(list)
+    often, count = Counter(text for text, _ in found).most_common(1)[0]
+    if count > 1:
+        return f"the texts must all be different; {often!r:.80} is there more than once."
+    bags: dict[Any, list[tuple[str, int]]] = defaultdict(list)
     places: dict[int, list[int]] = defaultdict(list)
-    labels = {text: int(label) for text, label in found}
-    for text, label in labels.items():
+    for text, label in found:
         words = text.split(" ")
-        if "" in words or "<" in words or ">" in words:
+        if not {"", "<", ">"}.isdisjoint(words):
             return f"words are separated by single spaces, and < and > are no words: {text!r:.80}."
-        for word in (",", "not", "good", "bad"):
+        for word in (",", "not", *GOOD):
             if words.count(word) != 1:
                 return f"{word!r} must stand exactly once in each text: {text!r:.80}."
-        if verdict(words) is None:
+        place = words.index("not")
+        follow = [GOOD.index(word) for word in words[place:] if word in GOOD]
+        if not follow:
             return f"after 'not' neither 'good' nor 'bad' follows: {text!r:.80}."
-        if label != verdict(words):
-            return f"the label is 0 if 'good' comes first after 'not', 1 if 'bad' does: {text!r:.80} has {label}."
-        bag = Counter(pairwise(["<", *words, ">"]))
-        bigrams[frozenset(bag.items())].append(text)
-        places[words.index("not")].append(label)
-    for texts in bigrams.values():
-        ones = sum(labels[text] for text in texts)
-        if 2 * ones != len(texts):
-            return _what_tells(texts[0], len(texts) - ones, ones)
-    for place, here in sorted(places.items()):
-        if 2 * sum(here) != len(here):
+        if label != follow[0]:
+            return f"the label is 0 if 'good' comes first after 'not', 1 if 'bad' does: {text!r:.80} has {int(label)}."
+        bags[frozenset(Counter(itertools.pairwise(["<", *words, ">"])).items())].append((text, follow[0]))
+        places[place].append(follow[0])
+    for alike in bags.values():
+        ones = sum(label for _, label in alike)
+        if 2 * ones != len(alike):
+            return what_tells(alike[0][0], len(alike) - ones, ones)
+    for place, labels in sorted(places.items()):
+        ones = sum(labels)
+        if 2 * ones != len(labels):
             return (
                 f"the bigrams tell nothing, but the place of 'not' does: of the texts that have it at place {place}, "
-                f"{len(here) - sum(here)} have label 0 and {sum(here)} have label 1. Let either clause come first."
+                f"{len(labels) - ones} have label 0 and {ones} have label 1. Let either clause come first."
             )
     return None
 
 
-def _what_tells(text: str, zeros: int, ones: int) -> str:
-    """Say why a bag of bigrams is not balanced, with the likeliest reason."""
-    words = text.split(" ")
-    not_at = words.index("not")
-    counted = f"of the texts with the bigrams of {text!r:.80}, {zeros} have label 0 and {ones} have label 1"
-    if words[not_at + 1] in ("good", "bad"):
-        return f"{counted}: 'not {words[not_at + 1]}' is a bigram itself. Put a word between, in both clauses."
-    if not_at == 0 or not_at == len(words) - 1 or words[not_at - 1] == ",":
-        return f"{counted}: 'not' stands at the edge of its clause; what is beside it tells which clause it is in."
-    return (
-        f"{counted}. Where 'not' goes, the bigrams around the gap change: the word before it and the word behind it "
-        "must be the same in both clauses."
-    )
+def reviews() -> list[tuple[str, int]]:
+    """A corpus: each adverb, each pair of things, each order, and either word behind "not"."""
+    found = []
+    pairs = itertools.permutations(("plot", "cast", "music"), 2)
+    for adverb, things, order, negated in itertools.product(("really", "very"), pairs, (GOOD, GOOD[::-1]), GOOD):
+        clauses = [
+            f"the {thing} was {'not ' * (word == negated)}{adverb} {word}"
+            for thing, word in zip(things, order, strict=True)
+        ]
+        found.append((" , ".join(clauses), GOOD.index(negated)))
+    return found
 
 
-EXERCISES = {
-    "14.1": Exercise("Three classes by hand", three_classes),
-    "14.2": Exercise("The largest in place of the mean", largest_of_tokens, copies=False),
-    "14.3": Exercise("Cut a picture into patches", in_patches),
-    "14.4": Exercise("A baseline that may win", a_baseline),
-    "14.5": Exercise("A corpus that no bigram can sort", no_bigram_helps),
-}
+def rewritten(change: Callable[[str], str]) -> Any:
+    """A corpus whose texts are changed, the different ones among the first 24."""
+    return lambda: [(change(text), label) for text, label in reviews()[:24]]
+
+
+EXERCISES["14.5"] = Exercise(
+    "A corpus that no bigram can sort",
+    right=reviews,
+    cases={},
+    examine=examine_corpus,
+    caught={
+        "each entry is a pair (text, label)": lambda: [text for text, _ in reviews()],
+        "a string and 0 or 1; got": lambda: [(text, str(label)) for text, label in reviews()],
+        "at least 16 texts are wanted; got 12": lambda: reviews()[:12],
+        "must all be different": lambda: reviews() * 2,
+        "after 'not' neither 'good' nor 'bad' follows": lambda: [(f"good , bad not {i}", 0) for i in range(16)],
+        "the label is 0 if 'good' comes first": lambda: [(text, 1 - label) for text, label in reviews()],
+        "the place of 'not' does": lambda: [one for one in reviews() if one[0].index("good") < one[0].index("bad")],
+    }
+    | each(
+        rewritten,
+        {
+            "single spaces": lambda text: text.replace(" ", "  "),
+            "',' must stand exactly once": lambda text: text.replace(" , ", ", "),
+            "' is a bigram itself": lambda text: text.replace("really ", ""),
+            "at the edge of its clause": lambda text: re.sub(r"the (\w+) was ([a-z ]+)\b", r"\2 \1", text),
+            "must be the same in both clauses": lambda text: text.replace("really bad", "so bad"),
+        },
+    ),
+)

@@ -1,476 +1,468 @@
 """The exercises of chapter 15, generation."""
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from fractions import Fraction
+from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from annotated_course.exercises.diagnosis import Exercise, compare
+from annotated_course.exercises import exercise
+from annotated_course.exercises.exercise import AnyOf, Exercise, Run, calls, each, in_32_bits, resulting
+
+EXERCISES: dict[str, Exercise] = {}
+
+LN_2 = math.log(2)
+UNITS = [1.5, 1.5 * LN_2, 2**2.5, 1.25]
+WRONG_UNITS = {
+    "these are nats; bits are logarithms to the base 2.": (0, 1.5 * LN_2),
+    "this is the perplexity; the bits are its logarithm to the base 2.": (0, 2**1.5),
+    "eight characters, not seven: the probability 1 costs 0 bits, but it is a character.": (0, 12 / 7),
+    "the sign: a probability below 1 costs more than 0 bits, −log₂ p.": (0, -1.5),
+    "this is the logarithm of the mean probability; the mean of the logarithms is wanted.": (0, -math.log2(3.375 / 8)),
+    "this is the whole text; divide by the number of tokens.": (1, 12 * LN_2),
+    "a nat is more than a bit: multiply the bits by ln 2, do not divide.": (1, 1.5 / LN_2),
+    "these are bits; times ln 2 they are nats.": (1, 1.5),
+    "this is the logarithm to the base 10; nats are natural ones.": (1, 1.5 * math.log10(2)),
+    "this is the perplexity a character; the second model has four tokens.": (2, 2**1.25),
+    "these are the bits a token; the perplexity is 2 to their power.": (2, 2.5),
+    "2 to the power of the bits, or e to the power of the nats; do not mix them.": (2, math.exp(2.5)),
+    "this is 2 to the power of all bits; take the mean over the four tokens first.": (2, 1024.0),
+    "this is one over the mean of the probabilities; the perplexity has the mean of the logarithms.": (2, 4 / 0.9375),
+    "these are the bits a token; the text has eight characters.": (3, 2.5),
+    "these are nats; bits are wanted.": (3, 1.25 * LN_2),
+}
+NAMES = ("first", "second", "third", "fourth")
+EXERCISES["15.1"] = Exercise(
+    "Bits, nats, perplexity",
+    right=UNITS,
+    cases={f"the {name} number: ": run for name, run in zip(NAMES, exercise.numbers(4).values(), strict=True)},
+    mistakes=each(lambda one: exercise.changed(UNITS, *one), WRONG_UNITS)
+    | {"this is the whole text; divide by its eight characters.": AnyOf([12.0, *UNITS[1:]], [*UNITS[:3], 10.0])},
+    tolerance=3e-3,
+    by_hand=True,
+)
 
 
-def units(answer: Any) -> str | None:
-    """Bits a character, nats a token, the perplexity a token and the bits a character of two models."""
-    found = torch.as_tensor(answer, dtype=torch.float64)
-    if found.shape != (4,):
-        return (
-            "give four numbers: bits a character and nats a token of the first model, then perplexity a token and bits "
-            "a character of the second."
-        )
-    right = torch.tensor([1.5, 1.5 * math.log(2), 2**2.5, 1.25], dtype=torch.float64)
-    first = {
-        12.0: "this is the whole text; divide by its eight characters.",
-        1.5 * math.log(2): "these are nats; bits are logarithms to the base 2.",
-        2**1.5: "this is the perplexity; the bits are its logarithm to the base 2.",
-        12 / 7: "eight characters, not seven: the probability 1 costs 0 bits, but it is a character.",
-        -1.5: "the sign: a probability below 1 costs more than 0 bits, −log₂ p.",
-        -math.log2(sum((0.5, 0.5, 0.25, 1, 0.125, 0.5, 0.25, 0.25)) / 8): (
-            "this is the logarithm of the mean probability; the mean of the logarithms is wanted."
-        ),
+def summed(x: Tensor) -> Tensor:
+    """Make each row sum to 1."""
+    return x / x.sum(dim=-1, keepdim=True)
+
+
+def largest(p: Tensor) -> Tensor:
+    """The probability of each row's likeliest token."""
+    return p.amax(dim=-1, keepdim=True)
+
+
+def min_p(logits: Tensor, temperature: float, share: float) -> Tensor:
+    """The cut by a share of the likeliest; where the two are equal but for rounding, a token stays."""
+    p = (logits.double() / temperature).softmax(dim=-1)
+    return summed(p.where(p >= share * largest(p) * (1 - 1e-9), 0.0))
+
+
+def wrong_cuts(logits: Tensor, temperature: float, share: float) -> dict[str, Tensor]:
+    """What is usually got wrong about the cut, and what that gives."""
+    p, cold = ((logits.double() / t).softmax(dim=-1) for t in (temperature, 1.0))
+    kept = min_p(logits, temperature, share) > 0
+    zeros = "divide what is left by its sum; a second softmax bends it, and gives the cut tokens e⁰."
+    early = "first the temperature, then the cut: yours judges the probabilities without it."
+    of_all = "each row has a likeliest token of its own; you compare with the largest of all rows."
+    rest = "a token stays if it has at least share times the largest, not (1 − share) times."
+    strict = "at least share times the largest: a token that has exactly so much stays."
+    return {
+        strict: summed(p.where(p > share * largest(p), 0.0)),
+        "what is left must be made to sum to 1 again.": p.where(kept, 0.0),
+        "the bound is share times the largest probability, not share itself.": summed(p.where(p >= share, 0.0)),
+        "the temperature is missing.": min_p(logits, 1.0, share),
+        "logits are divided by the temperature, not multiplied.": min_p(logits, 1 / temperature, share),
+        early: summed(p.where(cold >= share * largest(cold), 0.0)),
+        of_all: summed(p.where(p >= share * p.amax(), 0.0)),
+        rest: summed(p.where(p >= (1 - share) * largest(p), 0.0)),
+        "divide what is left by its sum; a second softmax bends it.": p.where(kept, -math.inf).softmax(dim=-1),
+        zeros: p.where(kept, 0.0).softmax(dim=-1),
     }
-    second = {
-        12 * math.log(2): "this is the whole text; divide by the number of tokens.",
-        1.5 / math.log(2): "a nat is more than a bit: multiply the bits by ln 2, do not divide.",
-        1.5: "these are bits; times ln 2 they are nats.",
-        1.5 * math.log10(2): "this is the logarithm to the base 10; nats are natural ones.",
-    }
-    third = {
-        2**1.25: "this is the perplexity a character; the second model has four tokens.",
-        2.5: "these are the bits a token; the perplexity is 2 to their power.",
-        math.e**2.5: "2 to the power of the bits, or e to the power of the nats; do not mix them.",
-        1024.0: "this is 2 to the power of all bits; take the mean over the four tokens first.",
-        4 / (1 / 4 + 1 / 8 + 1 / 2 + 1 / 16): (
-            "this is one over the mean of the probabilities; the perplexity has the mean of the logarithms."
-        ),
-    }
-    fourth = {
-        2.5: "these are the bits a token; the text has eight characters.",
-        10.0: "this is the whole text; divide by its eight characters.",
-        1.25 * math.log(2): "these are nats; bits are wanted.",
-    }
-    names = ("the first number", "the second number", "the third number", "the fourth number")
-    for i, (name, mistakes) in enumerate(zip(names, (first, second, third, fourth), strict=True)):
-        known = {text: torch.tensor(value, dtype=torch.float64) for value, text in mistakes.items()}
-        if diagnosis := compare(found[i], right[i], known, tolerance=3e-3, by_hand=True):
-            return f"{name}: {diagnosis}"
-    return None
 
 
-def share_of_likeliest(logits: Tensor, temperature: float, share: float, **change: Any) -> Tensor:
-    """The cut by a share of the likeliest, with a choice of mistakes."""
-    scaled = logits if change.get("cold") else logits / temperature
-    if change.get("inverse"):
-        scaled = logits * temperature
-    p = scaled.softmax(dim=-1)
-    judged = logits.softmax(dim=-1) if change.get("cut_first") else p
-    most = judged.amax(dim=-1, keepdim=True)
-    if change.get("over_all"):
-        most = judged.amax()
-    bound = share * most
-    if change.get("absolute"):
-        bound = torch.full_like(most, share)
-    if change.get("complement"):
-        bound = (1 - share) * most
-    keep = judged > bound if change.get("strict") else judged >= bound * (1 - 1e-9)
-    p = p.masked_fill(~keep, 0.0)
-    if change.get("again"):
-        return p.masked_fill(~keep, -math.inf).softmax(dim=-1)
-    if change.get("zeros_again"):
-        return p.softmax(dim=-1)
-    return p if change.get("unsummed") else p / p.sum(dim=-1, keepdim=True)
+def probabilities(*given: Any) -> Run:
+    """Make a case of probabilities, which may come in 64 bits."""
+    return lambda answer: in_32_bits(answer(*given))
 
 
-def cut_below_a_share(answer: Callable[[Tensor, float, float], Tensor]) -> str | None:
-    """Batches of logits, temperatures, forbidden tokens, equal logits, logits around 1000, shares 0 and 1."""
-    generator = torch.Generator().manual_seed(3)
-    rows = 1.2 * torch.randn(2, 3, 7, generator=generator)
-    forbidden = rows.clone()
-    forbidden[..., 2] = -math.inf
-    ties = torch.tensor([[1.0, 3, 3, 0, 3, 1], [0, 0, 0, 0, 0, 0]])
-    cases: list[tuple[str, Tensor, float, float]] = [
-        ("", rows, 1.0, 0.2),
-        ("with temperature 2: ", rows, 2.0, 0.3),
-        ("with temperature ½: ", rows, 0.5, 0.05),
-        ("with forbidden tokens: ", forbidden, 1.0, 0.1),
-        ("share 0, with forbidden tokens: ", forbidden, 1.0, 0.0),
-        ("share 1, where several are equally likely: ", ties, 1.0, 1.0),
-        ("with logits around 1000: ", rows + 1000, 1.0, 0.2),
-    ]
-    for remark, logits, temperature, share in cases:
-        given = (logits.double(), temperature, share)
-        expected = share_of_likeliest(*given).float()
-        mistakes = {
-            "at least share times the largest: a token that has exactly so much stays.": share_of_likeliest(
-                *given, strict=True
-            ),
-            "what is left must be made to sum to 1 again.": share_of_likeliest(*given, unsummed=True),
-            "the bound is share times the largest probability, not share itself.": share_of_likeliest(
-                *given, absolute=True
-            ),
-            "the temperature is missing.": share_of_likeliest(*given, cold=True),
-            "logits are divided by the temperature, not multiplied.": share_of_likeliest(*given, inverse=True),
-            "first the temperature, then the cut: yours judges the probabilities without it.": share_of_likeliest(
-                *given, cut_first=True
-            ),
-            "each row has a likeliest token of its own; you compare with the largest of all rows.": share_of_likeliest(
-                *given, over_all=True
-            ),
-            "a token stays if it has at least share times the largest, not (1 − share) times.": share_of_likeliest(
-                *given, complement=True
-            ),
-            "divide what is left by its sum; a second softmax bends it.": share_of_likeliest(*given, again=True),
-            "divide what is left by its sum; a second softmax bends it, and gives the cut tokens e⁰.": (
-                share_of_likeliest(*given, zeros_again=True)
-            ),
-        }
-        known = {text: wrong.float() for text, wrong in mistakes.items() if wrong.isfinite().all()}
-        found = answer(logits.clone(), temperature, share)
-        if isinstance(found, Tensor) and found.is_floating_point():
-            found = found.float()
-        if isinstance(found, Tensor) and found.shape == expected.shape and found.isnan().any():
-            for text, wrong in mistakes.items():  # rows of which nothing is left are 0 / 0
-                if torch.allclose(found, wrong.float(), atol=1e-4, equal_nan=True):
-                    return remark + text
-        if diagnosis := compare(found, expected, known):
-            return remark + diagnosis
-    return None
+ROWS = 1.2 * torch.randn(2, 3, 7, generator=torch.Generator().manual_seed(3))
+FORBIDDEN = ROWS.masked_fill(torch.arange(7) == 2, -math.inf)
+TIES = torch.tensor([[1.0, 3, 3, 0, 3, 1], [0, 0, 0, 0, 0, 0]])
+CUTS = {
+    "": (ROWS, 1.0, 0.2),
+    "with temperature 2: ": (ROWS, 2.0, 0.3),
+    "with temperature ½: ": (ROWS, 0.5, 0.05),
+    "with forbidden tokens: ": (FORBIDDEN, 1.0, 0.1),
+    "share 0, with forbidden tokens: ": (FORBIDDEN, 1.0, 0.0),
+    "share 1, where several are equally likely: ": (TIES, 1.0, 1.0),
+    "with logits around 1000: ": (ROWS + 1000, 1.0, 0.2),
+}
+EXERCISES["15.2"] = Exercise(
+    "A share of the likeliest",
+    right=min_p,
+    cases={remark: probabilities(*given) for remark, given in CUTS.items()},
+    mistakes=resulting(wrong_cuts, ROWS, 1.0, 0.2),
+)
 
 
-class Reader:
-    """Predicts from all that it is given: what a window cuts off changes what it says."""
+Predict = Callable[[Tensor], Tensor]
 
-    def __init__(self, vocab: int, window: int):
-        generator = torch.Generator().manual_seed(vocab)
-        self.vectors = torch.randn(vocab, 8, generator=generator, dtype=torch.float64)
-        self.output = torch.randn(8, vocab, generator=generator, dtype=torch.float64)
-        self.window = window
 
-    def __call__(self, ids: Tensor) -> Tensor:
-        """Give log-probabilities (length, vocab) of each next token."""
+def reader(window: int) -> Predict:
+    """A model that predicts from all that it is given: what a window cuts off changes what it says."""
+    vectors = torch.randn(11, 11, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
+
+    def predict(ids: Tensor) -> Tensor:
         if ids.dim() != 1:
             raise ValueError(f"predict takes the tokens of one window, (length,); got shape {tuple(ids.shape)}.")
-        if not 0 < len(ids) <= self.window:
-            raise ValueError(f"predict was given {len(ids)} tokens; it reads 1 to {self.window}.")
-        ages = (torch.arange(len(ids))[:, None] - torch.arange(len(ids))).clamp(min=0)
-        weights = torch.where(ages.tril() + torch.eye(len(ids)) > 0, 0.8**ages, 0.0).double()
-        return ((weights @ self.vectors[ids]) @ self.output / 3).log_softmax(dim=-1)
+        if not 0 < len(ids) <= window:
+            raise ValueError(f"predict was given {len(ids)} tokens; it reads 1 to {window}.")
+        return vectors[ids].cumsum(dim=0).log_softmax(dim=-1)
+
+    return predict
 
 
-def windows(read: int, window: int, stride: int, drop: int) -> Iterator[tuple[int, int, int]]:
-    """Where each window begins and ends, and from which of its rows on predictions count."""
-    start = 0
-    while True:
-        yield start, min(start + window, read), drop if start else 0
-        if start + window >= read:
-            return
-        start += stride
+def nats(predict: Predict, ids: Tensor, window: int, stride: int, drop: int, drop_first: int = 0) -> list[Tensor]:
+    """The nats of the predictions that count, window by window."""
+    found, read = [], len(ids) - 1
+    for start in range(0, max(read - window + stride, 1), stride):
+        end = min(start + window, read)
+        log_p = predict(ids[start:end]).gather(1, ids[start + 1 : end + 1, None])
+        found.append(-log_p[drop if start else drop_first :, 0])
+    return found
 
 
-def overlapping(predict: Reader, ids: Tensor, window: int, **change: Any) -> Tensor:
-    """The nats of the predictions that count, one after the other, with a choice of mistakes."""
-    half, read = window // 2, len(ids) - 1
-    stride, drop = change.get("stride", half), change.get("drop", half)
-    found = []
-    for start, end, first in windows(read, window, stride, drop):
-        if change.get("whole_only") and end - start < window and start:
-            continue
-        first = half if change.get("first_too") else first
-        logs = predict(ids[start:end])
-        found.append(-logs[torch.arange(end - start), ids[start + 1 : end + 1]][first:])
-    if change.get("by_window"):
-        found = [one.mean()[None] for one in found if len(one)]
-    return torch.cat(found)
+def overlapping_loss(predict: Predict, ids: Tensor, window: int) -> float:
+    """The mean over all tokens but the first, with windows that overlap by half."""
+    return float(torch.cat(nats(predict, ids, window, window // 2, window // 2)).mean())
 
 
-def loss_with_a_past(answer: Callable[[Callable[[Tensor], Tensor], Tensor, int], Any]) -> str | None:
-    """Texts shorter than a window, of exactly one, with short last windows, windows of two."""
-    generator = torch.Generator().manual_seed(0)
-    for length, window in ((30, 8), (9, 8), (6, 8), (2, 8), (13, 8), (14, 8), (21, 4), (10, 2)):
-        predict = Reader(11, window)
-        ids = torch.randint(11, (length,), generator=generator)
-        right = overlapping(predict, ids, window)
-        remark = f"{length} tokens, window {window}: "
-        found = answer(predict, ids.clone(), window)
-        if found is None:
-            return "your function returned None: does it end in a return?"
-        if isinstance(found, str | list | tuple | bool):
-            return f"{remark}expected a number, got {type(found).__name__}."
-        found = torch.as_tensor(found, dtype=torch.float64)
-        results: dict[str, dict[str, Any]] = {
-            "windows that do not overlap: each next one begins half a window later.": dict(stride=window, drop=0),
-            "all predictions of all windows count: from the second window on, only the second half.": dict(drop=0),
-            "of the first window, too, only the second half counts: the first predictions are lost.": dict(
-                first_too=True
-            ),
-            "the last, shorter window is missing.": dict(whole_only=True),
-            "the mean over the windows: take it over the tokens, for the windows count for unequally many.": dict(
-                by_window=True
-            ),
-            "one row too many is left out in each window: its second half has window / 2 predictions.": dict(
-                drop=window // 2 + 1
-            ),
-            "one row too few is left out: some tokens count twice.": dict(drop=window // 2 - 1),
-            "the windows begin one token apart: half a window is wanted.": dict(stride=1, drop=window - 1),
-        }
-        mistakes = {
-            "this is the sum; divide by the number of predicted tokens.": right.sum(),
-            "these are bits; nats are natural logarithms.": right.mean() / math.log(2),
-            "the sign: −ln p is above 0.": -right.mean(),
-            "divide by the number of predicted tokens; the first is not predicted.": right.sum() / length,
-            "this is the perplexity; its logarithm is wanted.": right.mean().exp(),
-            "predict gives logarithms already; another softmax changes nothing, another logarithm does.": (
-                -(-right).exp().mean()
-            ),
-        }
-        for text, change in results.items():
-            values = overlapping(predict, ids, window, **change)
-            if len(values):
-                mistakes[text] = values.mean()
-        if diagnosis := compare(found, right.mean(), mistakes):
-            return remark + diagnosis
-    return None
-
-
-def wrong_rests(target: Tensor, draft: Tensor, keep: Tensor) -> dict[str, Tensor]:
-    """What is usually drawn from in place of the right thing."""
-    missing = (target - draft).clamp(min=0)
-
-    def summed(x: Tensor) -> Tensor:
-        return x / x.sum(dim=-1, keepdim=True)
-
-    return {
-        "this is target itself: what came by way of the draft would come twice. Draw what is missing.": target,
-        "what is missing must be made to sum to 1.": missing,
-        "the sum is taken over all rows; each row sums to 1 for itself.": missing / missing.sum(),
-        "this is where draft is above target; what is missing is where target is above draft.": summed(
-            (draft - target).clamp(min=0)
-        ),
-        "|target − draft|: what draft has too much of is not missing.": summed((target - draft).abs()),
-        "this is draft itself.": draft,
-        "softmax gives the tokens that miss nothing a share, too: divide by the sum.": missing.softmax(dim=-1),
-        "this is target · (1 − keep): a token is missing target − draft · keep.": summed(target * (1 - keep)),
-        "this is evenly distributed.": torch.full_like(target, 1 / target.size(-1)),
+def wrong_losses(predict: Predict, ids: Tensor, window: int) -> dict[str, float]:
+    """What is usually got wrong about the windows or the mean, and what that gives."""
+    half, of_windows = window // 2, partial(nats, predict, ids, window)
+    by_window = of_windows(half, half)
+    right = torch.cat(by_window)
+    whole = [one for place, one in enumerate(by_window) if not place or len(one) == half]
+    all_rows = "all predictions of all windows count: from the second window on, only the second half."
+    first_too = "of the first window, too, only the second half counts: the first predictions are lost."
+    of_means = "the mean over the windows: take it over the tokens, for the windows count for unequally many."
+    too_many = "one row too many is left out in each window: its second half has window / 2 predictions."
+    again = "predict gives logarithms already; another softmax changes nothing, another logarithm does."
+    losses = {
+        "windows that do not overlap: each next one begins half a window later.": torch.cat(of_windows(window, 0)),
+        all_rows: torch.cat(of_windows(half, 0)),
+        first_too: torch.cat(of_windows(half, half, half)),
+        "the last, shorter window is missing.": torch.cat(whole),
+        of_means: torch.stack([one.mean() for one in by_window]),
+        too_many: torch.cat(of_windows(half, half + 1)),
+        "one row too few is left out: some tokens count twice.": torch.cat(of_windows(half, half - 1)),
+        "the windows begin one token apart: half a window is wanted.": torch.cat(of_windows(1, window - 1)),
+        "these are bits; nats are natural logarithms.": right / LN_2,
+        "the sign: −ln p is above 0.": -right,
+        again: -(-right).exp(),
+    }
+    return {sentence: float(one.mean()) for sentence, one in losses.items()} | {
+        "this is the sum; divide by the number of predicted tokens.": float(right.sum()),
+        "divide by the number of predicted tokens; the first is not predicted.": float(right.sum() / len(ids)),
+        "this is the perplexity; its logarithm is wanted.": float(right.mean().exp()),
     }
 
 
-def accept_or_draw(answer: Callable[[Tensor, Tensor], Any]) -> str | None:
-    """Batches, probabilities of 0 on either side, disjoint models, models that agree."""
-    generator = torch.Generator().manual_seed(0)
-    paper = torch.tensor([[0.75, 0.25]]), torch.tensor([[0.5, 0.5]])
-    logits = 1.5 * torch.randn(2, 4, 6, generator=generator)
-    target, draft = logits.softmax(dim=-1).unbind()
-    with_zeros, without = target.clone(), draft.clone()
-    with_zeros[:, 1] = 0
-    without[:, 4] = 0
-    zeros = with_zeros / with_zeros.sum(-1, keepdim=True), without / without.sum(-1, keepdim=True)
-    disjoint = torch.tensor([[0.5, 0.5, 0, 0]]), torch.tensor([[0, 0, 0.5, 0.5]])
-    mixed = torch.stack((target[0], draft[1])), torch.stack((target[0], target[1]))
-    cases = [
-        ("", target, draft),
-        ("on paper's example: ", *paper),
-        ("one row alone, (vocab): ", target[0], draft[0]),
-        ("with three axes: ", target.view(2, 2, 6), draft.view(2, 2, 6)),
-        ("with probabilities of 0: ", *zeros),
-        ("where the two share no token: ", *disjoint),
-        ("where the models agree in one row: ", *mixed),
-    ]
-    for remark, p, q in cases:
-        found = answer(p.clone(), q.clone())
-        if found is None:
-            return "your function returned None: does it end in a return?"
-        if not (isinstance(found, tuple | list) and len(found) == 2):
-            return "return two tensors: keep and rest."
-        for name, one in zip(("keep", "rest"), found, strict=True):
-            if not isinstance(one, Tensor):
-                return f"{remark}{name}: expected a tensor, got {type(one).__name__}."
-            if one.shape != p.shape:
-                return f"{remark}{name}: expected shape {tuple(p.shape)}, got {tuple(one.shape)}."
-            if not one.is_floating_point():
-                return f"{remark}{name}: expected {p.dtype}, got {one.dtype}."
-        keep, rest = (one.to(p.dtype) for one in found)
-        drafted = q > 0
-        right = torch.where(drafted, (p / q.clamp(min=1e-30)).clamp(max=1), 1.0)
-        if keep[drafted].isnan().any() or rest.isnan().any():
-            which = "keep" if keep[drafted].isnan().any() else "rest"
-            return f"{remark}{which} holds NaN: 0 / 0. Where the two agree nothing is missing: give any one."
-        keep = torch.where(drafted, keep, right)  # elsewhere it is free
-        wrong_keeps = {
-            "above 1 no probability may be: min(1, target / draft).": p / q.clamp(min=1e-30),
-            "a token that draft gives too much must still be kept as often as target allows, not never.": (
-                (p >= q).to(p.dtype)
-            ),
-            "this is target; then a token comes with the probability target · draft. Divide by draft.": p,
-            "this is draft / target; the other way round.": (q / p.clamp(min=1e-30)).clamp(max=1),
-            "this keeps everything: what comes out is the draft.": torch.ones_like(p),
-            "this keeps nothing. It would be right, but never sooner: keep as often as possible.": torch.zeros_like(p),
-            "this is draft · keep, the probability that a token comes by way of the draft; return keep.": (
-                torch.minimum(p, q)
-            ),
-        }
-        known = {text: torch.where(drafted, wrong, right) for text, wrong in wrong_keeps.items()}
-        if diagnosis := compare(keep, right, known):
-            return f"{remark}keep: {diagnosis}"
-        if not torch.allclose(rest.sum(dim=-1), torch.ones(()), atol=1e-4) or (rest < -1e-6).any():
-            for text, wrong in wrong_rests(p, q, right).items():
-                if wrong.shape == rest.shape and torch.allclose(rest, wrong, atol=1e-5):
-                    return f"{remark}rest: {text}"
-            return f"{remark}rest: it is no distribution: no entry below 0, and each row sums to 1."
-        missing = (p - q).clamp(min=0)
-        needed = missing.sum(dim=-1, keepdim=True) > 1e-6  # where the models agree, any distribution will do
-        expected = torch.where(needed, missing / missing.sum(dim=-1, keepdim=True).clamp(min=1e-30), rest)
-        alike = {text: torch.where(needed, wrong, rest) for text, wrong in wrong_rests(p, q, right).items()}
-        if diagnosis := compare(rest, expected, alike):
-            return f"{remark}rest: {diagnosis}"
-    return None
+def a_text(length: int) -> Tensor:
+    """Draw the ids of a text."""
+    return torch.randint(11, (length,), generator=torch.Generator().manual_seed(length))
+
+
+SIZES = ((30, 8), (9, 8), (6, 8), (2, 8), (13, 8), (14, 8), (21, 4), (10, 2))
+EXERCISES["15.3"] = Exercise(
+    "No token without a past",
+    right=overlapping_loss,
+    cases={
+        f"{length} tokens, window {window}: ": calls(reader(window), a_text(length), window) for length, window in SIZES
+    },
+    mistakes=resulting(wrong_losses, reader(8), a_text(30), 8),
+)
+
+
+def speculative(target: Tensor, draft: Tensor) -> tuple[Tensor, Tensor]:
+    """How likely each drafted token is kept, and what is drawn from if it is not."""
+    missing = (target - draft).clamp(min=0)
+    total = missing.sum(dim=-1, keepdim=True)
+    return torch.where(draft > 0, target / draft, 1.0).clamp(max=1), torch.where(total > 1e-6, missing / total, target)
+
+
+def wrong_drafts(target: Tensor, draft: Tensor) -> dict[str, tuple[Tensor, Tensor]]:
+    """What is usually got wrong about one of the two, and what that gives."""
+    keep, rest = speculative(target, draft)
+    missing = (target - draft).clamp(min=0)
+    as_often = "a token that draft gives too much must still be kept as often as target allows, not never."
+    divide = "this is target; then a token comes with the probability target · draft. Divide by draft."
+    nothing = "this keeps nothing. It would be right, but never sooner: keep as often as possible."
+    both = "this is draft · keep, the probability that a token comes by way of the draft; return keep."
+    keeps = {
+        "above 1 no probability may be: min(1, target / draft).": target / draft,
+        as_often: (target >= draft).to(target.dtype),
+        divide: target,
+        "this is draft / target; the other way round.": (draft / target).clamp(max=1),
+        "this keeps everything: what comes out is the draft.": torch.ones_like(target),
+        nothing: torch.zeros_like(target),
+        both: torch.minimum(target, draft),
+    }
+    twice = "this is target itself: what came by way of the draft would come twice. Draw what is missing."
+    above = "this is where draft is above target; what is missing is where target is above draft."
+    softmax = "softmax gives the tokens that miss nothing a share, too: divide by the sum."
+    turned_down = "this is target · (1 − keep): a token is missing target − draft · keep."
+    rests = {
+        "it holds NaN: 0 / 0. Where the two agree nothing is missing: give any one.": summed(missing),
+        "it is no distribution: no entry below 0, and each row sums to 1.": target - draft,
+        twice: target,
+        "what is missing must be made to sum to 1.": missing,
+        "the sum is taken over all rows; each row sums to 1 for itself.": missing / missing.sum(),
+        above: summed((draft - target).clamp(min=0)),
+        "|target − draft|: what draft has too much of is not missing.": summed((target - draft).abs()),
+        "this is draft itself.": draft,
+        softmax: missing.softmax(dim=-1),
+        turned_down: summed(target * (1 - keep)),
+        "this is evenly distributed.": torch.full_like(target, 1 / target.size(-1)),
+    }
+    return {sentence: (wrong, rest) for sentence, wrong in keeps.items()} | {
+        sentence: (keep, wrong) for sentence, wrong in rests.items()
+    }
+
+
+def free(found: Any, anywhere: Tensor) -> Any:
+    """Put 0 wherever any number will do."""
+    like = isinstance(found, Tensor) and found.shape == anywhere.shape
+    return in_32_bits(found).masked_fill(anywhere, 0.0) if like else found
+
+
+def kind_of(rest: Any) -> str:
+    """Name what a rest is."""
+    if not isinstance(rest, Tensor) or rest.isnan().any():
+        return "NaN" if isinstance(rest, Tensor) else "no tensor"
+    even = bool(((rest.sum(dim=-1) - 1).abs() < 1e-4).all() and (rest > -1e-6).all())
+    return "a distribution" if even else "no distribution"
+
+
+def drafts(remark: str, target: Tensor, draft: Tensor) -> dict[str, Run]:
+    """Make the cases of a pair of models: any number will do where nothing is drafted, or nothing is missing."""
+    agree = ((target - draft).clamp(min=0).sum(dim=-1, keepdim=True) <= 1e-6).expand_as(target)
+    return {
+        f"{remark}keep: ": lambda answer: free(answer(target, draft)[0], draft == 0),
+        f"{remark}rest: ": lambda answer: kind_of(answer(target, draft)[1]),
+        f"{remark}rest, number by number: ": lambda answer: free(answer(target, draft)[1], agree),
+    }
+
+
+def is_pair(answer: Any) -> bool | None:
+    """Tell whether an answer returns two things, or nothing at all."""
+    found = answer(TARGET, DRAFT)
+    return None if found is None else isinstance(found, tuple | list) and len(found) == 2
+
+
+TARGET, DRAFT = (1.5 * torch.randn(2, 4, 6, generator=torch.Generator().manual_seed(0))).softmax(dim=-1)
+FIRST = torch.arange(4)[:, None] == 0
+MODELS = {
+    "": (TARGET, DRAFT),
+    "on paper's example: ": (torch.tensor([[0.75, 0.25]]), torch.tensor([[0.5, 0.5]])),
+    "one row alone, (vocab): ": (TARGET[0], DRAFT[0]),
+    "with three axes: ": (TARGET.view(2, 2, 6), DRAFT.view(2, 2, 6)),
+    "with probabilities of 0: ": tuple(
+        summed(p.masked_fill(torch.arange(6) == i, 0.0)) for p, i in ((TARGET, 1), (DRAFT, 4))
+    ),
+    "where the two share no token: ": (torch.tensor([[0.5, 0.5, 0, 0]]), torch.tensor([[0, 0, 0.5, 0.5]])),
+    "where the models agree in one row: ": (TARGET, DRAFT.where(~FIRST, TARGET)),
+}
+EXERCISES["15.4"] = Exercise(
+    "A small model writes, a large one agrees",
+    right=speculative,
+    cases={"": is_pair} | {key: run for remark, pair in MODELS.items() for key, run in drafts(remark, *pair).items()},
+    mistakes={"return two tensors: keep and rest.": lambda target, draft: speculative(target, draft)[0]}
+    | resulting(wrong_drafts, TARGET, DRAFT),
+)
 
 
 Counts = Callable[[list[int]], list[int]]
 
 
-def interval_of(ids: Sequence[int], counts: Counts) -> tuple[Fraction, Fraction]:
+def interval_of(ids: Sequence[int], counts: Counts, number: Any = Fraction) -> tuple[Fraction, Fraction]:
     """Where a text's interval begins, and how wide it is."""
-    low, width = Fraction(0), Fraction(1)
+    low, width = number(0), number(1)
     for i, token in enumerate(ids):
-        weights = counts(list(ids[:i]))
-        low += width * Fraction(sum(weights[:token]), sum(weights))
-        width *= Fraction(weights[token], sum(weights))
-    return low, width
+        parts = counts(list(ids[:i]))
+        low += width * sum(parts[:token]) / sum(parts)
+        width = width * parts[token] / sum(parts)
+    return Fraction(low), Fraction(width)
 
 
 def fewest_bits(width: Fraction) -> int:
     """The smallest n with 2⁻ⁿ ≤ width: so many bits hold a number of every interval of this width."""
-    n = max(0, width.denominator.bit_length() - width.numerator.bit_length() - 1)
-    while width * 2**n < 1:
-        n += 1
-    return n
+    return (math.ceil(1 / width) - 1).bit_length()
 
 
-def bits_in(low: Fraction, width: Fraction, more: int = 0) -> str:
+def bits_in(low: Fraction, width: Fraction, more: int = 0, whole: Callable[[Fraction], int] = math.ceil) -> str:
     """The first number of an interval that few bits can write; some more bits than needed."""
     n = fewest_bits(width) + more
-    number = -((-low.numerator * 2**n) // low.denominator)
-    return format(number, f"0{n}b") if n else ""
+    return format(whole(low * 2**n), f"0{n}b") if n else ""
 
 
-class Growing:
-    """Counts that depend on all tokens before, like a model: each token that has come counts one more."""
+def part_at(place: Any, parts: list[int]) -> int:
+    """The token whose part a place lies in."""
+    return next((token for token in range(len(parts)) if place < sum(parts[: token + 1])), len(parts) - 1)
 
-    def __init__(self, first: Sequence[int], grows: bool = True, step: int = 1):
-        self.first, self.grows, self.step = list(first), grows, step
 
-    def __call__(self, before: list[int]) -> list[int]:
-        """Give the counts after some tokens."""
+def first_beginning(place: Any, parts: list[int]) -> int:
+    """The first token whose part begins where that of the place does."""
+    beginnings = [sum(parts[:token]) for token in range(len(parts))]
+    return beginnings.index(max(one for one in beginnings if one <= place))
+
+
+def coder(
+    encode: Callable[..., Any] = lambda ids, counts: bits_in(*interval_of(ids, counts)),
+    *,
+    part: Callable[[Any, list[int]], int] = part_at,
+    number: Any = Fraction,
+    missing: int = 0,
+) -> type:
+    """A class that encodes, and decodes by where a number lies."""
+
+    class Coder:
+        def encode(self, ids: list[int], counts: Counts) -> Any:
+            return encode(ids, counts)
+
+        def decode(self, bits: str, length: int, counts: Counts) -> list[int]:
+            place, ids = number(Fraction(int(bits or "0", 2), 2 ** len(bits))), list[int]()
+            for _ in range(length - missing):
+                parts = counts(list(ids))
+                token = part(place * sum(parts), parts)
+                place = (place * sum(parts) - sum(parts[:token])) / (parts[token] or 1)
+                ids.append(token)
+            return ids
+
+    return Coder
+
+
+def counting(*first: int, grows: bool = False) -> Counts:
+    """Counts that may grow with the text: each token that has come counts one more, and the last one another three."""
+
+    def counts(before: list[int]) -> list[int]:
         if not isinstance(before, list | tuple):
             raise TypeError(f"counts takes the list of the tokens so far; got {type(before).__name__}.")
-        if not self.grows:
-            return list(self.first)
-        found = list(self.first)
-        for token in before:
-            found[token] += self.step
-        if before:
-            found[before[-1]] += 3
-        return found
+        extra = [*before, *before[-1:] * 3] if grows else []
+        return [count + extra.count(token) for token, count in enumerate(first)]
+
+    return counts
 
 
-def code_cases() -> Iterator[tuple[str, list[int], Growing]]:
-    """A name, a text and its counts."""
-    generator = torch.Generator().manual_seed(0)
-
-    def text(length: int, tokens: Sequence[int]) -> list[int]:
-        return [tokens[i] for i in torch.randint(len(tokens), (length,), generator=generator).tolist()]
-
-    yield "on paper's example: ", [2, 0], Growing((1, 1, 2), grows=False)
-    yield "three tokens, the same counts each time: ", [0, 1, 2, 1], Growing((1, 1, 2), grows=False)
-    yield "counts that depend on the tokens before: ", text(12, range(4)), Growing((1, 2, 1, 3))
-    yield "where a token has the count 0: ", [2, 0, 2, 2, 0], Growing((2, 0, 3, 0), grows=False)
-    yield "where one token is certain: ", [1] * 6, Growing((0, 5, 0), grows=False)
-    yield "a text of no tokens: ", [], Growing((1, 1))
-    yield "a text of 300 tokens: ", text(300, range(5)), Growing((1, 1, 1, 1, 1))
-    yield "where a token is very likely: ", [0] * 60 + [1] + [0] * 60, Growing((999, 1), grows=False)
+TEXTS: list[tuple[str, list[int], Counts]] = [
+    ("on paper's example: ", [2, 0], counting(1, 1, 2)),
+    ("three tokens, the same counts each time: ", [0, 1, 2, 1], counting(1, 1, 2)),
+    ("counts that depend on the tokens before: ", [0, 3, 1, 2, 3, 3, 1, 0, 2, 1], counting(1, 2, 1, 3, grows=True)),
+    ("where a token has the count 0: ", [2, 0, 2, 2, 0], counting(2, 0, 3, 0)),
+    ("where one token is certain: ", [1] * 6, counting(0, 5, 0)),
+    ("a text of no tokens: ", [], counting(1, 1)),
+    ("a text of 300 tokens: ", (a_text(300) % 5).tolist(), counting(1, 1, 1, 1, 1, grows=True)),
+    ("where a token is very likely: ", [0] * 60 + [1] + [0] * 60, counting(999, 1)),
+]
 
 
-def codes(answer: Any) -> str | None:
-    """Round trips, sizes, and decoding what somebody else has encoded, at both ends of the interval."""
-    if not isinstance(answer, type):
-        return "hand over the class Coder itself."
-    for remark, ids, counts in code_cases():
-        low, width = interval_of(ids, counts)
-        bits = answer().encode(list(ids), counts)
-        if bits is None:
-            return "encode returned None: does it end in a return?"
-        if not isinstance(bits, str) or set(bits) - {"0", "1"}:
-            return f"{remark}encode returns a string of 0 and 1; got {bits!r:.60}."
-        number = Fraction(int(bits or "0", 2), 2 ** len(bits))
-        if not low <= number < low + width:
-            return remark + _outside(ids, counts, number, low, width)
-        cost = -math.log2(width.numerator) + math.log2(width.denominator)
-        if len(bits) > cost + 2 + 1e-9:
-            return (
-                f"{remark}the number lies in the interval, but it has {len(bits)} bits; −log₂ p + 2 is {cost + 2:.1f}."
-            )
-        others = {
-            "encode's own bits": bits,
-            "the fewest bits": bits_in(low, width),
-            "20 bits more than needed": bits_in(low, width, more=20),
-            "a number at the upper end of the interval": _last_bits(low, width),
-        }
-        for name, some in others.items():
-            found = answer().decode(some, len(ids), counts)  # who receives the bits has nothing else
-            if found is None:
-                return "decode returned None: does it end in a return?"
-            if isinstance(found, Tensor):
-                found = found.tolist()
-            if list(found) != ids:
-                return f"{remark}decode, given {name}: {_first_difference(list(found), ids, counts)}"
-    return None
-
-
-def _last_bits(low: Fraction, width: Fraction) -> str:
-    """The last number below the end of an interval, of four bits more than needed."""
-    n = fewest_bits(width) + 4
-    end = (low + width) * 2**n
-    return format(-(-end.numerator // end.denominator) - 1, f"0{n}b")
-
-
-def _outside(ids: Sequence[int], counts: Counts, number: Fraction, low: Fraction, width: Fraction) -> str:
+def outside(ids: list[int], counts: Counts, number: Fraction) -> str:
     """Say why a number is not in a text's interval, with the likeliest reason."""
+
+    def holds(low: Fraction, width: Fraction) -> bool:
+        return low <= number < low + width
+
+    low, width = interval_of(ids, counts)
     if number == low + width:
         return "the bits give the end of the interval, which is not included."
-    backwards = interval_of(ids[::-1], counts)
-    if backwards[0] <= number < sum(backwards):
+    if holds(*interval_of(ids[::-1], counts)):
         return "the bits lie in the interval of the text read backwards: begin with its first token."
-    unmoved = interval_of(ids, lambda before: counts([]))
-    if unmoved[0] <= number < sum(unmoved):
+    if holds(*interval_of(ids, lambda before: counts([]))):
         return "the counts change with the text: for each token ask counts anew, with the tokens before it."
     if fewest_bits(width) > 40 and abs(number - low) < Fraction(1, 2**30):
-        return (
-            "the bits are right at the beginning, then not: does a float take part? It has 53 bits. Use whole numbers "
-            "or Fraction."
-        )
+        exact = "Use whole numbers or Fraction."
+        return f"the bits are right at the beginning, then not: does a float take part? It has 53 bits. {exact}"
     if number < low:
         return "the bits give a number below the interval: round up to the next multiple of 2⁻ⁿ, not down."
     return "the bits give a number that is not in the text's interval."
 
 
-def _first_difference(found: list[Any], ids: list[int], counts: Counts) -> str:
+def slip(found: list[Any], ids: list[int], counts: Counts) -> str:
+    """Say where a decoded text is wrong first."""
     if len(found) != len(ids):
         return f"expected {len(ids)} tokens, got {len(found)}."
-    place = next(i for i, (one, other) in enumerate(zip(found, ids, strict=True)) if one != other)
-    if counts(ids[:place])[found[place]] == 0:
-        return f"token {place} is {found[place]}, whose count is 0: an interval of no width holds nothing."
-    if fewest_bits(interval_of(ids[: place + 1], counts)[1]) > 40:
-        return f"right up to token {place}, then {found[place]} in place of {ids[place]}: does a float take part?"
-    return (
-        f"token {place}: expected {ids[place]}, got {found[place]}. A part's beginning belongs to it, its end does not."
-    )
+    i = next(i for i, token in enumerate(ids) if found[i] != token)
+    if counts(ids[:i])[found[i]] == 0:
+        return f"token {i} is {found[i]}, whose count is 0: an interval of no width holds nothing."
+    if fewest_bits(interval_of(ids[: i + 1], counts)[1]) > 40:
+        return f"right up to token {i}, then {found[i]} in place of {ids[i]}: does a float take part?"
+    return f"token {i}: expected {ids[i]}, got {found[i]}. A part's beginning belongs to it, its end does not."
 
 
-EXERCISES = {
-    "15.1": Exercise("Bits, nats, perplexity", units),
-    "15.2": Exercise("A share of the likeliest", cut_below_a_share),
-    "15.3": Exercise("No token without a past", loss_with_a_past),
-    "15.4": Exercise("A small model writes, a large one agrees", accept_or_draw),
-    "15.5": Exercise("A text in as many bits as it has", codes),
-}
+def examine_coder(answer: Any) -> str | None:
+    """Look at round trips and sizes, and decode what somebody else has encoded, at both ends of the interval."""
+    if not isinstance(answer, type):
+        return "hand over the class Coder itself."
+    for remark, ids, counts in TEXTS:
+        low, width = interval_of(ids, counts)
+        bits = answer().encode(list(ids), counts)
+        if not isinstance(bits, str) or set(bits) - {"0", "1"}:
+            return f"{remark}encode returns a string of 0 and 1; got {bits!r:.60}."
+        number = Fraction(int(bits or "0", 2), 2 ** len(bits))
+        if not low <= number < low + width:
+            return remark + outside(ids, counts, number)
+        most = math.log2(width.denominator) - math.log2(width.numerator) + 2
+        if len(bits) > most + 1e-9:
+            size = f"it has {len(bits)} bits; −log₂ p + 2 is {most:.1f}."
+            return f"{remark}the number lies in the interval, but {size}"
+        for name, some in {
+            "encode's own bits": bits,
+            "the fewest bits": bits_in(low, width),
+            "20 bits more than needed": bits_in(low, width, 20),
+            "a number at the upper end of the interval": bits_in(low + width, width, 4, lambda end: math.ceil(end) - 1),
+        }.items():
+            found = answer().decode(some, len(ids), counts)  # who receives the bits has nothing else
+            if found is None:
+                return "decode returned None: does it end in a return?"
+            found = found.tolist() if isinstance(found, Tensor) else list(found)
+            if found != ids:
+                return f"{remark}decode, given {name}: {slip(found, ids, counts)}"
+    return None
+
+
+def interval_and(change: Callable[..., Any]) -> type:
+    """A coder that makes other bits of the right interval."""
+    return coder(lambda ids, counts: change(*interval_of(ids, counts)))
+
+
+EXERCISES["15.5"] = Exercise(
+    "A text in as many bits as it has",
+    right=coder(),
+    cases={},
+    examine=examine_coder,
+    caught={
+        "hand over the class Coder itself.": coder()(),
+        "encode returns a string of 0 and 1": interval_and(lambda *interval: [int(bit) for bit in bits_in(*interval)]),
+        "the end of the interval, which is not included": interval_and(
+            lambda low, width: bits_in(low + width, width, 3)
+        ),
+        "text read backwards": coder(lambda ids, counts: bits_in(*interval_of(ids[::-1], counts))),
+        "ask counts anew": coder(lambda ids, counts: bits_in(*interval_of(ids, lambda before: counts([])))),
+        "then not: does a float take part?": coder(lambda ids, counts: bits_in(*interval_of(ids, counts, float))),
+        "below the interval: round up": interval_and(lambda low, width: bits_in(low, width, 0, math.floor)),
+        "that is not in the text's interval": coder(lambda ids, counts: "111"),
+        "it has 11 bits; −log₂ p + 2 is 5.0.": interval_and(lambda low, width: bits_in(low, width, 8)),
+        "decode returned None": type("Silent", (coder(),), {"decode": lambda *given: print(end="")}),
+        "expected 2 tokens, got 1": coder(missing=1),
+        "whose count is 0": coder(part=first_beginning),
+        "in place of 2: does a float take part?": coder(number=float),
+        "A part's beginning belongs to it": (
+            coder(part=lambda place, parts: next(k for k in range(len(parts)) if place <= sum(parts[: k + 1])))
+        ),
+    },
+)

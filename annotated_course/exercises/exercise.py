@@ -1,6 +1,7 @@
 """An exercise as data: a right answer, the cases that answers are run on, and the known mistakes with what to tell."""
 
 import copy
+import math
 import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -100,6 +101,34 @@ def each(make: Callable[..., Any], table: Mapping[str, Any]) -> dict[str, Any]:
 def calls(*given: Any, **named: Any) -> Run:
     """Make a case of what to call an answer with."""
     return lambda answer: answer(*given, **named)
+
+
+def resulting(table: Callable[..., Mapping[str, Any]], *sample: Any) -> dict[str, Any]:
+    """Make wrong answers of a function that gives for each sentence what the mistake results in."""
+    return {sentence: lambda *given, one=sentence: table(*given)[one] for sentence in table(*sample)}
+
+
+def keeping(*given: Any) -> Run:
+    """Make a case that tells, in place of a result, which of what is given an answer changes; for `copies=False`."""
+
+    def run(answer: Any) -> Any:
+        own = copy.deepcopy(given)
+        found = answer(*own)
+        altered = [place for place, pair in enumerate(zip(own, given, strict=True)) if not is_same(*pair, 0.0)]
+        return f"changed {altered[0]}, counted from 0" if altered else found
+
+    return run
+
+
+def in_32_bits(found: Any) -> Any:
+    """Round a tensor of floats to 32 bits, so that it may come in 64."""
+    return found.float() if isinstance(found, Tensor) and found.is_floating_point() else found
+
+
+def nan_throughout(found: Any) -> Any:
+    """Make a result NaN in all places where it is NaN or infinite in one, so that all such results look alike."""
+    broken = isinstance(found, Tensor) and found.is_floating_point() and not found.isfinite().all()
+    return torch.full_like(found, math.nan) if broken else found
 
 
 def as_numbers(answer: Any) -> Tensor:

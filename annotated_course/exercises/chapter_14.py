@@ -149,17 +149,15 @@ def wrong_patches(images: Tensor, size: int) -> dict[str, Tensor]:
     }
 
 
-def pictures(*shape: int) -> Tensor:
-    """Draw pictures."""
-    return torch.randn(shape, generator=torch.Generator().manual_seed(0))
-
-
 SHAPES = {(3, 8, 8): 2, (2, 4, 8): 2, (2, 9, 6): 3, (1, 3, 5): 1, (2, 4, 4): 4}
 EXERCISES["14.3"] = Exercise(
     "Cut a picture into patches",
     right=patches,
-    cases={f"{shape}, size {size}: ": calls(pictures(*shape), size) for shape, size in SHAPES.items()},
-    mistakes=resulting(wrong_patches, pictures(3, 8, 8), 2),
+    cases={
+        f"{shape}, size {size}: ": calls(torch.arange(1.0 * math.prod(shape)).view(shape), size)
+        for shape, size in SHAPES.items()
+    },
+    mistakes=resulting(wrong_patches, torch.zeros(3, 8, 8), 2),
 )
 
 
@@ -308,7 +306,7 @@ def reviews() -> list[tuple[str, int]]:
 
 
 def rewritten(change: Callable[[str], str]) -> Any:
-    """A corpus whose texts are changed, the different ones among the first 24."""
+    """A corpus whose texts are changed; those with one adverb, which stay different without it."""
     return lambda: [(change(text), label) for text, label in reviews()[:24]]
 
 
@@ -325,15 +323,10 @@ EXERCISES["14.5"] = Exercise(
         "after 'not' neither 'good' nor 'bad' follows": lambda: [(f"good , bad not {i}", 0) for i in range(16)],
         "the label is 0 if 'good' comes first": lambda: [(text, 1 - label) for text, label in reviews()],
         "the place of 'not' does": lambda: [one for one in reviews() if one[0].index("good") < one[0].index("bad")],
-    }
-    | each(
-        rewritten,
-        {
-            "single spaces": lambda text: text.replace(" ", "  "),
-            "',' must stand exactly once": lambda text: text.replace(" , ", ", "),
-            "' is a bigram itself": lambda text: text.replace("really ", ""),
-            "at the edge of its clause": lambda text: re.sub(r"the (\w+) was ([a-z ]+)\b", r"\2 \1", text),
-            "must be the same in both clauses": lambda text: text.replace("really bad", "so bad"),
-        },
-    ),
+        "single spaces": rewritten(lambda text: text.replace(" ", "  ")),
+        "',' must stand exactly once": rewritten(lambda text: text.replace(" , ", ", ")),
+        "' is a bigram itself": rewritten(lambda text: text.replace("really ", "")),
+        "at the edge of its clause": rewritten(lambda text: re.sub(r"the (\w+) was ([a-z ]+)\b", r"\2 \1", text)),
+        "must be the same in both clauses": rewritten(lambda text: text.replace("really bad", "so bad")),
+    },
 )

@@ -106,16 +106,16 @@ STACKED = draw((2, 3, 13), (2, 5, 13), (4, 13, 7), (4, 13, 7), (4, 13, 6), (4, 6
 PADDING = padding_mask(torch.tensor([[5, 6, 7, 0, 0], [5, 6, 7, 8, 9]]))
 PER_HEAD = torch.rand(2, 4, 3, 5, generator=torch.Generator().manual_seed(1)) < torch.tensor([1, 0.5, 0.5, 0.5, 0.5])
 STACKED_HEADS = {
-    "these are the heads' outputs, not yet multiplied by W_o.": lambda heads, W_o: heads,
-    CONCATENATION: lambda heads, W_o: heads.transpose(1, 2).flatten(2),
+    "these are the heads' outputs, not yet multiplied by W_o.": lambda heads, W: heads,
+    CONCATENATION: lambda heads, W: heads.transpose(1, 2).flatten(2),
     "the parts of the heads are not yet added up (section 5).": torch.matmul,
-    "the outputs of the heads are averaged; W_o adds them up.": lambda heads, W_o: (heads @ W_o).mean(1),
-    "the heads are added up before W_o; each needs its own part of W_o first.": (
-        lambda heads, W_o: heads.sum(1) @ W_o.sum(0)
+    "the outputs of the heads are averaged; W_o adds them up.": lambda heads, W: (heads @ W).mean(1),
+    "the heads are added up before W_o; each needs its own part of W_o first.": lambda heads, W: (
+        heads.sum(1) @ W.sum(0)
     ),
-    ACROSS: lambda heads, W_o: heads.reshape(2, 3, 24) @ W_o.flatten(0, 1),
-    "the heads meet the parts of W_o in reverse order.": lambda heads, W_o: (heads @ W_o.flip(0)).sum(1),
-    "this is head 0 alone: add the others.": lambda heads, W_o: heads[:, 0] @ W_o[0],
+    ACROSS: lambda heads, W: heads.reshape(2, 3, 24) @ W.flatten(0, 1),
+    "the heads meet the parts of W_o in reverse order.": lambda heads, W: (heads @ W.flip(0)).sum(1),
+    "this is head 0 alone: add the others.": lambda heads, W: heads[:, 0] @ W[0],
     "all heads ask with the matrix of head 0.": dict(ask=lambda W_q: W_q[:1].expand_as(W_q)),
     "the scores are divided by √d_model; it is √d_k, the width of one head.": dict(factor=math.sqrt(7 / 13)),
     "the scores are not scaled: `attention` does it, with the width of one head.": dict(factor=math.sqrt(7)),

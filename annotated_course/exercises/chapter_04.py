@@ -67,7 +67,6 @@ def run_network(answer: Any, pairs: Tensor) -> tuple[Tensor, Tensor]:
 
 
 PAIRS = torch.cat([2 * rows(60, 2), 60 * rows(60, 2)])
-THROUGH = "max(0, s) − max(0, −s). "
 NETWORKS = {
     "it sorts, but the smaller number comes first.": [[0.5, 0.5], [-0.5, -0.5], [-0.5, 0.5], [-0.5, 0.5]],
     "these are the sum and the distance of the two; the larger one is half of (sum + distance).": (
@@ -87,9 +86,9 @@ EXERCISES["04.2"] = Exercise(
         "": lambda answer: bool((run_network(answer, PAIRS)[0] >= 0).all()),
         "where both numbers are positive: ": lambda answer: run_network(answer, PAIRS[(PAIRS > 0).all(1)])[1],
         "right where both numbers are positive: a ReLU cuts a negative sum away. A number s gets through whole as "
-        + THROUGH: lambda answer: run_network(answer, PAIRS)[1],
+        "max(0, s) − max(0, −s). ": lambda answer: run_network(answer, PAIRS)[1],
         "right for small numbers, wrong for a million times as large ones: a bias keeps a number from being cut only "
-        "so far. A number s gets through whole, however large, as " + THROUGH: lambda answer: (
+        "so far. A number s gets through whole, however large, as max(0, s) − max(0, −s). ": lambda answer: (
             run_network(answer, 1e6 * PAIRS)[1] / 1e6
         ),
     },
@@ -114,24 +113,26 @@ def mean(x: Tensor) -> Tensor:
     return x.mean(-1, keepdim=True)
 
 
-def rms_norm(mean_square=lambda x: mean(x**2), root=lambda square, eps: (square + eps).sqrt()) -> Any:
-    """RMSNorm with a way to average the squares and to get from there to what a row is divided by."""
-    return lambda x, gain, eps: gain * x / root(mean_square(x), eps)
+def rms_norm(square=torch.square, average=mean, root=lambda square, eps: (square + eps).sqrt()) -> Any:
+    """RMSNorm with a way to square, to average the squares, and to get from there to what a row is divided by."""
+    return lambda x, gain, eps: gain * x / root(average(square(x)), eps)
 
 
 NORMS = {
     "you divide by the standard deviation, in which the mean is subtracted: take the mean of x² itself.": (
-        lambda x: mean((x - mean(x)) ** 2)
+        dict(square=lambda x: (x - mean(x)) ** 2)
     ),
     "ε belongs inside the root.": dict(root=lambda square, eps: square.sqrt() + eps),
     "ε is missing.": dict(root=lambda square, eps: square.sqrt()),
-    "you divide by the length, √(sum of squares): take the mean of the squares.": lambda x: 8 * mean(x**2),
+    "you divide by the length, √(sum of squares): take the mean of the squares.": dict(average=lambda x: 8 * mean(x)),
     "the root is missing: you divided by the mean square.": dict(root=lambda square, eps: square + eps),
-    "first the squares, then their mean; you squared the mean.": lambda x: mean(x) ** 2,
+    "first the squares, then their mean; you squared the mean.": dict(square=lambda x: mean(x) ** 2),
     "you average over all rows: each row has a root mean square of its own, dim=-1, keepdim=True.": (
-        lambda x: (x**2).mean()
+        dict(average=torch.mean)
     ),
-    "you average over the positions: dim=-1 is the axis of the components.": lambda x: (x**2).mean(-2, keepdim=True),
+    "you average over the positions: dim=-1 is the axis of the components.": (
+        dict(average=lambda x: x.mean(-2, keepdim=True))
+    ),
 }
 EXERCISES["04.3"] = Exercise(
     "RMSNorm",

@@ -137,20 +137,15 @@ EXERCISES["03.3"] = Exercise(
 )
 
 
-def hand(encodings: Tensor, i: int, wrapped: bool = True) -> Tensor:
-    """Read the position by one hand alone, in its first turn."""
-    angle = torch.atan2(encodings[:, 2 * i], encodings[:, 2 * i + 1]).double()
-    return (angle.remainder(2 * math.pi) if wrapped else angle) / rates(64)[i]
-
-
-def read_clock(last=0, wrapped=True, nearest=torch.round) -> Any:
-    """Read the clock from the slowest hand down to hand `last`, with a way to choose the number of full turns."""
+def read_clock(first=31, last=0, wrapped=True, nearest=torch.round) -> Any:
+    """Read the clock from one hand down to a faster one, with a way to choose the number of full turns."""
 
     def answer(encodings: Tensor) -> Tensor:
-        position = hand(encodings, 31, wrapped)
-        for i in range(30, last - 1, -1):
-            fine, turn = hand(encodings, i), 2 * math.pi / rates(64)[i]
-            position = fine + turn * nearest((position - fine) / turn)
+        turns = 2 * math.pi / rates(64)  # positions until a hand has gone round
+        hands = torch.atan2(encodings[:, 0::2], encodings[:, 1::2]) / (2 * math.pi) * turns
+        position = hands[:, first].remainder(turns[first]) if wrapped else hands[:, first]
+        for i in range(first - 1, last - 1, -1):
+            position = hands[:, i] + turns[i] * nearest((position - hands[:, i]) / turns[i])
         return position.round().long()
 
     return answer
@@ -174,9 +169,9 @@ def examine_clock(answer: Any) -> str | None:
         return "some positions are NaN or infinite."
     if (off == off[0]).all():
         return f"all positions are off by {int(off[0])}; they are counted from 0, where every sine is 0."
-    if torch.allclose(result.remainder(LONGEST), hand(NOISY, 31), atol=2):
+    if torch.allclose(result.remainder(LONGEST), read_clock(last=31)(NOISY).double(), atol=2):
         return f"{wrong}: this is the slowest hand alone, up to {int(largest)} off. Correct it with faster hands."
-    if torch.allclose(result, hand(NOISY, 0), atol=1):
+    if torch.allclose(result, read_clock(first=0)(NOISY).double(), atol=1):
         return f"{wrong}: this is the fastest hand alone, and it has gone round many times."
     if (POSITIONS[off != 0] > 0.49 * LONGEST).all():
         return (
@@ -201,7 +196,7 @@ EXERCISES["03.4"] = Exercise(
         "some positions are NaN": lambda encodings: read_clock()(encodings) / torch.zeros(100),
         "all positions are off by 1; they are counted from 0": lambda encodings: read_clock()(encodings) + 1,
         "this is the slowest hand alone": AnyOf(read_clock(last=31), read_clock(last=31, wrapped=False)),
-        "this is the fastest hand alone": lambda encodings: hand(encodings, 0),
+        "this is the fastest hand alone": read_clock(first=0),
         "where the slowest hand is past half a turn": read_clock(wrapped=False),
         "let the fastest hands have the last word": read_clock(last=8),
         "choose the number of full turns": read_clock(nearest=torch.floor),

@@ -152,7 +152,9 @@ def read_clock(first=31, last=0, wrapped=True, nearest=torch.round) -> Any:
 
 
 POSITIONS = torch.randint(2_000, 30_000, (100,), generator=torch.Generator().manual_seed(0))
-NOISY = sinusoids(30_000, 64)[POSITIONS] + 0.05 * torch.randn(100, 64, generator=torch.Generator().manual_seed(1))
+ANGLES = POSITIONS[:, None] * rates(64)
+NOISY = torch.stack([ANGLES.sin(), ANGLES.cos()], dim=-1).flatten(1).float()
+NOISY += 0.05 * torch.randn(100, 64, generator=torch.Generator().manual_seed(1))
 LONGEST = 2 * math.pi / rates(64)[31]  # positions until the slowest hand has gone round
 
 

@@ -291,16 +291,10 @@ RATE_FAULTS = ("right", "late", "from 0", "per part", "restarted", "factor")
 def logged_rates(
     fault: str, d_model: int, warmup: int, updates: int, *, parts: int = 2, restart: int = 0, factor: float = 0.7
 ) -> list[float]:
-    """Log the rate of each update of a run with one fault of its schedule, or none.
+    """Log the rate of each update of a run with one of `RATE_FAULTS`.
 
-    Args:
-        fault: one of `RATE_FAULTS`.
-        d_model: width of the model.
-        warmup: updates until the highest rate.
-        updates: length of the log.
-        parts: parts of an update, where the step is counted at each.
-        restart: the first update after the run was resumed, from 1; by default a little past the middle.
-        factor: on all rates.
+    An update may have several `parts`, at each of which the step is counted; the step may begin anew at update
+    `restart`, counted from 1 and by default a little past the middle; or a `factor` is on all rates.
     """
     restart = restart or updates * 7 // 12
 

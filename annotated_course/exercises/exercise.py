@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
@@ -177,7 +178,7 @@ def on_copies(answer: Callable[..., Any]) -> Callable[..., Any]:
 def is_same(found: Any, expected: Any, tolerance: float = 1e-4) -> bool:
     """Tell whether two results are equal: tensors in shape and type, numbers within the tolerance, lists item by item.
 
-    A tuple counts as a list, and a tensor of one number as that number.
+    A tuple counts as a list, an array of numpy's too, and a tensor of one number as that number.
     """
     if isinstance(expected, Tensor):
         return (
@@ -186,8 +187,7 @@ def is_same(found: Any, expected: Any, tolerance: float = 1e-4) -> bool:
             and found.dtype == expected.dtype
             and torch.allclose(found, expected, rtol=tolerance, atol=tolerance, equal_nan=True)
         )
-    if isinstance(found, Tensor) and not found.dim():
-        found = found.item()
+    found = plain(found)
     match expected:
         case bool() | str() | None:
             return type(found) is type(expected) and found == expected
@@ -205,14 +205,19 @@ def is_same(found: Any, expected: Any, tolerance: float = 1e-4) -> bool:
     return bool(found == expected)
 
 
+def plain(found: Any) -> Any:
+    """Write a number of torch's, and whatever numpy gives, as Python's own numbers and lists."""
+    scalar = isinstance(found, Tensor) and not found.dim()
+    return found.tolist() if scalar or isinstance(found, np.ndarray | np.generic) else found
+
+
 def difference(found: Any, expected: Any, tolerance: float = 1e-4, by_hand: bool = False) -> str:
     """Say how a result differs from the expected one, where no known mistake explains it."""
     if found is None:
         return "your function returned None: does it end in a return?"
     if isinstance(expected, Tensor):
         return tensor_difference(found, expected, tolerance, by_hand)
-    if isinstance(found, Tensor) and not found.dim():
-        found = found.item()
+    found = plain(found)
     kind: Any = list | tuple if isinstance(expected, list | tuple) else type(expected)
     if isinstance(expected, float) and isinstance(found, int):
         kind = int

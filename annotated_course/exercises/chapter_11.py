@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from annotated_course.exercises.exercise import Exercise, Run, as_numbers, calls
+from annotated_course.exercises.exercise import Exercise, Run, as_numbers, calls, listed
 
 EXERCISES: dict[str, Exercise] = {}
 
@@ -222,7 +222,7 @@ MAPS = (2 * torch.randn(4, 5, 6, 6, generator=torch.Generator().manual_seed(8174
 EXERCISES["11.5"] = Exercise(
     "Find the head that looks back",
     right=best,
-    cases={f"by = {by}: ": calls(MAPS, by) for by in (-1, 2, 1)},
+    cases={f"by = {by}: ": listed(calls(MAPS, by)) for by in (-1, 2, 1)},
     mistakes={
         "this is the flat index: give the layer and the head (divmod).": lambda w, by: int(looks(w, by).argmax()),
         "the head comes second: (layer, head).": lambda w, by: best(w, by)[::-1],

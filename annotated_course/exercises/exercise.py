@@ -139,6 +139,11 @@ def form(result: Any) -> Any:
     return torch.zeros(result.shape) if isinstance(result, Tensor) else result
 
 
+def listed(run: Run) -> Run:
+    """Make a case that takes a tensor for a list, too."""
+    return lambda answer: found.tolist() if isinstance(found := run(answer), Tensor) else found
+
+
 def as_numbers(answer: Any) -> Tensor:
     """Read the numbers that an exercise by hand asks for, in whatever form they come."""
     return torch.as_tensor(answer, dtype=torch.float32)

@@ -2,210 +2,319 @@
 
 import math
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
+from torch.nn import functional as F
 
 from annotated.masking import causal_mask, padding_mask
-from annotated_course.exercises.diagnosis import Exercise, compare
+from annotated_course.exercises.exercise import AnyOf, Exercise, calls, difference, is_same
 
-Batched = Callable[[Tensor, Tensor], Tensor]
-
-
-PAIRS = (40, 36, 48)  # what one head allows in the encoder, in the decoder, and between them
+EXERCISES: dict[str, Exercise] = {}
 
 
-def pairs_of(sources: tuple[int, int], targets: tuple[int, int]) -> tuple[int, int, int]:
-    """Count the pairs that one head allows in each use, in a batch of two sentence pairs of these lengths."""
-    rows = max(targets)
-    in_decoder = sum(min(i + 1, n) for n in targets for i in range(rows))
-    return max(sources) * sum(sources), in_decoder, rows * sum(sources)
-
-
-def lengths_from_counts(answer: Any) -> str | None:
-    """The lengths of two sources and two targets, from the pairs that one head allows in each use."""
+def examine_lengths(answer: Any) -> str | None:
+    """Count the pairs that one head allows in the encoder, in the decoder and between them, 40, 36 and 48 for us."""
     given = torch.as_tensor(answer, dtype=torch.float64)
     if given.shape != (4,):
         return f"expected four lengths, got shape {tuple(given.shape)}."
     if (given < 1).any() or (given != given.round()).any():
         return "a length is a whole number, and at least 1."
-    longer, shorter, long_target, short_target = (int(n) for n in given)
-    if longer < shorter or long_target < short_target:
+    longer, shorter, rows, short_target = (int(n) for n in given)
+    if longer < shorter or rows < short_target:
         return "of two sources, and of two targets, the longer one comes first."
-    found = pairs_of((longer, shorter), (long_target, short_target))
-    if found == PAIRS:
-        return None
-    if longer**2 + shorter**2 == PAIRS[0]:
+    if longer**2 + shorter**2 == 40:
         return (
-            f"{longer}² + {shorter}² = {PAIRS[0]}, but padded queries count too: masks hide keys only, so each key "
+            f"{longer}² + {shorter}² = 40, but padded queries count too: masks hide keys only, so each key "
             "that is no padding is seen by every row of the padded length."
         )
-    if found[0] != PAIRS[0]:
+    if (found := longer * (longer + shorter)) != 40:
         return (
-            f"sources of {longer} and {shorter} tokens allow {found[0]} pairs in the encoder, not {PAIRS[0]}: each of "
+            f"sources of {longer} and {shorter} tokens allow {found} pairs in the encoder, not 40: each of "
             f"the {longer} rows sees all {longer} keys of the one sentence, and {shorter} of the other."
         )
-    if found[2] != PAIRS[2]:
+    targets = f"targets of {rows} and {short_target} tokens allow"
+    if (found := rows * (longer + shorter)) != 48:
         return (
-            f"targets of {long_target} and {short_target} tokens allow {found[2]} pairs of a target query and a source "
-            f"key, not {PAIRS[2]}: the target's padded length times the source keys that are no padding."
+            f"{targets} {found} pairs of a target query and a source key, not 48: "
+            "the target's padded length times the source keys that are no padding."
         )
-    triangles = long_target * (long_target + 1) // 2 + short_target * (short_target + 1) // 2
-    if triangles == PAIRS[1]:
+    triangles = sum(n * (n + 1) // 2 for n in (rows, short_target))
+    if triangles == 36:
         return (
-            f"two triangles, of {long_target} and of {short_target} rows, have {PAIRS[1]} pairs, but the padded rows "
+            f"two triangles, of {rows} and of {short_target} rows, have 36 pairs, but the padded rows "
             "of the shorter target count too."
         )
-    return (
-        f"targets of {long_target} and {short_target} tokens allow {found[1]} pairs in the decoder, not {PAIRS[1]}: "
-        "query i sees at most i + 1 keys, and no padding."
-    )
-
-
-def to_ours(answer: Callable[..., Tensor]) -> str | None:
-    """Four conventions, with every number that people use to hide a key."""
-    generator = torch.Generator().manual_seed(0)
-    expected = torch.rand(2, 3, 5, generator=generator) < 0.6
-    lowest = torch.finfo(torch.float32).min
-    hiding = torch.tensor([-math.inf, -1e9, -1e4, lowest, -1e3]).expand(2, 3, 5)
-    allowing = torch.tensor([0.0, -0.5, 1.5, 0.0, -20.0]).expand(2, 3, 5)
-    added = torch.where(expected, allowing, hiding)
-    half = torch.zeros(2, 3, 5).masked_fill(~expected, -math.inf).to(torch.float16)
-    given = [
-        ("keep", expected),
-        ("drop", ~expected),
-        ("zero_one", expected.float()),
-        ("zero_one", expected.long()),
-        ("added", added),
-        ("added", half),
-    ]
-    for meaning, mask in given:
-        mistakes = {
-            "the polarity is reversed: True must mean 'may attend'.": ~expected,
-            "all is allowed, or all is hidden: does your code reach this case?": torch.ones_like(expected),
-            "nothing is allowed: does your code reach this case?": torch.zeros_like(expected),
-        }
-        if mask is added:
-            mistakes |= {
-                "`.bool()` turns every number but 0 into True; what is very negative hides.": added.bool(),
-                "a small number such as −0.5 or 1.5 does not hide a key: only −1,000 and below do.": added == 0,
-                "a small negative number such as −0.5 does not hide a key: only −1,000 and below do.": added >= 0,
-                "−1e9, −10,000 and the lowest number hide a key too, not only −∞.": added > -math.inf,
-                "−1,000 itself hides too.": added >= -1e3,
-                "−10,000 and −1,000 hide a key too.": added > -1e9 / 2,
-            }
-        diagnosis = compare(answer(mask.clone(), meaning), expected, mistakes)
-        if diagnosis:
-            return f'"{meaning}": {diagnosis}'
+    if (found := triangles + (rows - short_target) * short_target) != 36:
+        return f"{targets} {found} pairs in the decoder, not 36: query i sees at most i + 1 keys, and no padding."
     return None
 
 
-def packed(answer: Callable[..., tuple[Tensor, Tensor]]) -> str | None:
-    """Several sentences in one row: who sees whom in a decoder, and where in its sentence a token stands."""
+EXERCISES["06.1"] = Exercise(
+    "From counts to lengths",
+    right=[5, 3, 6, 3],
+    cases={},
+    examine=examine_lengths,
+    caught={
+        "expected four lengths, got shape (3,)": [5, 3, 6],
+        "at least 1": AnyOf([5, 3, 6, 0], [5, 3, 6, 2.5]),
+        "the longer one comes first": AnyOf([3, 5, 6, 3], [5, 3, 3, 6]),
+        "6² + 2² = 40, but padded queries count": [6, 2, 6, 3],
+        "104 pairs in the encoder, not 40: each of the 8 rows": [8, 5, 6, 3],
+        "64 pairs of a target query and a source key, not 48": [5, 3, 8, 2],
+        "two triangles, of 6 and of 5 rows": [5, 3, 6, 5],
+        "42 pairs in the decoder, not 36: query i": [5, 3, 6, 6],
+    },
+)
+
+
+def converter(
+    added: Callable[[Tensor], Tensor] = lambda mask: mask > -1000,
+    finish: Callable[[Tensor], Tensor] = lambda mask: mask,
+) -> Any:
+    """Convert what is added with a given limit, and do something to every mask at the end."""
+
+    def answer(mask: Tensor, meaning: str) -> Tensor:
+        kept = {"keep": mask.bool(), "drop": mask == 0, "zero_one": mask != 0, "added": added(mask)}
+        return finish(kept[meaning])
+
+    return answer
+
+
+KEPT = torch.rand(2, 3, 5, generator=torch.Generator().manual_seed(0)) < 0.6
+HIDING = torch.tensor([-math.inf, -1e9, -1e4, torch.finfo(torch.float32).min, -1e3])
+EXERCISES["06.2"] = Exercise(
+    "From anybody's mask to ours",
+    right=converter(),
+    cases={
+        '"keep": ': calls(KEPT, "keep"),
+        '"drop": ': calls(~KEPT, "drop"),
+        '"zero_one": ': calls(KEPT.float(), "zero_one"),
+        '"zero_one", whole numbers: ': calls(KEPT.long(), "zero_one"),
+        '"added": ': calls(torch.where(KEPT, torch.tensor([0.0, -0.5, 1.5, 0.0, -20.0]), HIDING), "added"),
+        '"added", half precision: ': calls(torch.where(KEPT, 0.0, -math.inf).half(), "added"),
+    },
+    mistakes={
+        "the polarity is reversed: True must mean 'may attend'.": converter(finish=torch.logical_not),
+        "all is allowed, or all is hidden: does your code reach this case?": converter(finish=torch.ones_like),
+        "nothing is allowed: does your code reach this case?": converter(finish=torch.zeros_like),
+        "`.bool()` turns every number but 0 into True; what is very negative hides.": converter(torch.Tensor.bool),
+        "a small number such as −0.5 or 1.5 does not hide a key: only −1,000 and below do.": (
+            converter(lambda mask: mask == 0)
+        ),
+        "a small negative number such as −0.5 does not hide a key: only −1,000 and below do.": (
+            converter(lambda mask: mask >= 0)
+        ),
+        "−1e9, −10,000 and the lowest number hide a key too, not only −∞.": converter(lambda mask: mask > -math.inf),
+        "−1,000 itself hides too.": converter(lambda mask: mask >= -1000),
+        "−10,000 and −1,000 hide a key too.": converter(lambda mask: mask > -1e9 / 2),
+    },
+)
+
+
+class Packed(NamedTuple):
+    """What a mask of packed sentences is made of, the right one, and how many keys each token sees by it."""
+
+    same: Tensor  # (batch, 1, query, key)
+    past: Tensor  # (query, key)
+    real: Tensor  # (batch, 1, 1, key)
+    earlier: Tensor  # (batch, 1, query, key), the same sentence or one before it
+    right: Tensor  # (batch, 1, query, key)
+    seen: Tensor  # (batch, length)
+
+
+def packing(
+    mask: Callable[[Packed], Tensor] = lambda p: p.right,
+    positions: Callable[[Packed], Tensor] = lambda p: (p.seen - 1).clamp(min=0),
+) -> Any:
+    """Put a mask and positions together in one way."""
+
+    def answer(segments: Tensor) -> tuple[Tensor, Tensor]:
+        query, key, past = segments[:, None, :, None], segments[:, None, None, :], causal_mask(segments.size(1))
+        right = (query == key) & past & (key != 0)
+        parts = Packed(query == key, past, key != 0, key <= query, right, right.sum(-1)[:, 0])
+        return mask(parts), positions(parts)
+
+    return answer
+
+
+def packed(place: int) -> Callable[[Any], Any]:
+    """Make a case of the mask, 0, or the positions, 1."""
     segments = torch.tensor([[1, 1, 1, 2, 2, 3, 0, 0], [1, 2, 2, 2, 2, 3, 3, 3], [1, 1, 1, 1, 1, 0, 0, 0]])
-    length = segments.size(1)
-    past = causal_mask(length)
-    same = segments[:, None, :, None] == segments[:, None, None, :]
-    keys = padding_mask(segments)
-    expected = same & past & keys
-    pair = answer(segments.clone())
-    if not isinstance(pair, tuple) or len(pair) != 2:
-        return "return two tensors: the mask and the positions."
-    mask, positions = pair
-    mistakes = {
-        "the polarity is reversed: True must mean 'may attend'.": ~expected,
-        "padding may attend to padding: segment 0 is no sentence, hide it.": same & past,
-        "the future of the sentence is visible: this is an encoder's mask. Join it with the causal one.": same & keys,
-        "the sentences before are visible: a pair is allowed only if both numbers agree.": keys & past,
+
+    def run(answer: Any) -> Any:
+        pair = answer(segments.clone())
+        return pair[place] if isinstance(pair, tuple) else pair
+
+    return run
+
+
+EXERCISES["06.3"] = Exercise(
+    "Packing",
+    right=packing(),
+    cases={"the mask: ": packed(0), "the positions: ": packed(1)},
+    mistakes={
+        "return two tensors: the mask and the positions.": lambda segments: packing()(segments)[0],
+        "the polarity is reversed: True must mean 'may attend'.": packing(lambda p: ~p.right),
+        "padding may attend to padding: segment 0 is no sentence, hide it.": packing(lambda p: p.same & p.past),
+        "the future of the sentence is visible: this is an encoder's mask. Join it with the causal one.": (
+            packing(lambda p: p.same & p.real)
+        ),
+        "the sentences before are visible: a pair is allowed only if both numbers agree.": (
+            packing(lambda p: p.past & p.real)
+        ),
         "the sentences before are visible, and padding sees words: compare the numbers with ==, not with ≤.": (
-            keys & past & (segments[:, None, :, None] >= segments[:, None, None, :])
+            packing(lambda p: p.past & p.real & p.earlier)
         ),
-        "no token sees itself: keep the diagonal.": same & past.tril(-1) & keys,
-        "the past is hidden and the future is visible: keys are the last axis.": same & past.T & keys,
-        "any one condition alone lets a key through; all must hold: use &.": same | past,
-        "the mask is right but for its shape, which is (batch, 1, length, length).": expected[:, 0],
-    }
-    diagnosis = compare(mask, expected, mistakes)
-    if diagnosis:
-        return f"the mask: {diagnosis}"
-    places = (expected.sum(-1) - 1).clamp(min=0)[:, 0]
-    plain = torch.arange(length).expand(3, length)
-    diagnosis = compare(
-        positions,
-        places,
-        {
-            "they count from 1: a token sees itself too, so subtract 1.": expected.sum(-1)[:, 0],
-            "padding has the position −1: make it 0.": (expected.sum(-1) - 1)[:, 0],
-            "they do not start anew in each sentence.": plain,
-            "they do not start anew in each sentence; padding alone is 0.": plain * (segments > 0),
-            "their shape is (batch, length), not (batch, 1, length).": places[:, None],
-        },
-    )
-    return diagnosis and f"the positions: {diagnosis}"
+        "no token sees itself: keep the diagonal.": packing(lambda p: p.right & p.past.tril(-1)),
+        "the past is hidden and the future is visible: keys are the last axis.": packing(lambda p: p.right.mT & p.real),
+        "any one condition alone lets a key through; all must hold: use &.": packing(lambda p: p.same | p.past),
+        "the mask is right but for its shape, which is (batch, 1, length, length).": packing(lambda p: p.right[:, 0]),
+        "they count from 1: a token sees itself too, so subtract 1.": packing(positions=lambda p: p.seen),
+        "padding has the position −1: make it 0.": packing(positions=lambda p: p.seen - 1),
+        "they do not start anew in each sentence.": packing(positions=lambda p: p.seen * 0 + torch.arange(8)),
+        "they do not start anew in each sentence; padding alone is 0.": (
+            packing(positions=lambda p: (p.seen > 0) * torch.arange(8))
+        ),
+        "their shape is (batch, length), not (batch, 1, length).": (
+            packing(positions=lambda p: (p.seen - 1).clamp(min=0)[:, None])
+        ),
+    },
+)
 
 
-def prefix_mask(answer: Callable[..., Tensor]) -> str | None:
-    """A prefix that sees itself in both directions, then a causal rest, and padding hidden."""
-    ids, pad_id = torch.tensor([[5, 6, 0, 8, 9, 4], [7, 6, 5, 8, 3, 3], [5, 8, 6, 7, 4, 3]]), 3
-    prefix = torch.tensor([3, 1, 4])
-    length = ids.size(1)
-    real, past = padding_mask(ids, pad_id), causal_mask(length)
-    position = torch.arange(length)
-    key_in_prefix = position < prefix[:, None, None, None]
-    query_in_prefix = position[:, None] < prefix[:, None, None, None]
-    open_ = past | key_in_prefix
-    expected = real & open_
-    mistakes = {
-        "the polarity is reversed: True must mean 'may attend'.": ~expected,
-        "the prefix has no effect: its tokens must see one another in both directions.": real & past,
-        "the padding is still visible: hide the keys whose id is pad_id.": open_,
-        "the padding of id 0 is hidden; the id to hide is pad_id.": padding_mask(ids) & open_,
+class Prefixed(NamedTuple):
+    """What a mask with a prefix is made of, and what it allows but for padding."""
+
+    real: Tensor  # (batch, 1, 1, key)
+    past: Tensor  # (query, key)
+    i: Tensor  # (query, 1), the query's position
+    j: Tensor  # (key), the key's position
+    prefix: Tensor  # (batch, 1, 1, 1)
+    open: Tensor  # (batch, 1, query, key)
+
+
+def prefixed(combine: Callable[[Prefixed], Tensor] = lambda m: m.real & m.open, pad: int | None = None) -> Any:
+    """A mask with a prefix, with one way to put its parts together, and perhaps another padding."""
+
+    def answer(ids: Tensor, pad_id: int, prefix: Tensor) -> Tensor:
+        j, past, prefix = torch.arange(ids.size(1)), causal_mask(ids.size(1)), prefix[:, None, None, None]
+        real = padding_mask(ids, pad_id if pad is None else pad)
+        return combine(Prefixed(real, past, j[:, None], j, prefix, past | (j < prefix)))
+
+    return answer
+
+
+IDS = torch.tensor([[5, 6, 0, 8, 9, 4], [7, 6, 5, 8, 3, 3], [5, 8, 6, 7, 4, 3]])
+EXERCISES["06.4"] = Exercise(
+    "A prefix that sees itself",
+    right=prefixed(),
+    cases={"": calls(IDS, 3, torch.tensor([3, 1, 4]))},
+    mistakes={
+        "the polarity is reversed: True must mean 'may attend'.": prefixed(lambda m: ~(m.real & m.open)),
+        "the prefix has no effect: its tokens must see one another in both directions.": (
+            prefixed(lambda m: m.real & m.past)
+        ),
+        "the padding is still visible: hide the keys whose id is pad_id.": prefixed(lambda m: m.open),
+        "the padding of id 0 is hidden; the id to hide is pad_id.": prefixed(pad=0),
         "a token after the prefix no longer sees the past of the target: use | for 'past or prefix'.": (
-            real & past & key_in_prefix
+            prefixed(lambda m: m.real & m.past & (m.j < m.prefix))
         ),
-        "only the prefix is visible: later tokens also see what came before them.": real & key_in_prefix,
-        "the prefix is one token too long: position < prefix.": (
-            real & (past | (position <= prefix[:, None, None, None]))
+        "only the prefix is visible: later tokens also see what came before them.": (
+            prefixed(lambda m: m.real & (m.j < m.prefix))
+        ),
+        "the prefix is one token too long: position < prefix.": prefixed(
+            lambda m: m.real & (m.past | (m.j <= m.prefix))
         ),
         "the prefix sees the whole row: the key, not the query, must lie in the prefix.": (
-            real & (past | query_in_prefix)
+            prefixed(lambda m: m.real & (m.past | (m.i < m.prefix)))
         ),
         "prefix and target do not see each other: later tokens see the whole prefix.": (
-            real & ((query_in_prefix & key_in_prefix) | (past & ~query_in_prefix & ~key_in_prefix))
+            prefixed(lambda m: m.real & torch.where(m.i < m.prefix, m.j < m.prefix, m.past & (m.j >= m.prefix)))
         ),
-        "the same prefix in every sentence: each row has its own.": real & (past | (position < prefix[0])),
-        "the padding mask works on the queries; hide the keys: the last axis.": real.transpose(-2, -1) & open_,
-        "padded queries must not be emptied: hide keys only, the last axis.": expected & real.transpose(-2, -1),
-        "the mask is right but for its shape, which is (batch, 1, length, length).": expected[:, 0],
-    }
-    return compare(answer(ids.clone(), pad_id, prefix.clone()), expected, mistakes)
+        "the same prefix in every sentence: each row has its own.": (
+            prefixed(lambda m: m.real & (m.past | (m.j < m.prefix[0])))
+        ),
+        "the padding mask works on the queries; hide the keys: the last axis.": AnyOf(
+            prefixed(lambda m: m.real.mT & m.open), prefixed(lambda m: m.real & m.real.mT & m.open)
+        ),
+        "the mask is right but for its shape, which is (batch, 1, length, length).": (
+            prefixed(lambda m: (m.real & m.open)[:, 0])
+        ),
+    },
+)
 
 
-def leak_test(answer: Callable[..., Tensor]) -> str | None:
-    """A dependence matrix, tried on models whose wiring is known and in which much hides from a careless test."""
-    for name, hint, model, expected in wired_models():
-        length = expected.size(0)
-        found = answer(model, length, 6, 0.1, 1e-4)
-        mistakes = {
-            "rows are outputs and columns inputs; yours is the other way round.": expected.T,
-            "the polarity is reversed: True means that the output depends on the input.": ~expected,
-        }
-        if isinstance(found, Tensor) and found.shape == expected.shape and found.dtype == torch.bool:
-            if torch.equal(found, expected):
-                continue
-            known = next((text for text, wrong in mistakes.items() if torch.equal(found, wrong)), None)
-            missed, invented = int((expected & ~found).sum()), int((found & ~expected).sum())
-            counts = f"{missed} dependences missed, {invented} invented"
-            return f"{name}: {known or counts + '. ' + hint}"
-        return f"{name}: {compare(found, expected, mistakes)}"
-    for length, opening, risk in ((8, 0.1, 1e-4), (3, 0.5, 1e-3), (12, 0.3, 1e-2)):
-        if diagnosis := number_of_examples(answer, length, opening, risk):
-            return f"length {length}, opening {opening}, risk {risk}: {diagnosis}"
+GENERATOR = torch.Generator().manual_seed(0)
+WEIGHT = torch.randn(6, 5, generator=GENERATOR)
+INFLUENCES = torch.rand(9, 9, generator=GENERATOR) + 0.5  # all of size 1
+RANDOM = torch.rand(8, 8, generator=GENERATOR) < 0.5
+ALL, PAST = torch.ones(7, 7, dtype=torch.bool), causal_mask(7)
+NEAR, ALL4 = ALL.tril(2), ALL[:4, :4]
+
+
+def wired(reads: Tensor, before: Callable[[Tensor], Tensor] = lambda x: x) -> Callable[[Tensor], Tensor]:
+    """Make a model (length, 6) whose outputs read some of its inputs."""
+    return lambda x: (INFLUENCES[: len(x), : len(x)] * reads) @ (before(x) @ WEIGHT)
+
+
+# Each model by its name and a hint for those whom it fools; and what its outputs depend on.
+WIRED = {
+    "a causal model: Change one input at a time, and keep the others.": (wired(PAST), PAST),
+    "a model wired at random: Go through every input and look at every output.": (wired(RANDOM), RANDOM),
+    "a model of 4 positions without a mask: Go through every input and look at every output.": (wired(ALL4), ALL4),
+    "a model that reads one feature only: Change all features of a position, not one.": (
+        wired(RANDOM, lambda x: x * torch.eye(6)[4]),
+        RANDOM,
+    ),
+    "a model that normalises its inputs: Adding the same number to every feature, or scaling them, is taken out again. "
+    "Change them at random.": (wired(RANDOM, lambda x: F.layer_norm(x, (6,), eps=1e-9)), RANDOM),
+    "a model that rounds: Its derivative is 0 everywhere, and a small change does nothing: replace the input by "
+    "something else.": (wired(RANDOM, lambda x: (2 * x).round()), RANDOM),
+    "a model with a faint leak: Influences of 0.001 count: is your tolerance too wide?": (
+        wired(PAST + 2e-4 * (NEAR & ~PAST)),
+        NEAR,
+    ),
+    "a model with gates, open for one input in six: One attempt may find the gate shut: try many inputs, many "
+    "replacements, and collect what moved. A gate open for one input in ten is shut in all of n attempts with a chance "
+    "of up to 0.9ⁿ: how large is your n?": (wired(RANDOM, lambda x: x * (x[:, :1] > 1.0)), RANDOM),
+    "a model with a gate at each output, open for one input in ten: Replacing an input elsewhere does not open such a "
+    "gate: only another example does. How many do you take?": (
+        lambda x: (x[:, :1] > 1.28) * wired(RANDOM)(x),  # opens with a chance of 0.1003
+        RANDOM | (torch.eye(8, dtype=torch.bool) & RANDOM.any(dim=1)),
+    ),
+    "attention masked after the softmax: Every output reads the future here, through the denominator, if only a "
+    "little.": (lambda x: (x @ x.T / 6**0.5).softmax(-1).tril() @ x, ALL),
+}
+
+
+def enough(risk: float, opening: float) -> int:
+    """Count the examples after which a gate has been shut in all of them with no more than this risk."""
+    return math.ceil(math.log(risk) / math.log(1 - opening))
+
+
+def examine_leak_test(answer: Callable[..., Any]) -> str | None:
+    """Try a test on models whose wiring is known; then count its examples."""
+    for title, (model, reads) in WIRED.items():
+        name, hint = title.split(": ", 1)
+        found = answer(model, len(reads), 6, 0.1, 1e-4)
+        if not isinstance(found, Tensor) or found.shape != reads.shape or found.dtype != torch.bool:
+            return f"{name}: {difference(found, reads)}"
+        if is_same(found, reads.T) and not is_same(found, reads):
+            return f"{name}: rows are outputs and columns inputs; yours is the other way round."
+        if is_same(found, ~reads):
+            return f"{name}: the polarity is reversed: True means that the output depends on the input."
+        if not is_same(found, reads):
+            missed, invented = int((reads & ~found).sum()), int((found & ~reads).sum())
+            return f"{name}: {missed} dependences missed, {invented} invented. {hint}"
+    for sizes in ((8, 0.1, 1e-4), (3, 0.5, 1e-3), (12, 0.3, 1e-2)):
+        if fault := number_of_examples(answer, *sizes):
+            return "length {}, opening {}, risk {}: ".format(*sizes) + fault
     return None
 
 
-def number_of_examples(answer: Callable[..., Tensor], length: int, opening: float, risk: float) -> str | None:
+def number_of_examples(answer: Callable[..., Any], length: int, opening: float, risk: float) -> str | None:
     """Count in how many examples each input is replaced: as many as the risk asks for, and not many more."""
     seen: list[Tensor] = []
 
@@ -215,243 +324,221 @@ def number_of_examples(answer: Callable[..., Tensor], length: int, opening: floa
 
     answer(model, length, 6, opening, risk)
     inputs = torch.stack(seen).unique(dim=0)  # to look twice at the same input is no mistake
-    used = []
-    for j in range(length):
-        others = torch.cat([inputs[:, :j], inputs[:, j + 1 :]], dim=1).flatten(1)
-        used.append(int((others.unique(dim=0, return_counts=True)[1] > 1).sum()))  # the rest stood still, j did not
-
-    def enough(share: float) -> int:
-        return math.ceil(math.log(share) / math.log(1 - opening))
-
-    needed, fewest = enough(risk / length**2), min(used)
+    others = [torch.cat([inputs[:, :j], inputs[:, j + 1 :]], dim=1).flatten(1) for j in range(length)]
+    # Where the rest stood still, input j was replaced.
+    fewest = min(int((rest.unique(dim=0, return_counts=True)[1] > 1).sum()) for rest in others)
+    needed, one, row = (enough(risk / dependences, opening) for dependences in (length**2, 1, length))
     if fewest >= needed - 1:
-        if fewest > 2 * needed:
-            return f"{fewest} examples, where {needed} suffice: take the number from opening and risk."
-        return None
-    reasons = {
-        enough(risk): "enough for one dependence, but none of the length² may be missed",
-        enough(risk / length): "enough for one row or column, but none of the length² may be missed",
-    }
-    reason = next((text for number, text in reasons.items() if abs(fewest - number) <= 1), "too few")
+        too_many = f"{fewest} examples, where {needed} suffice: take the number from opening and risk."
+        return too_many if fewest > 2 * needed else None
+    reason = "too few"
     if fewest == needed // 2:
         reason = "a replacement opens no gate at another position: it is no second example"
+    elif abs(fewest - one) <= 1:
+        reason = "enough for one dependence, but none of the length² may be missed"
+    elif abs(fewest - row) <= 1:
+        reason = "enough for one row or column, but none of the length² may be missed"
     return f"each input was replaced in {fewest} examples, {needed} are needed: {reason}."
 
 
-def wired_models() -> list[tuple[str, str, Callable[[Tensor], Tensor], Tensor]]:
-    """List models of (length, 6), each with a name, a hint for those it fools, and its true dependence matrix."""
-    generator = torch.Generator().manual_seed(0)
-    weight = torch.randn(6, 5, generator=generator)
-    mixing = torch.rand(9, 9, generator=generator) + 0.5  # all influences are of size 1
+def leaks(
+    attempts: Callable[..., int] = lambda length, opening, risk: enough(risk / length**2, opening),
+    replace: Callable[..., Tensor] = lambda old, new: new,
+    tolerance: float = 1e-5,
+    inputs: int = 99,
+    finish: Callable[[Tensor], Tensor] = lambda reads: reads,
+) -> Any:
+    """Test for leaks in so many examples, with a way to replace the first inputs, and a tolerance."""
 
-    def mix(mask: Tensor, before: Callable[[Tensor], Tensor] = lambda x: x) -> Callable[[Tensor], Tensor]:
-        return lambda x: (mixing[: len(x), : len(x)] * mask) @ (before(x) @ weight)
+    def answer(model: Callable[[Tensor], Tensor], length: int, width: int, opening: float, risk: float) -> Tensor:
+        generator = torch.Generator().manual_seed(7)
+        reads = torch.zeros(length, length, dtype=torch.bool)
+        for _ in range(attempts(length, opening, risk)):
+            x = torch.randn(length, width, generator=generator)
+            before = model(x)
+            for j in range(min(inputs, length)):
+                changed = x.clone()
+                changed[j] = replace(x[j], torch.randn(width, generator=generator))
+                reads[:, j] |= (model(changed) - before).abs().amax(-1) > tolerance
+        return finish(reads)
 
-    def normalised(x: Tensor) -> Tensor:
-        x = x - x.mean(-1, keepdim=True)
-        return x / (x.square().mean(-1, keepdim=True) + 1e-9).sqrt()
+    return answer
 
-    def gated(x: Tensor) -> Tensor:
-        return x * (x[:, :1] > 1.0)
 
-    def gated_at_the_output(x: Tensor) -> Tensor:
-        return (x[:, :1] > 1.28) * mix(random)(x)  # opens with a chance of 0.1003
-
-    def one_feature(x: Tensor) -> Tensor:
-        return x * torch.tensor([0.0, 0.0, 0.0, 0.0, 1.0, 0.0])
-
-    def late_mask(x: Tensor) -> Tensor:
-        return (x @ x.T / 6**0.5).softmax(-1).tril() @ x
-
-    past, random = causal_mask(7), torch.rand(8, 8, generator=generator) < 0.5
-    small = past | torch.ones(7, 7, dtype=torch.bool).tril(2)
-    faint = past.float() + 2e-4 * (small & ~past)
-    return [
-        ("a causal model", "Change one input at a time, and keep the others.", mix(past), past),
-        ("a model wired at random", "Go through every input and look at every output.", mix(random), random),
-        (
-            "a model of 4 positions without a mask",
-            "Go through every input and look at every output.",
-            mix(torch.ones(4, 4).bool()),
-            torch.ones(4, 4, dtype=torch.bool),
+EXERCISES["06.5"] = Exercise(
+    "The leak test that cannot be fooled",
+    right=leaks(),
+    cases={},
+    examine=examine_leak_test,
+    caught={
+        "returned None": lambda model, *sizes: print(end=""),
+        "expected torch.bool, got torch.float32": leaks(finish=Tensor.float),
+        "yours is the other way round": leaks(finish=lambda reads: reads.T),
+        "the polarity is reversed": leaks(finish=torch.logical_not),
+        "invented. Change one input at a time": leaks(inputs=4),
+        "missed, 0 invented. Go through every input": leaks(finish=torch.tril),
+        "Change all features": leaks(replace=lambda old, new: old + torch.eye(6)[0]),
+        "taken out again. Change them at random": AnyOf(
+            leaks(replace=lambda old, new: old + 1), leaks(replace=lambda old, new: 2 * old)
         ),
-        (
-            "a model that reads one feature only",
-            "Change all features of a position, not one.",
-            mix(random, one_feature),
-            random,
-        ),
-        (
-            "a model that normalises its inputs",
-            "Adding the same number to every feature, or scaling them, is taken out again. Change them at random.",
-            mix(random, normalised),
-            random,
-        ),
-        (
-            "a model that rounds",
-            "Its derivative is 0 everywhere, and a small change does nothing: replace the input by something else.",
-            mix(random, lambda x: (2 * x).round()),
-            random,
-        ),
-        (
-            "a model with a faint leak",
-            "Influences of 0.001 count: is your tolerance too wide?",
-            mix(faint),
-            small,
-        ),
-        (
-            "a model with gates, open for one input in six",
-            "One attempt may find the gate shut: try many inputs, many replacements, and collect what moved. A gate "
-            "open for one input in ten is shut in all of n attempts with a chance of up to 0.9ⁿ: how large is your n?",
-            mix(random, gated),
-            random,
-        ),
-        (
-            "a model with a gate at each output, open for one input in ten",
-            "Replacing an input elsewhere does not open such a gate: only another example does. How many do you take?",
-            gated_at_the_output,
-            random | (torch.eye(8, dtype=torch.bool) & random.any(dim=1)),
-        ),
-        (
-            "attention masked after the softmax",
-            "Every output reads the future here, through the denominator, if only a little.",
-            late_mask,
-            torch.ones(7, 7, dtype=torch.bool),
-        ),
-    ]
+        "a small change does nothing": leaks(replace=lambda old, new: old + 0.001 * new, tolerance=1e-6),
+        "is your tolerance too wide?": leaks(tolerance=0.1),
+        "how large is your n?": leaks(lambda *sizes: 1),
+        "only another example does": leaks(lambda *sizes: 15),
+        "Every output reads the future here": leaks(finish=lambda reads: reads.tril(2) if len(reads) == 7 else reads),
+        "enough for one dependence": leaks(lambda length, opening, risk: enough(risk, opening)),
+        "enough for one row or column": leaks(lambda length, opening, risk: enough(risk / length, opening)),
+        "it is no second example": leaks(lambda length, opening, risk: enough(risk / length**2, opening) // 2),
+        "in 120 examples, 127 are needed: too few": leaks(lambda *sizes: 120),
+        "127 examples, where 14 suffice": leaks(lambda *sizes: 127),
+    },
+)
 
 
-def inspector(answer: Callable[[Batched], set[str]]) -> str | None:
-    """Name the faults of batched models: each alone, some together, and none at all."""
-    for name, hint, model, faults in batched_models():
+GENERATOR = torch.Generator().manual_seed(1)
+W_QUERY, W_KEY = torch.randn(2, 6, 6, generator=GENERATOR) / 3
+W_VALUE = torch.randn(6, 4, generator=GENERATOR)
+
+
+def decoder(
+    future: int = 0,
+    *,
+    padding: bool = False,
+    late: bool = False,
+    neighbours: bool = False,
+    fill: float = -1e30,
+    before: Callable[[Tensor], Tensor] = lambda x: x,
+) -> Callable[[Tensor, Tensor], Tensor]:
+    """Make a model that sees some of the future, the padding, or how its neighbours begin; or is masked late."""
+
+    def run(x: Tensor, real: Tensor) -> Tensor:
+        x, keys, place = before(x), real[:, None, :], torch.arange(real.size(1))
+        mask = keys & (place <= place[:, None] + future) | (~keys & padding)
+        scores = (x @ W_QUERY) @ (x @ W_KEY).mT / 6**0.5
+        weights = scores.masked_fill(~(keys if late else mask), fill).softmax(-1)
+        if fill > -math.inf:
+            weights = weights.masked_fill(~mask, 0.0)
+        first = neighbours * x[:, :1] * real[:, :1, None]
+        return (weights @ x + 0.1 * (first.sum(0, keepdim=True) - first)) @ W_VALUE
+
+    return run
+
+
+SOUND = decoder()
+# Each model by its name and a hint for those whom it fools; and its faults.
+BATCHED: dict[str, tuple[Callable[[Tensor, Tensor], Tensor], set[str]]] = {
+    "a sound model: Padded rows may hold anything: look at real positions only.": (SOUND, set()),
+    "a model that looks at itself alone: It reads too little, and that is no leak.": (
+        lambda x, real: x @ W_VALUE,
+        set(),
+    ),
+    "off by one: Change one real position and look at the earlier ones.": (decoder(1), {"future"}),
+    "no causal mask: Change one real position and look at the earlier ones.": (decoder(99), {"future"}),
+    "masked after the softmax: The future stands in the denominator.": (decoder(late=True), {"future"}),
+    "off by one, inputs normalised: A shift of all features is taken out again: change them at random.": (
+        decoder(1, before=lambda x: F.layer_norm(x, (6,))),
+        {"future"},
+    ),
+    "a faint leak: Is your tolerance too wide? Effects here are of size 0.01.": (
+        lambda x, real: SOUND(x, real) + 0.01 * decoder(1)(x, real),
+        {"future"},
+    ),
+    "padding visible: Change what stands in the padding. That is not the future, which is about later real "
+    "positions.": (decoder(padding=True), {"padding"}),
+    "a model that divides by the padded length: What stands in the padding does not matter to it, but how much there "
+    "is: add some.": (lambda x, real: SOUND(x, real) / x.size(1), {"padding"}),
+    "a model that adds what its neighbours begin with: Change one sentence and look at the others. Keep the padded "
+    "length while you do.": (decoder(neighbours=True), {"neighbours"}),
+    "filled with −∞: Make one sentence of the batch all padding, and look for numbers that are not finite.": (
+        decoder(fill=-math.inf),
+        {"empty"},
+    ),
+    "no mask at all: Two faults at once: look for each by itself.": (decoder(99, padding=True), {"future", "padding"}),
+    "off by one, filled with −∞: Two faults at once: look for each by itself.": (
+        decoder(1, fill=-math.inf),
+        {"future", "empty"},
+    ),
+    "neighbours, and off by one: Two faults at once: look for each by itself.": (
+        decoder(1, neighbours=True),
+        {"future", "neighbours"},
+    ),
+}
+
+
+def examine_inspector(answer: Callable[..., Any]) -> str | None:
+    """Let an inspector name the faults of models: each alone, some together, and none at all."""
+    for title, (model, faults) in BATCHED.items():
+        name, hint = title.split(": ", 1)
         found = answer(model)
-        if found is None:
-            return "your function returned None: does it end in a return?"
         if not isinstance(found, set | frozenset):
-            return f"return a set of names; got {type(found).__name__}."
+            return difference(found, faults) if found is None else f"return a set of names; got {type(found).__name__}."
         if unknown := found - {"future", "padding", "neighbours", "empty"}:
             return f"unknown fault {sorted(map(str, unknown))[0]!r}: choose from future, padding, neighbours, empty."
         if found != faults:
-            missed, invented = sorted(faults - found), sorted(found - faults)
-            parts = [f"missed {', '.join(missed)}"] * bool(missed)
-            parts += [f"reported {', '.join(invented)} without cause"] * bool(invented)
+            missed, invented = ", ".join(sorted(faults - found)), ", ".join(sorted(found - faults))
+            parts = [f"missed {missed}"] * bool(missed) + [f"reported {invented} without cause"] * bool(invented)
             return f"{name}: {' and '.join(parts)}. {hint}"
     return None
 
 
-def batched_models() -> list[tuple[str, str, Batched, set[str]]]:
-    """List models of x and real, each with a name, a hint for those it fools, and its faults."""
-    generator = torch.Generator().manual_seed(1)
-    w_query, w_key = torch.randn(2, 6, 6, generator=generator) / 3
-    w_value = torch.randn(6, 4, generator=generator)
+def inspector(
+    *blind: str, tolerance: float = 1e-5, replace: Callable[..., Tensor] = lambda old, new: new
+) -> Callable[..., set[str]]:
+    """Look for faults; blind to some, or to what is real where something is changed, or looked at."""
+    place, lengths = torch.arange(9), torch.tensor([[6], [3], [9]])
+    real, rows = place < lengths, torch.eye(3, dtype=torch.bool)[:, :, None]
+    may_change, looked_at = (real | (name in blind) for name in ("what is changed", "what is looked at"))
 
-    def allow(real: Tensor, *, future: int = 0, padding: bool = False) -> Tensor:
-        length = real.size(1)
-        ahead = torch.arange(length) - torch.arange(length)[:, None]
-        keys = real[:, None, :]
-        seen = (ahead <= future) & keys
-        return (seen | ~keys) if padding else seen
+    def look(model: Callable[[Tensor, Tensor], Tensor], x: Tensor, other: Tensor) -> dict[str, Any]:
+        before = model(x, real)
 
-    def model(
-        *,
-        fill: float = torch.finfo(torch.float32).min,
-        before: Callable[[Tensor], Tensor] = lambda x: x,
-        late: bool = False,
-        **visible: Any,
-    ) -> Batched:
-        def run(x: Tensor, real: Tensor) -> Tensor:
-            x = before(x)
-            scores = (x @ w_query) @ (x @ w_key).transpose(1, 2) / 6**0.5
-            mask = allow(real, **visible)
-            if late:
-                weights = scores.masked_fill(~real[:, None, :], fill).softmax(-1) * mask
-            else:
-                weights = scores.masked_fill(~mask, fill).softmax(-1)
-                weights = weights if fill == -math.inf else weights.masked_fill(~mask, 0.0)
-            return weights @ x @ w_value
+        def moves(changed: Tensor, seen: Tensor) -> bool:
+            after = model(torch.where(changed[..., None], replace(x, other), x), real)
+            return bool(((after - before).abs().amax(-1) > tolerance)[seen].any())
 
-        return run
+        longer = model(torch.cat([x, other], dim=1), F.pad(real, (0, 9)))[:, :9]
+        grows = bool((longer - before)[looked_at].abs().max() > tolerance) and "length" not in blind
+        return {
+            "future": any(
+                moves(row & may_change & (place == j), row & real & (place < j)) for row in rows for j in range(1, 9)
+            ),
+            "neighbours": any(moves(row & real, real & ~row) for row in rows),
+            "padding": moves(~real, looked_at) or grows,
+            "empty": not model(x, real & ~rows[0]).isfinite().all(),
+        }
 
-    sound, no_mask = model(), model(future=99, padding=True)
+    def answer(model: Callable[[Tensor, Tensor], Tensor]) -> set[str]:
+        draws = torch.randn(4, 2, 3, 9, 6, generator=torch.Generator().manual_seed(7))
+        return {name for draw in draws for name, there in look(model, *draw).items() if there} - set(blind)
 
-    def normalised(x: Tensor) -> Tensor:
-        return (x - x.mean(-1, keepdim=True)) / (x.var(-1, keepdim=True) + 1e-5).sqrt()
-
-    def by_length(x: Tensor, real: Tensor) -> Tensor:
-        return sound(x, real) / x.size(1)
-
-    def by_neighbours(x: Tensor, real: Tensor) -> Tensor:
-        first = x[:, :1] * real[:, :1, None]
-        return sound(x, real) + 0.1 * (first.sum(0, keepdim=True) - first) @ w_value
-
-    def by_neighbours_and_ahead(x: Tensor, real: Tensor) -> Tensor:
-        first = x[:, :1] * real[:, :1, None]
-        return model(future=1)(x, real) + 0.1 * (first.sum(0, keepdim=True) - first) @ w_value
-
-    def only_itself(x: Tensor, real: Tensor) -> Tensor:
-        return x @ w_value
-
-    def faint(x: Tensor, real: Tensor) -> Tensor:
-        return sound(x, real) + 0.01 * model(future=1)(x, real)
-
-    return [
-        ("a sound model", "Padded rows may hold anything: look at real positions only.", sound, set()),
-        ("a model that looks at itself alone", "It reads too little, and that is no leak.", only_itself, set()),
-        ("off by one", "Change one real position and look at the earlier ones.", model(future=1), {"future"}),
-        ("no causal mask", "Change one real position and look at the earlier ones.", model(future=99), {"future"}),
-        ("masked after the softmax", "The future stands in the denominator.", model(future=0, late=True), {"future"}),
-        (
-            "off by one, inputs normalised",
-            "A shift of all features is taken out again: change them at random.",
-            model(future=1, before=normalised),
-            {"future"},
-        ),
-        ("a faint leak", "Is your tolerance too wide? Effects here are of size 0.01.", faint, {"future"}),
-        (
-            "padding visible",
-            "Change what stands in the padding. That is not the future, which is about later real positions.",
-            model(padding=True),
-            {"padding"},
-        ),
-        (
-            "a model that divides by the padded length",
-            "What stands in the padding does not matter to it, but how much there is: add some.",
-            by_length,
-            {"padding"},
-        ),
-        (
-            "a model that adds what its neighbours begin with",
-            "Change one sentence and look at the others. Keep the padded length while you do.",
-            by_neighbours,
-            {"neighbours"},
-        ),
-        (
-            "filled with −∞",
-            "Make one sentence of the batch all padding, and look for numbers that are not finite.",
-            model(fill=-math.inf),
-            {"empty"},
-        ),
-        ("no mask at all", "Two faults at once: look for each by itself.", no_mask, {"future", "padding"}),
-        (
-            "off by one, filled with −∞",
-            "Two faults at once: look for each by itself.",
-            model(future=1, fill=-math.inf),
-            {"future", "empty"},
-        ),
-        (
-            "neighbours, and off by one",
-            "Two faults at once: look for each by itself.",
-            by_neighbours_and_ahead,
-            {"future", "neighbours"},
-        ),
-    ]
+    return answer
 
 
-EXERCISES: dict[str, Exercise] = {
-    "06.1": Exercise("From counts to lengths", lengths_from_counts),
-    "06.2": Exercise("From anybody's mask to ours", to_ours),
-    "06.3": Exercise("Packing", packed),
-    "06.4": Exercise("A prefix that sees itself", prefix_mask),
-    "06.5": Exercise("The leak test that cannot be fooled", leak_test),
-    "06.6": Exercise("The inspector", inspector),
-}
+def suspicious(model: Callable[[Tensor, Tensor], Tensor]) -> set[str]:
+    """Take a model for faulty that does not read the past."""
+    reads = model(F.pad(torch.ones(1, 1, 6), (0, 0, 0, 1)), torch.ones(1, 2, dtype=torch.bool))[0, 1].any()
+    return inspector()(model) | (set() if reads else {"future"})
+
+
+EXERCISES["06.6"] = Exercise(
+    "The inspector",
+    right=inspector(),
+    cases={},
+    examine=examine_inspector,
+    caught={
+        "returned None": lambda model: print(end=""),
+        "return a set of names; got list": lambda model: ["future"],
+        "unknown fault 'leak'": lambda model: {"leak"},
+        "sound model: reported padding without cause. Padded rows": inspector("what is looked at"),
+        "It reads too little": suspicious,
+        "off by one: missed future. Change one real": lambda model: set(),
+        "in the denominator": lambda model: inspector()(lambda x, real: F.normalize(model(x, real), dim=-1)),
+        "inputs normalised: missed future. A shift": inspector(replace=lambda old, new: old + 1),
+        "Is your tolerance too wide?": inspector(tolerance=0.1),
+        "padding visible: reported future without cause": inspector("what is changed"),
+        "divides by the padded length: missed padding": inspector("length"),
+        "Change one sentence and look at the others": inspector("neighbours"),
+        "filled with −∞: missed empty. Make one": inspector("empty"),
+        "no mask at all: missed padding. Two": lambda model: set(sorted(inspector()(model))[:1]),
+    },
+)

@@ -208,7 +208,7 @@ def parts_of(layer: Any) -> dict[str, nn.Module]:
 
 
 def anatomy(answer: Any) -> dict[str, int]:
-    """Count the parameters of a layer's parts, and how many different parts there are."""
+    """Count the parameters of a layer's parts, and the different parts."""
     layer = answer(12, 3, 7)
     parts = parts_of(layer)
     counts = {name: sum(parameter.numel() for parameter in part.parameters()) for name, part in parts.items()}
@@ -245,7 +245,7 @@ def examine_parameters(answer: Any) -> str | None:
 EXERCISES["05.4"] = Exercise(
     "The decoder layer from scratch",
     right=layer(),
-    cases={"its parts: ": anatomy, "": layer_output},
+    cases={"its parts, and how many parameters each has: ": anatomy, "": layer_output},
     mistakes={
         f"a part is missing: {name}. Make it in __init__, as self.{name}.": (
             layer(change=lambda self, name=name: delattr(self, name))

@@ -6,7 +6,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from annotated_course.exercises.exercise import AnyOf, Exercise, as_numbers, calls, each, is_same
+from annotated_course.exercises.exercise import AnyOf, Exercise, WrongFormError, as_numbers, calls, each, is_same
 
 EXERCISES: dict[str, Exercise] = {}
 
@@ -55,13 +55,13 @@ def run_network(answer: Any, pairs: Tensor) -> tuple[Tensor, Tensor]:
     """Compute the hidden units before the ReLU and the output, in 64 bits."""
     weights = answer()
     if not isinstance(weights, tuple | list) or len(weights) != 4:
-        raise ValueError("return four tensors: W_1, b_1, W_2, b_2.")
+        raise WrongFormError("return four tensors: W_1, b_1, W_2, b_2.")
     w_1, b_1, w_2, b_2 = weights = [one.double() for one in weights]
     d_ff = b_1.numel()
     wanted = {"W_1": (2, d_ff), "b_1": (d_ff,), "W_2": (d_ff, 2), "b_2": (2,)}
     for (name, shape), one in zip(wanted.items(), weights, strict=True):
         if one.shape != shape:
-            raise ValueError(f"{name} must have the shape {shape} for {d_ff} hidden units; got {tuple(one.shape)}.")
+            raise WrongFormError(f"{name} must have the shape {shape} for {d_ff} hidden units; got {tuple(one.shape)}.")
     hidden = pairs.double() @ w_1 + b_1
     return hidden, hidden.clamp(min=0) @ w_2 + b_2
 
@@ -207,7 +207,7 @@ def built(answer: Any) -> Any:
     model = answer(12, 3, 20, 0.5)
     missing = [name for name in PARTS if not isinstance(getattr(model, name, None), nn.Module)]
     if missing:
-        raise AttributeError(f"no part is called {', '.join(missing)}: set self.{missing[0]} in __init__.")
+        raise WrongFormError(f"no part is called {', '.join(missing)}: set self.{missing[0]} in __init__.")
     generator = torch.Generator().manual_seed(0)
     for name in PARTS:
         for parameter in getattr(model, name).parameters():

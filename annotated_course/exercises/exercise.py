@@ -15,6 +15,10 @@ from torch.overrides import TorchFunctionMode
 Run = Callable[[Any], Any]  # takes an answer, returns what is compared
 
 
+class WrongFormError(Exception):
+    """What a case raises where an answer is not even of the kind that can be compared; says so in its text."""
+
+
 class AnyOf(tuple[Any, ...]):
     """Several wrong answers that earn the same sentence."""
 
@@ -57,7 +61,10 @@ class Exercise:
             answer = on_copies(answer)
         runs = list(self.cases.items())
         for place, (remark, run) in enumerate(runs):
-            found, expected = run(answer), run(self.right)
+            try:
+                found, expected = run(answer), run(self.right)
+            except WrongFormError as error:
+                return str(error)
             if self.same(found, expected):
                 continue
             suspects = [one for one in wrong_answers(self.mistakes) if self.gives(one[1], run, found)]
@@ -156,7 +163,7 @@ def numbers(count: int) -> dict[str, Run]:
         def read(answer: Any) -> Tensor:
             found = torch.as_tensor(answer, dtype=torch.float64)
             if found.shape != (count,):
-                raise ValueError(f"give a list of {count} numbers; this has the shape {tuple(found.shape)}")
+                raise WrongFormError(f"give a list of {count} numbers; this has the shape {tuple(found.shape)}.")
             return found[place]
 
         return read
@@ -164,7 +171,7 @@ def numbers(count: int) -> dict[str, Run]:
     return {f"number {place}: ": number(place) for place in range(count)}
 
 
-def changed(right: Sequence[float], place: int, number: float) -> list[float]:
+def changed(right: Sequence[int | float], place: int, number: int | float) -> list[int | float]:
     """Give a list of numbers with another one at one place, counted from 0."""
     return [number if i == place else one for i, one in enumerate(right)]
 

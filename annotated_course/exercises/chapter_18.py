@@ -83,15 +83,15 @@ EXERCISES["18.2"] = Exercise(
 )
 
 
-def layers(residual: bool = True, start: int = 1, limit: int = 300, ways: torch.dtype | None = None) -> Any:
+def layers(residual: bool = True, start: int = 1, limit: int = 210, ways: torch.dtype | None = None) -> Any:
     """Multiply patterns until each position knows of each; keep whether there is a way, or how many in a type."""
 
     def answer(pattern: Tensor) -> int | None:
-        step = known = (pattern | torch.eye(len(pattern)).bool() if residual else pattern).to(ways or torch.double)
+        step = known = (pattern | torch.eye(len(pattern)).bool() if residual else pattern).to(ways or torch.float)
         for count in range(start, start + limit):
             if (known > 0).all():
                 return count
-            known = known @ step if ways else (known @ step > 0).double()
+            known = known @ step if ways else (known @ step > 0).float()
         return None
 
     return answer

@@ -13,6 +13,8 @@ from annotated.config import BOS, EOS, PAD
 from annotated.models.bert import NO_TARGET, Bert, BertConfig
 from annotated_course.exercises.exercise import AnyOf, Exercise, Run, calls, changed, each, is_same, numbers
 
+Rule = Callable[[Tensor], Tensor]
+Cut = Callable[[Tensor], Sequence[Tensor]]
 EXERCISES: dict[str, Exercise] = {}
 
 SMALL_GPT = [800.0, 4_800_000.0, math.log(10)]
@@ -85,9 +87,6 @@ def texts_of_words() -> tuple[Tensor, ...]:
     return ids, word, luck, fate, torch.randint(4, 30, (6, 50), generator=generator)
 
 
-Rule = Callable[[Tensor], Tensor]
-
-
 def hide(
     mistake: str = "",
     lucky: Rule = lambda luck: luck < 0.15,
@@ -150,9 +149,6 @@ EXERCISES["16.2"] = Exercise(
 )
 
 
-Cut = Callable[[Tensor], Sequence[Tensor]]
-
-
 def unpack(
     weights: Cut = lambda weight: weight.T.chunk(3),
     biases: Cut = lambda bias: bias.chunk(3),
@@ -199,6 +195,10 @@ EXERCISES["16.3"] = Exercise(
 )
 
 
+IDS = torch.tensor([[1, 5, 6, 7, 8, 2], [1, 9, 4, 2, PAD, PAD], [1, 10, 2, PAD, PAD, PAD], [1, 7, 9, 10, 2, PAD]])
+TO_PROBE = (IDS, torch.tensor([3, 2, 1, 1]), torch.tensor([2, 0, 1, 0]), 7, 0.3)
+
+
 def small_bert(dropout: float) -> Bert:
     """Make a BERT of few and large random weights."""
     torch.manual_seed(0)
@@ -206,9 +206,6 @@ def small_bert(dropout: float) -> Bert:
     for parameter in model.parameters():
         torch.nn.init.normal_(parameter, std=0.5)
     return model
-
-
-IDS = torch.tensor([[1, 5, 6, 7, 8, 2], [1, 9, 4, 2, PAD, PAD], [1, 10, 2, PAD, PAD, PAD], [1, 7, 9, 10, 2, PAD]])
 
 
 def score(
@@ -284,9 +281,6 @@ def probe(mistake: str = "", more: int = 0, after: Callable[[Bert], Any] = lambd
     return answer
 
 
-TO_PROBE = (IDS, torch.tensor([3, 2, 1, 1]), torch.tensor([2, 0, 1, 0]), 7, 0.3)
-
-
 def repeats(answer: Callable[..., Any]) -> bool:
     """Tell whether a second call gives the same; dropout draws anew."""
     model = small_bert(dropout=0.5)
@@ -296,13 +290,13 @@ def repeats(answer: Callable[..., Any]) -> bool:
 def examine_model(answer: Callable[..., Any]) -> str | None:
     """Look at what has become of a model in training mode that holds a gradient."""
     model = small_bert(dropout=0.5)
-    model.embedding.weight.grad = torch.ones_like(model.embedding.weight)
     before = copy.deepcopy(model)
+    model.embedding.weight.grad = torch.ones(12, 8).double()
     answer(model, *TO_PROBE)
-    if any(not torch.equal(*pair) for pair in zip(model.parameters(), before.parameters(), strict=True)):
+    if not is_same(model.state_dict(), before.state_dict(), 0.0):
         return "the model's weights have moved; only W and b are trained."
     gradients = {name: weight.grad for name, weight in model.named_parameters() if weight.grad is not None}
-    if not is_same(gradients, {"embedding.weight": torch.ones_like(model.embedding.weight)}):
+    if not is_same(gradients, {"embedding.weight": torch.ones(12, 8).double()}):
         return "the gradients that the model holds have changed: compute the states under torch.no_grad()."
     if not all(weight.requires_grad for weight in model.parameters()):
         return "a weight no longer requires a gradient; the model must be as it was."

@@ -12,6 +12,7 @@ from torch.overrides import TorchFunctionMode
 from annotated.models.relative_positions import signed_distances
 from annotated_course.exercises.exercise import AnyOf, Exercise, calls, changed, difference, each, numbers
 
+Rule = Callable[[int, int], int]
 EXERCISES: dict[str, Exercise] = {}
 
 BY_HAND = [6.0, 4.0, -7.0, 1.0]
@@ -40,8 +41,6 @@ EXERCISES["17.1"] = Exercise(
     tolerance=2e-3,
     by_hand=True,
 )
-
-Rule = Callable[[int, int], int]
 
 
 def leading(lead: float = 12.0, row: Rule = lambda n, k: k - n, refuses: Rule = lambda n, k: n >= k) -> Any:

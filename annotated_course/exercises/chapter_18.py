@@ -14,6 +14,7 @@ from annotated.masking import causal_mask
 from annotated_course.exercises import exercise
 from annotated_course.exercises.exercise import AnyOf, Exercise, LargestTensor, calls, changed, each, numbers
 
+Ends = Callable[[int], tuple[int, int]]  # of a window, with a given reach
 EXERCISES: dict[str, Exercise] = {}
 
 COUNTS = [768.0, 256.0, 128.0, 94.0]
@@ -113,9 +114,10 @@ APART = {
 
 def examine_layers(answer: Callable[[Tensor], Any]) -> str | None:
     """Give patterns for which no number of layers is enough."""
-    found = {name: answer(pattern) for name, pattern in APART.items()}
-    wrong = [f"{name}: never, so None is expected; got {one}." for name, one in found.items() if one is not None]
-    return wrong[0] if wrong else None
+    for name, pattern in APART.items():
+        if (found := answer(pattern)) is not None:
+            return f"{name}: never, so None is expected; got {found}."
+    return None
 
 
 EXERCISES["18.3"] = Exercise(
@@ -136,6 +138,9 @@ EXERCISES["18.3"] = Exercise(
         "got None. The numbers of ways overflow: after each layer ask only whether there is one.": AnyOf(
             layers(ways=torch.float), layers(ways=torch.double)
         ),
+        "expected 1, got 2. What does one layer, the pattern itself, already reach?": (
+            lambda pattern: max(layers()(pattern), 2)
+        ),
         "expected 8, got None.": layers(limit=5),
     },
     examine=examine_layers,
@@ -148,9 +153,6 @@ EXERCISES["18.3"] = Exercise(
         ),
     },
 )
-
-
-Ends = Callable[[int], tuple[int, int]]  # of a window, with a given reach
 
 
 def window(ends: Ends = lambda r: (-r, r), root: bool = True, hide: bool = True, soft: bool = True) -> Any:

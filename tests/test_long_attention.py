@@ -27,7 +27,7 @@ from annotated.models.long_attention import (
     pattern_mask,
 )
 from annotated.multi_head import MultiHeadAttention, record_attention
-from annotated_course.exercises.diagnosis import LargestTensor
+from annotated_course.exercises.exercise import LargestTensor
 
 D_MODEL, HEADS, D_K, D_V = 10, 3, 4, 5
 SIZES = dict(d_k=D_K, d_v=D_V)

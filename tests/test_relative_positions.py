@@ -23,7 +23,7 @@ from annotated.models.relative_positions import (
     tree_distances,
 )
 from annotated.multi_head import MultiHeadAttention, record_attention
-from annotated_course.exercises.diagnosis import LargestTensor
+from annotated_course.exercises.exercise import LargestTensor
 
 D_MODEL, HEADS, D_K, D_V, LENGTH = 10, 3, 4, 5, 7
 SIZES = dict(d_k=D_K, d_v=D_V)

@@ -44,6 +44,7 @@ ARCHITECTURES = {
 }
 PRESETS = {name: make for architecture in ARCHITECTURES.values() for name, make in architecture.presets.items()}
 TASKS = sorted({architecture.task for architecture in ARCHITECTURES.values()})
+USES = {"translation": "translate", "generation": "generate", "classification": "classify"}  # a task's command
 
 
 def architecture_of(config: Any) -> str:

@@ -14,7 +14,7 @@ from annotated.config import PAD
 from annotated.fast.accelerate import FORMS
 from annotated.models.alike import differs, inside, is_bare
 from annotated.positional_encoding import SinusoidalEncoding, sinusoids
-from annotated_workbench.architectures import ARCHITECTURES, architecture_of, make_model
+from annotated_workbench.architectures import ARCHITECTURES, USES, architecture_of, make_model
 from annotated_workbench.ensemble import Ensemble
 from annotated_workbench.files import write_whole
 from annotated_workbench.vocabulary import TOKENIZER, Tokenizer, load_tokenizer
@@ -179,8 +179,7 @@ def require_task(model: nn.Module, task: str, folder: str | Path) -> None:
     """
     found = ARCHITECTURES[architecture_of(model.config)].task
     if found != task:
-        use = {"translation": "translate", "generation": "generate", "classification": "classify"}[found]
-        raise ValueError(f"the model in {folder} is for {found}, not for {task}: use {use}.")
+        raise ValueError(f"the model in {folder} is for {found}, not for {task}: use {USES[found]}.")
 
 
 def load_config(folder: str | Path) -> tuple[Any, dict[str, Any]]:

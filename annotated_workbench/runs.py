@@ -6,9 +6,9 @@ import math
 import time
 from collections.abc import Sequence
 from contextlib import ExitStack
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, Literal, cast, get_args
 
 import torch
 from torch import Tensor, nn
@@ -30,12 +30,13 @@ from annotated_workbench.checkpoint import (
 )
 from annotated_workbench.data import Pairs, padding_share
 from annotated_workbench.files import locked, remove_leftovers, write_whole
+from annotated_workbench.limits import BATCH_TOKENS, COUNT, LARGEST_BATCH, MINUTES, RATE, SEED, SHARE
 from annotated_workbench.tasks import Task, TranslationTask, tokenizer_checksum
 from annotated_workbench.vocabulary import TOKENIZER, Tokenizer
 
-SCHEDULES = ("noam", "linear")
+Schedule = Literal["noam", "linear"]
+SCHEDULES = get_args(Schedule)
 STATE, STATE_BEFORE = "state.safetensors", "state-before.safetensors"
-LARGEST_BATCH = 1_000_000  # ids a side; what one update of the largest models sees, and no memory holds
 DERIVED = ("epochs", "warmup", "rate")  # options that `with_length` chooses
 UPDATES, LEAST_EPOCHS, WARMUP = 3800, 5, 1000  # of a run whose length is not given
 ENOUGH_TO_TELL = 20  # updates after which the speed of a run is known
@@ -46,37 +47,65 @@ METRICS, CHECKPOINTS = "metrics.jsonl", "checkpoints"
 class TrainingOptions:
     """How to train. Defaults are the paper's where a small corpus allows it (§5).
 
+    Each field says in its metadata what it is, as an option of `train`: argparse takes from there all that it needs to
+    know. Its own default is None where what is not given follows from the task or the corpus.
+
     Args:
-        epochs: passes over the training pairs at most; by default for about 3,800 updates, and 5 at least.
-        max_minutes: minutes of training at most, validation included; None for no limit.
-        batch_tokens: ids a side in one batch, padding included (§5.1: about 25,000).
-        accumulate: batches per update.
-        schedule: "noam" (§5.3), or as a departure "linear", which falls to 0 where epochs or minutes end.
-        warmup: updates until the highest rate (§5.3: 4,000); by default 1,000, or a third of a shorter run.
-        rate: factor on the schedule's rate; by default 1, or what keeps the highest rate where the warm-up is shorter
-            by default. Departure unless 1.
+        epochs: by default enough for about 3,800 updates, and 5 at least.
+        max_minutes: None for no limit.
+        batch_tokens: §5.1 has about 25,000.
+        schedule: "noam" (§5.3), or as a departure "linear".
+        warmup: §5.3 has 4,000; by default 1,000, or a third of a shorter run.
+        rate: by default 1, or what keeps the highest rate where the warm-up is shorter by default. Departure unless 1.
         smoothing: ε_ls (§5.4).
-        average: how many of the last checkpoints, one an epoch, make the final model (§6.1).
-        seed: of the weights, the batches and the dropout.
+        average: §6.1 has 5, or 20.
         bf16: compute products in bfloat16.
-        plain: train and validate by the paper's own files, which are slower: a batch an update, in float32.
+        plain: validates so, too; a batch an update, in float32.
 
     Raises:
         ValueError: a number that makes no sense; the message says which.
     """
 
-    epochs: int | None = None
-    max_minutes: float | None = None
-    batch_tokens: int = 4096
-    accumulate: int = 1
-    schedule: str = "noam"
-    warmup: int | None = None
-    rate: float | None = None
-    smoothing: float = 0.1
-    average: int = 5
-    seed: int = 0
+    epochs: int | None = field(
+        default=None, metadata=dict(type=COUNT, help="passes over the training pairs at most; follows from the corpus")
+    )
+    max_minutes: float | None = field(
+        default=None, metadata=dict(type=MINUTES, help="minutes of training at most, validation included")
+    )
+    batch_tokens: int = field(
+        default=4096,
+        metadata=dict(type=BATCH_TOKENS, help="ids a side in a batch, padding included; follows from the corpus"),
+    )
+    accumulate: int = field(default=1, metadata=dict(type=COUNT, default=1, help="batches per update"))
+    schedule: Schedule = field(
+        default="noam",
+        metadata=dict(
+            choices=SCHEDULES,
+            help="of the learning rate: the paper's, or linear to 0 where epochs or minutes end (with --resume and "
+            "more of them, it jumps up); follows from the task",
+        ),
+    )
+    warmup: int | None = field(
+        default=None, metadata=dict(type=COUNT, help="updates until the highest rate; follows from the corpus")
+    )
+    rate: float | None = field(
+        default=None, metadata=dict(type=RATE, help="factor on the paper's learning rate; 1, or less in a short run")
+    )
+    smoothing: float = field(default=0.1, metadata=dict(type=SHARE, help="label smoothing; follows from the task"))
+    average: int = field(
+        default=5,
+        metadata=dict(type=COUNT, help="last checkpoints, one an epoch, to average; follows from the task"),
+    )
+    seed: int = field(
+        default=0, metadata=dict(type=SEED, default=0, help="of weights, batches and dropout, or of what is drawn")
+    )
     bf16: bool = False
-    plain: bool = False
+    plain: bool = field(
+        default=False,
+        metadata=dict(
+            action="store_true", help="compute by the paper's own files as they are printed: slower, in float32"
+        ),
+    )
 
     def __post_init__(self):
         for name in ("epochs", "max_minutes", "batch_tokens", "accumulate", "warmup", "rate", "average"):

@@ -60,7 +60,7 @@ MESSAGES = ("description", "help", "metavar", "desc")  # keyword arguments for p
 # Mutants that change nothing a test can see: a pattern for "file: the line | old → new", and why.
 EXPLAINED = [
     (r"\| [^→]*\bdevice=[^→]* → (?!pass|.*\bdevice=)", "matters on a GPU alone"),
-    (r"(runs|command_line).py: print\(.*flush=True", "when a line appears, not whether"),
+    (r"(runs|commands/train).py: print\(.*flush=True", "when a line appears, not whether"),
     (r"vocabulary.py: .*add_special_tokens=False", "the course's tokenizers have none to add"),
     (r"vocabulary.py: .*skip_special_tokens=True", "is the library's default"),
     (r"decoding.py: fast, src_mask, memory, limits, cache = _start\(.* \| 1 → 2", "only sets more room aside"),

@@ -47,7 +47,9 @@ LESSONS_ON_MORE_FILES = {
 }
 OWN_TESTS = {"config": "transformer", "fast/attention": "fast_transformer", "fast/residual": "fast_transformer"}
 OWN_TESTS |= {"fast/cache": "fast_transformer", "fast/translator": "fast_transformer"}
-OWN_TESTS |= {"models/classifier": "classification"}
+OWN_TESTS |= {"models/classifier": "classification", "annotated_workbench/limits": "command_line"}
+COMMANDS = ("classify", "evaluate", "generate", "options", "shared", "train", "translate")
+OWN_TESTS |= {f"annotated_workbench/commands/{name}": "command_line" for name in COMMANDS}
 
 
 class Bug(NamedTuple):

@@ -13,7 +13,7 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from annotated.__main__ import main
-from annotated_workbench import command_line
+from annotated_workbench import commands
 from annotated_workbench.checkpoint import save_tensors
 from annotated_workbench.data import DATA_FOLDER
 from annotated_workbench.files import locked
@@ -175,7 +175,7 @@ def test_too_little_memory_is_one_line(names, capsys, monkeypatch):
     def fail(*args, **kwargs):
         raise RuntimeError("[enforce fail at alloc_cpu.cpp:117] . DefaultCPUAllocator: can't allocate memory\nstack")
 
-    monkeypatch.setattr(command_line, "translate", fail)
+    monkeypatch.setattr(commands.translate, "translate", fail)
     message = "not enough memory ([enforce fail *): try a smaller model, batch or beam."
     assert_is_refused(names, ["translate", names["run"], "Hund"], message, capsys)
 

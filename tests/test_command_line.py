@@ -21,7 +21,7 @@ from annotated.__main__ import main
 from annotated.fast.training import bf16_is_fast
 from annotated.models.classifier import Classifier, ClassifierConfig
 from annotated.models.language_model import LanguageModel, LanguageModelConfig
-from annotated_workbench import command_line, runs
+from annotated_workbench import command_line, commands, runs
 from annotated_workbench.checkpoint import load_checkpoint, load_translator, save_checkpoint
 from annotated_workbench.data import DATA_FOLDER, Pairs
 from annotated_workbench.ensemble import Ensemble
@@ -73,7 +73,7 @@ def test_training_says_what_it_does_and_how_far_it_is(run):
 
 def test_what_is_not_given_follows_from_the_corpus(corpus, tmp_path, capsys, monkeypatch):
     heard = {}
-    monkeypatch.setattr(command_line, "fit", lambda model, *args, **kwargs: heard.update(kwargs, model=model))
+    monkeypatch.setattr(commands.train, "fit", lambda model, *args, **kwargs: heard.update(kwargs, model=model))
     files = ["--source", str(corpus / "my.de"), "--target", str(corpus / "my.en")]
     assert main(["train", *files, "--out", str(tmp_path / "own")]) == 0
     chosen = defaults_for(57)
@@ -101,7 +101,8 @@ def test_few_pairs_get_less_and_never_too_little():
 
 
 def test_a_line_stays_a_line_whatever_a_model_writes(run, corpus, tmp_path, capsys, monkeypatch):
-    monkeypatch.setattr(command_line, "translate", lambda model, tokenizer, texts, *a, **o: ["A\ndog"] * len(texts))
+    for command in (commands.translate, commands.evaluate):
+        monkeypatch.setattr(command, "translate", lambda model, tokenizer, texts, *a, **o: ["A\ndog"] * len(texts))
     assert main(["translate", run.out, "Hund", "Hund"]) == 0
     assert capsys.readouterr().out == "A dog\nA dog\n"
     files = ["--source", str(corpus / "my.de"), "--reference", str(corpus / "my.en")]
@@ -128,7 +129,7 @@ def test_a_folder_that_is_taken_is_found_before_anything_is_read(run, corpus, mo
     def read(args):
         raise AssertionError("read the corpus first")
 
-    monkeypatch.setattr(command_line, "_training_pairs", read)
+    monkeypatch.setattr(commands.train, "read_training_pairs", read)
     assert main(train_arguments(corpus, run.out)) == 2
 
 
@@ -178,7 +179,7 @@ def test_an_interrupted_translation_says_nothing_of_training(run, capsys, monkey
     def interrupt(*args, **kwargs):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(command_line, "translate", interrupt)
+    monkeypatch.setattr(commands.translate, "translate", interrupt)
     assert main(["translate", run.out, "Ein Bär"]) == 130
     assert capsys.readouterr().err == "annotated: interrupted.\n"
 
@@ -187,7 +188,7 @@ def test_an_interruption_is_no_crash(corpus, tmp_path, capsys, monkeypatch):
     def interrupt(*args, **kwargs):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(command_line, "fit", interrupt)
+    monkeypatch.setattr(commands.train, "fit", interrupt)
     assert main(train_arguments(corpus, tmp_path)) == 130
     assert capsys.readouterr().err == (
         "annotated: interrupted before an epoch was whole: nothing is learned yet; start again, in another --out.\n"
@@ -225,7 +226,7 @@ def test_how_to_search_is_passed_on(run, capsys, monkeypatch):
         heard.update(options, dtype=next(model.parameters()).dtype)
         return ["…"]
 
-    monkeypatch.setattr(command_line, "translate", listen)
+    monkeypatch.setattr(commands.translate, "translate", listen)
     assert main(["translate", run.out, "Ein Bär", "--beam", "7", "--alpha", "0.25", "--precision", "fp32"]) == 0
     assert heard == {"beam": 7, "alpha": 0.25, "max_extra": 50, "plain": False, "dtype": torch.float32}
     assert main(["translate", run.out, "Ein Bär", "--precision", "bf16", "--max-extra", "3"]) == 0
@@ -249,7 +250,7 @@ def test_another_runs_probabilities_are_averaged_in(run, corpus, tmp_path, monke
     other = str(tmp_path / "other")
     assert main(train_arguments(corpus, other, "--epochs", "1", "--seed", "3")) == 0
     heard = []
-    monkeypatch.setattr(command_line, "translate", lambda model, *args, **options: heard.append(model) or ["…"])
+    monkeypatch.setattr(commands.translate, "translate", lambda model, *args, **options: heard.append(model) or ["…"])
     words = ["--precision", "fp32", "--ensemble", other, "--ensemble", run.out]
     assert main(["translate", run.out, "Ein Bär", *words]) == 0
     (ensemble,) = heard
@@ -322,7 +323,7 @@ def test_it_is_unsure_of_sentences_unlike_its_captions(delivered, multi30k):
     shares = []
     for texts in (captions, others):
         pairs = Pairs(texts, run_translate(delivered, texts))
-        shares.append(len(command_line._unsure(model, tokenizer, pairs, info, False)) / len(texts))
+        shares.append(len(commands.translate.find_unsure(model, tokenizer, pairs, info, False)) / len(texts))
     assert shares[0] <= 0.15 and shares[1] >= 0.8  # found on several processors: 0.10 to 0.11 and 0.9
 
 
@@ -340,7 +341,7 @@ def test_help_has_examples_and_no_empty_defaults(capsys):
 
 
 def test_an_error_far_down_keeps_what_was_translated_before_it(delivered, capsys, monkeypatch):
-    monkeypatch.setattr(command_line, "READ_AT_ONCE", 20)
+    monkeypatch.setattr(commands.shared, "READ_AT_ONCE", 20)
     give(monkeypatch, b"Ein Hund\nEin Wolf\nEin Vogel\nEin \xe4lterer Wolf\nEin Hund\n")
     assert main(["translate", delivered.out, "--beam", "0"]) == 2
     printed = capsys.readouterr()
@@ -461,7 +462,7 @@ def test_plain_training_is_the_fast_one_to_rounding(corpus, tmp_path, monkeypatc
     capsys.readouterr()
     with monkeypatch.context() as patch, nothing_fast():
         # --precision fp32 is among the small run's arguments; auto is float32, too, whatever the machine.
-        patch.setattr(command_line, "bf16_is_fast", lambda device: True)
+        patch.setattr(commands.shared, "bf16_is_fast", lambda device: True)
         assert main([*train_arguments(corpus, tmp_path / "plain", *words, "--precision", "auto"), "--plain"]) == 0
     assert ", cpu, float32, " in capsys.readouterr().out
     assert read_losses(tmp_path / "plain") == pytest.approx(read_losses(tmp_path / "fast"), abs=1e-3)
@@ -528,9 +529,9 @@ def test_plain_is_plain_in_every_task(tmp_path, capsys):
 @pytest.mark.parametrize("words", [["--plain"], ["--plain", "--precision", "auto"], ["--plain", "--precision", "fp32"]])
 def test_plain_means_float32_even_where_bfloat16_is_fast(run, monkeypatch, words):
     heard = []
-    monkeypatch.setattr(command_line, "bf16_is_fast", lambda device: True)
+    monkeypatch.setattr(commands.shared, "bf16_is_fast", lambda device: True)
     monkeypatch.setattr(
-        command_line,
+        commands.translate,
         "translate",
         lambda model, *a, **o: heard.append((next(model.parameters()).dtype, o["plain"])) or ["…"],
     )
@@ -672,7 +673,7 @@ asked: set[str] = set()
 @pytest.mark.parametrize(("command", "task"), ACTING)
 def test_every_option_that_applies_is_asked_for(command, task, runs_of, corpus, tmp_path, monkeypatch, capsys):
     parse = command_line._parse
-    monkeypatch.setattr(command_line, "fit", lambda *args, **kwargs: None)
+    monkeypatch.setattr(commands.train, "fit", lambda *args, **kwargs: None)
     monkeypatch.setattr(command_line, "_parse", lambda *args: Watched(**vars(parse(*args))))
     asked.clear()
     words = least_words(command, task, runs_of, corpus, tmp_path / "out")
@@ -744,9 +745,10 @@ NUMBERS = [
 
 @pytest.mark.parametrize("command", command_line.COMMANDS)
 def test_any_number_works_or_is_refused_in_one_line(command, runs_of, corpus, tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr(command_line, "translate", lambda model, tokenizer, texts, *args, **options: list(texts))
-    monkeypatch.setattr(command_line, "generate", lambda model, ids, count, **options: ids)
-    monkeypatch.setattr(command_line, "fit", lambda *args, **kwargs: None)
+    for module in (commands.translate, commands.evaluate):
+        monkeypatch.setattr(module, "translate", lambda model, tokenizer, texts, *args, **options: list(texts))
+    monkeypatch.setattr(commands.generate, "generate", lambda model, ids, count, **options: ids)
+    monkeypatch.setattr(commands.train, "fit", lambda *args, **kwargs: None)
     task = next(task for name, task in ACTING if name == command)
     words = least_words(command, task, runs_of, corpus, tmp_path / "out")
     for option in command_line.COMMANDS[command].options.split():
@@ -776,9 +778,9 @@ def test_what_training_says_to_try_works(task, folder, runs_of, corpus, tmp_path
         save_checkpoint(out, model, **task.info)
         task.tokenizer.save(out)
 
-    monkeypatch.setattr(command_line, "fit", save)
-    monkeypatch.setattr(command_line, "split_text", lambda text: (text, text))  # a short one
-    monkeypatch.setattr(command_line, "generate", lambda model, ids, *args, **options: ids)
+    monkeypatch.setattr(commands.train, "fit", save)
+    monkeypatch.setattr(commands.train, "split_text", lambda text: (text, text))  # a short one
+    monkeypatch.setattr(commands.generate, "generate", lambda model, ids, *args, **options: ids)
     assert main(least_words("train", task, runs_of, corpus, folder)) == 0
     line = capsys.readouterr().out.splitlines()[-1]
     assert line.startswith("Try it: python -m annotated ")
@@ -804,7 +806,7 @@ def test_what_comes_with_the_course_is_found_or_its_absence_explained(tmp_path, 
     monkeypatch.chdir(tmp_path)
     assert main(["translate", "data/checkpoints/de-en", "Ein Hund"]) == 0
     capsys.readouterr()
-    monkeypatch.setattr(command_line, "DATA_FOLDER", tmp_path / "site-packages" / "data")
+    monkeypatch.setattr(commands.options, "DATA_FOLDER", tmp_path / "site-packages" / "data")
     for words in (["data/checkpoints/de-en", "Hund"], [str(DATA_FOLDER), "--ensemble", "data/checkpoints/de-en"]):
         assert main(["translate", *words]) == 2
         assert capsys.readouterr().err == (
@@ -879,15 +881,15 @@ def test_help_explains_every_option(command, options, capsys, monkeypatch):
 def test_the_device_is_what_there_is(monkeypatch, gpus, apple, name, kind):
     monkeypatch.setattr(torch.cuda, "device_count", lambda: gpus)
     monkeypatch.setattr(torch.backends.mps, "is_available", lambda: apple)
-    assert command_line._device(name) == torch.device(kind)
+    assert commands.shared.find_device(name) == torch.device(kind)
 
 
 @pytest.mark.parametrize(("words", "fast", "bf16"), [([], True, True), ([], False, False), (["fp32"], True, False)])
 def test_the_precision_is_the_fast_one_unless_given(run, monkeypatch, words, fast, bf16):
     heard = []
-    monkeypatch.setattr(command_line, "bf16_is_fast", lambda device: fast)
+    monkeypatch.setattr(commands.shared, "bf16_is_fast", lambda device: fast)
     monkeypatch.setattr(
-        command_line, "translate", lambda model, *a, **o: heard.append(next(model.parameters()).dtype) or ["…"]
+        commands.translate, "translate", lambda model, *a, **o: heard.append(next(model.parameters()).dtype) or ["…"]
     )
     assert main(["translate", run.out, "Hund", *(["--precision", *words] if words else [])]) == 0
     assert heard == [torch.bfloat16 if bf16 else torch.float32]

@@ -1,0 +1,1 @@
+"""The commands, a file each, and the options that they share."""

@@ -1,0 +1,100 @@
+"""evaluate: a model and a test set in, scores out."""
+
+import math
+import os
+from argparse import Namespace
+from pathlib import Path
+
+import torch
+
+from annotated.config import UNK
+from annotated_workbench.classification import classify
+from annotated_workbench.commands.options import Command
+from annotated_workbench.commands.shared import load_language_model, load_model, load_split, one_line, search_options
+from annotated_workbench.data import CORPORA, load_corpus, load_text, read_pairs, read_text, split_text
+from annotated_workbench.files import write_whole
+from annotated_workbench.metrics import accuracy, bleu, chrf, loss_per_token, text_loss
+from annotated_workbench.translation import translate
+
+
+def run(args: Namespace) -> None:
+    """Translate a test set and score it, or measure the loss on a text, or sort texts and count."""
+    EVALUATIONS[args.task](args)
+
+
+def evaluate_translations(args: Namespace) -> None:
+    """Print BLEU, chrF and the loss of a test set; write its translations, and show some, if that is asked for."""
+    _require_new(args.output)
+    model, tokenizer, info = load_model(args, "translation")
+    if args.corpus:
+        pairs = load_corpus(args.corpus, args.split or CORPORA[args.corpus][-1], info["src"], info["tgt"])
+    else:
+        pairs = read_pairs(args.source, args.reference)
+    translations = translate(model, tokenizer, pairs.source, info["src"], **search_options(args))
+    _require_new(args.output)
+    if args.output:
+        write_whole(Path(args.output), "".join(f"{one_line(text)}\n" for text in translations).encode())
+    for source, reference, translation in list(zip(*pairs, translations, strict=True))[: args.show]:
+        print(f"source       {source}\nreference    {reference}\ntranslation  {translation}\n")
+    scores = {"BLEU": bleu(translations, pairs.target, info["tgt"]), "chrF": chrf(translations, pairs.target)}
+    for name, (score, signature) in scores.items():
+        print(f"{name} {score:.2f}  {signature}")
+    try:
+        loss = loss_per_token(model, tokenizer, pairs, info["src"], info["tgt"], plain=args.plain)
+    except ValueError as error:
+        print(f"loss not computed: {error}")
+    else:
+        print(f"loss {loss:.3f} nats a token of this vocabulary, perplexity {math.exp(loss):.2f}")
+
+
+def _require_new(output: str | None) -> None:
+    """Raise an error unless a new file can be written there: what is there may be the reference, or a device."""
+    if not output:
+        return
+    path = Path(output)
+    if path.exists() or path.is_symlink():
+        raise FileExistsError(f"--output {path} exists: delete it, or choose another.")
+    if not path.parent.is_dir() or not os.access(path.parent, os.W_OK):
+        raise FileNotFoundError(f"--output {path}: there is no folder {path.parent} to write into.")
+
+
+def evaluate_text(args: Namespace) -> None:
+    """Print a language model's loss: on a text, or on the part of a corpus that was held out in training."""
+    text = read_text(args.text) if args.text else split_text(load_text(args.corpus))[1]
+    model, tokenizer = load_language_model(args)
+    ids = torch.tensor(tokenizer.encode(text, ""))
+    if len(ids) < 2:
+        raise ValueError(f"a text of {len(ids)} tokens has nothing to predict.")
+    loss = text_loss(model, ids, plain=args.plain)
+    print(
+        f"{len(ids):,} tokens, {int((ids == UNK).sum()):,} of them unknown: loss {loss:.3f} nats a token, "
+        f"{loss / math.log(2):.3f} bits, perplexity {math.exp(loss):.2f}"
+    )
+
+
+def evaluate_reviews(args: Namespace) -> None:
+    """Print the share of texts that a classifier sorts rightly."""
+    texts, labels = load_split(args, args.split or "test")
+    model, tokenizer, info = load_model(args, "classification")
+    probabilities = classify(model, tokenizer, texts, info["language"], plain=args.plain)
+    share = accuracy(probabilities, labels, info["labels"])
+    error = math.sqrt(share * (1 - share) / len(texts))
+    print(f"{len(texts):,} texts: accuracy {share:.1%} ± {error:.1%}")
+
+
+EVALUATIONS = {
+    "translation": evaluate_translations,
+    "generation": evaluate_text,
+    "classification": evaluate_reviews,
+}
+COMMAND = Command(
+    "score a model on a test set",
+    run,
+    {"model": "folder of a run"},
+    "corpus text reviews split source reference show output ensemble beam alpha max-extra device precision plain",
+    (
+        "data/checkpoints/de-en --corpus multi30k --show 3",
+        "runs/mine --source test.de --reference test.en",
+        "runs/writer --text other.txt",
+    ),
+)

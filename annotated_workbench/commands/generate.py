@@ -1,0 +1,45 @@
+"""generate: the beginning of a text in, and what a model adds to it out."""
+
+from argparse import Namespace
+from typing import Any
+
+import torch
+
+from annotated.config import UNK
+from annotated.fast.accelerate import accelerate
+from annotated.models.language_model import generate
+from annotated_workbench.commands.options import Command
+from annotated_workbench.commands.shared import load_language_model
+
+
+def run(args: Namespace) -> None:
+    """Print a text and what a model adds to it."""
+    model, tokenizer = load_language_model(args)
+    vocabulary = tokenizer.vocabulary
+    text = args.texts[0] if args.texts else "\n" if "\n" in vocabulary else vocabulary.words[UNK + 1]
+    if unknown := sorted(set(text) - set(vocabulary.words)):
+        raise ValueError(f"the model has never seen {unknown[0]!r}: begin with characters of the text it learned from.")
+    writer: Any = model if args.plain else accelerate(model)
+    device = next(model.parameters()).device
+    ids = generate(
+        writer,
+        torch.tensor([tokenizer.encode(text, "")], dtype=torch.int64, device=device),
+        args.count,
+        temperature=args.temperature,
+        top_k=args.top_k,
+        top_p=args.top_p,
+        generator=torch.Generator(device).manual_seed(args.seed),
+    )
+    print(tokenizer.decode(ids[0]))
+
+
+COMMAND = Command(
+    "continue a text",
+    run,
+    {
+        "model": "folder of a run that learned from a text",
+        "[text]": "its beginning; the end of a line unless given",
+    },
+    "count temperature top-k top-p seed device precision plain",
+    ('runs/writer "Once upon a time"', 'runs/writer --temperature 0.7 --count 2000 "Once upon a time"'),
+)

@@ -1,0 +1,126 @@
+"""What several commands do alike: choose a device, load a run, read standard input."""
+
+import shlex
+import sys
+from argparse import Namespace
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from torch import nn
+
+from annotated.fast.decoding import in_bfloat16
+from annotated.fast.training import bf16_is_fast
+from annotated_workbench.checkpoint import load_run, load_translator, require_task
+from annotated_workbench.data import Labelled, sentence
+from annotated_workbench.reviews import load_reviews, read_reviews, split_reviews
+from annotated_workbench.vocabulary import CharacterTokenizer, Tokenizer
+
+LONGEST_LINE = 2**20  # bytes
+READ_AT_ONCE = 2**15  # bytes of standard input, some hundred sentences: they are translated together
+
+
+def find_device(name: str) -> torch.device:
+    """Choose the device that --device names.
+
+    Raises:
+        ValueError: it is not usable here; says which are.
+    """
+    gpus = [f"cuda:{i}" for i in range(torch.cuda.device_count())]
+    usable = [*(["cuda"] if gpus else []), *gpus, *(["mps"] if torch.backends.mps.is_available() else []), "cpu"]
+    if name == "auto":
+        return torch.device(usable[0])
+    if name not in usable:
+        raise ValueError(f"device {name!r} is not usable here; there are {', '.join(usable)}. Try --device auto.")
+    return torch.device(name)
+
+
+def wants_bfloat16(args: Namespace) -> bool:
+    """Tell whether to compute in bfloat16, by --precision, --plain and --device."""
+    if args.precision != "auto":
+        return args.precision == "bf16"
+    return not args.plain and bf16_is_fast(find_device(args.device))
+
+
+def load_model(args: Namespace, task: str) -> tuple[nn.Module, Tokenizer, dict[str, Any]]:
+    """Read the run, or the ensemble, that a command names, onto its device and in its precision.
+
+    Raises:
+        FileNotFoundError, ValueError: as `load_run` and `require_task` do.
+    """
+    if task == "translation":
+        model, tokenizer, info = load_translator([args.model, *args.ensemble])
+    else:
+        model, tokenizer, info = load_run(args.model)
+        require_task(model, task, args.model)
+    model = in_bfloat16(model) if wants_bfloat16(args) else model
+    return model.to(find_device(args.device)), tokenizer, info
+
+
+def load_language_model(args: Namespace) -> tuple[nn.Module, CharacterTokenizer]:
+    """Do what `load_model` does, for a model of characters."""
+    model, tokenizer, _ = load_model(args, "generation")
+    if not isinstance(tokenizer, CharacterTokenizer):
+        raise ValueError(f"{args.model} was not trained on characters: train it anew.")
+    return model, tokenizer
+
+
+def search_options(args: Namespace) -> dict[str, Any]:
+    """Pick the options that `translate` takes."""
+    return {name: getattr(args, name) for name in ("beam", "alpha", "max_extra", "plain")}
+
+
+def load_split(args: Namespace, split: str) -> Labelled:
+    """Read a split of --reviews or of a corpus of reviews."""
+    return split_reviews(read_reviews(args.reviews), split) if args.reviews else load_reviews(args.corpus, split)
+
+
+def typed_path(path: str) -> str:
+    """Write a path as one must type it."""
+    return shlex.quote(f"./{path}" if path.startswith("-") else path)
+
+
+def one_line(text: str) -> str:
+    """Keep line n of the output the translation of line n of the input, even if a model writes a line's end."""
+    return text.replace("\n", " ")
+
+
+def read_texts(args: Namespace, prompt: str) -> Iterator[list[str]]:
+    """Give the texts that were typed, or lines of standard input as they come: up to `READ_AT_ONCE` bytes at a time.
+
+    Args:
+        args: of the command.
+        prompt: what someone at a terminal is asked for.
+
+    Raises:
+        ValueError: a line is too long or not UTF-8; says which.
+    """
+    if args.texts:
+        yield args.texts
+        return
+    asking = sys.stdin.isatty()
+    if asking:
+        print(f"{prompt}, one a line; Ctrl-D ends.", file=sys.stderr)
+    rest, number = b"", 1
+    while content := _read_some(asking):
+        *lines, rest = (rest + content).split(b"\n")
+        if lines:
+            yield _sentences(lines, number)
+            number += len(lines)
+        if len(rest) > LONGEST_LINE:
+            raise ValueError(f"standard input, line {number} has more than {LONGEST_LINE:,} bytes: give sentences.")
+    if rest:
+        yield _sentences([rest], number)
+    if asking:
+        print(file=sys.stderr)
+
+
+def _read_some(asking: bool) -> bytes:
+    if asking:
+        print("> ", end="", file=sys.stderr, flush=True)
+    stream: Any = sys.stdin.buffer
+    return stream.read1(READ_AT_ONCE)
+
+
+def _sentences(lines: list[bytes], first: int) -> list[str]:
+    return [sentence(line, f"standard input, line {number}") for number, line in enumerate(lines, start=first)]

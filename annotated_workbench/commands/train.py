@@ -1,0 +1,232 @@
+"""train: a corpus or files in, a run out."""
+
+from argparse import Namespace
+from collections.abc import Callable, Sequence
+from dataclasses import fields
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+from torch import nn
+
+from annotated.fast.memory import keep_memory
+from annotated_workbench.architectures import ARCHITECTURES, PRESETS, USES, make_model
+from annotated_workbench.commands.options import PROGRAM, TOKENIZERS, Command, option_of
+from annotated_workbench.commands.shared import find_device, load_split, typed_path, wants_bfloat16
+from annotated_workbench.data import Pairs, hold_out, load_corpus, load_text, read_pairs, read_text, split_text
+from annotated_workbench.distributed import in_turn, is_first, joined, processes, tokenizer_of_first
+from annotated_workbench.mapped import Lines, MappedTask
+from annotated_workbench.runs import TrainingOptions, defaults_for, fit, require_new
+from annotated_workbench.tasks import ClassificationTask, Task, TextTask, TranslationTask
+from annotated_workbench.vocabulary import (
+    TOKENIZER,
+    CharacterTokenizer,
+    SubwordTokenizer,
+    Tokenizer,
+    WordTokenizer,
+    load_tokenizer,
+)
+
+# What is chosen where it is not given, by task.
+GENERATION = {  # tried on tinyshakespeare for 15 minutes of two cores
+    "preset": "characters",
+    "dropout": 0.1,
+    "batch_tokens": 1024,
+    "schedule": "linear",
+    "warmup": 100,
+    "rate": 0.25,
+    "smoothing": 0.0,
+    "average": 1,
+}
+CLASSIFICATION = {  # tried on the validation part of rt_polarity
+    "preset": "reviews",
+    "dropout": 0.5,
+    "epochs": 8,
+    "batch_tokens": 1500,
+    "schedule": "linear",
+    "warmup": 100,
+    "rate": 0.11,
+    "average": 1,
+    "vocab_size": 4000,
+}
+NOT_KEPT = ("command", "run", "resume", "out", "texts")  # of what is given, in a run's settings
+
+
+def run(args: Namespace) -> None:
+    """Train a model from scratch, or go on with a run, in as many processes as `torchrun` started."""
+    with joined(find_device(args.device)) as device:
+        _train(args, device)
+
+
+def _train(args: Namespace, device: torch.device) -> None:
+    if not args.resume:
+        require_new(args.out)
+    if args.tokenizer not in TOKENIZERS[args.task]:
+        fitting = ", ".join(TOKENIZERS[args.task])
+        raise ValueError(f"--tokenizer {args.tokenizer} is not for {args.task}: there is {fitting}.")
+    args.src = args.src or ("en" if args.task == "classification" else "de")
+    bf16 = wants_bfloat16(args)
+    keep_memory()
+    with in_turn():  # one downloads, and the others find it
+        material = MATERIALS[args.task](args)
+    if chosen := _choose(args, material.defaults):
+        print(f"chosen for {material.kind}: {chosen}")
+    kept = args.resume and (Path(args.out) / TOKENIZER).exists()
+    tokenizer = tokenizer_of_first(lambda: load_tokenizer(args.out) if kept else material.make_tokenizer())
+    model = _new_model(args, len(tokenizer), material.changes).to(device)
+    print(
+        f"{material.size}, {len(tokenizer):,} tokens in the vocabulary, {sum(p.numel() for p in model.parameters()):,} "
+        f"parameters, {device.type}, {'bfloat16' if bf16 else 'float32'}, {torch.get_num_threads()} threads"
+        f"{f' in each of {processes()} processes' * (processes() > 1)}",
+        flush=True,
+    )
+    given = {field.name: getattr(args, field.name) for field in fields(TrainingOptions) if field.metadata}
+    options = TrainingOptions(**{name: value for name, value in given.items() if value is not None}, bf16=bf16)
+    settings = {name: value for name, value in vars(args).items() if name not in NOT_KEPT}
+    config: Any = model.config
+    task = material.make_task(tokenizer, config.max_length)
+    fit(model, task, args.out, options=options, settings=settings, resume=args.resume)
+    if is_first():
+        print(f"Try it: {PROGRAM} {USES[args.task]} {typed_path(args.out)}")
+
+
+def _choose(args: Namespace, defaults: dict[str, Any]) -> str:
+    """Set the options that are not given; return them as one would write them."""
+    chosen = {name: value for name, value in defaults.items() if getattr(args, name) is None}
+    if args.tokenizer != "bpe":
+        chosen.pop("vocab_size", None)
+    if args.preset in ("base", "big"):
+        chosen.pop("dropout", None)  # the paper says which
+    vars(args).update(chosen)
+    return " ".join(f"{option_of(name)} {value}" for name, value in chosen.items())
+
+
+def _new_model(args: Namespace, vocab_size: int, changes: dict[str, Any]) -> nn.Module:
+    """Make a new model of the size and with the switches that are given."""
+    tasks = {row.task for row in ARCHITECTURES.values() if args.preset in row.presets}
+    if args.task not in tasks:
+        fitting = [name for row in ARCHITECTURES.values() if row.task == args.task for name in row.presets]
+        raise ValueError(
+            f"--preset {args.preset} is for {', '.join(tasks)}: for {args.task} there is {', '.join(fitting)}."
+        )
+    if args.dropout is not None:
+        changes = changes | {"dropout": args.dropout}
+    if args.norm_first:
+        changes = changes | {"norm_first": True}
+    torch.manual_seed(args.seed)
+    return make_model(PRESETS[args.preset](vocab_size, **changes))
+
+
+class Material(NamedTuple):
+    """What a corpus, or the user's files, hold for a task.
+
+    Args:
+        kind: what it is, to say for what options were chosen.
+        size: how much it is.
+        defaults: options to take where none are given.
+        make_tokenizer: learns the tokens from it.
+        make_task: makes the task, given a tokenizer and the most tokens that the model sees.
+        changes: what it demands of the model's configuration.
+    """
+
+    kind: str
+    size: str
+    defaults: dict[str, Any]
+    make_tokenizer: Callable[[], Tokenizer]
+    make_task: Callable[[Tokenizer, int], Task]
+    changes: dict[str, Any]
+
+
+def material_of_pairs(args: Namespace) -> Material:
+    """Read pairs of sentences, or with --mapped only those for validation."""
+    sides: Sequence[Sequence[str]]
+    if args.mapped:
+        if args.corpus or not (args.val_source and args.val_target):
+            raise ValueError("--mapped is for --source and --target, with --val-source and --val-target.")
+        sides, val = (Lines(args.source), Lines(args.target)), read_pairs(args.val_source, args.val_target)
+    else:
+        sides, val = read_training_pairs(args)
+
+    def make_task(tokenizer: Tokenizer, max_length: int) -> Task:
+        if isinstance(sides, Pairs):
+            return TranslationTask(tokenizer, sides, val, args.src, args.tgt, max_length)
+        files = args.mapped, args.source, args.target
+        return MappedTask(tokenizer, *files, val, args.src, args.tgt, max_length)
+
+    count = len(sides[0])
+    return Material(
+        f"{count:,} pairs (the fewer, the smaller model and batches)",
+        f"{count:,} training and {len(val.source):,} validation pairs",
+        defaults_for(count),
+        lambda: _new_tokenizer(args, sides, (args.src, args.tgt)),
+        make_task,
+        {},
+    )
+
+
+def read_training_pairs(args: Namespace) -> tuple[Pairs, Pairs]:
+    """Read the pairs to learn from and those for validation, which are held out unless they are given."""
+    if any((args.val_source, args.val_target)) and not all((args.source, args.val_source, args.val_target)):
+        raise ValueError("--val-source and --val-target go together, and with --source and --target.")
+    if args.corpus:
+        pairs, val = (load_corpus(args.corpus, split, args.src, args.tgt) for split in ("train", "val"))
+        return pairs, val
+    pairs = read_pairs(args.source, args.target)
+    if args.val_source:
+        return pairs, read_pairs(args.val_source, args.val_target)
+    return hold_out(pairs, min(1000, max(1, len(pairs.source) // 20)))  # the same for every --seed
+
+
+def material_of_text(args: Namespace) -> Material:
+    """Read a text and hold out its end."""
+    text, val = split_text(read_text(args.text) if args.text else load_text(args.corpus))
+    return Material(
+        "text",
+        f"{len(text):,} training and {len(val):,} validation characters",
+        GENERATION,
+        lambda: CharacterTokenizer.train(text),
+        lambda tokenizer, max_length: TextTask(tokenizer, text, val, max_length),
+        {},
+    )
+
+
+def material_of_reviews(args: Namespace) -> Material:
+    """Read texts and their labels."""
+    reviews, val = load_split(args, "train"), load_split(args, "val")
+    classes = len(set(reviews.labels))
+    return Material(
+        "reviews",
+        f"{len(reviews.texts):,} training and {len(val.texts):,} validation texts of {classes} labels",
+        CLASSIFICATION,
+        lambda: _new_tokenizer(args, [reviews.texts], [args.src]),
+        lambda tokenizer, max_length: ClassificationTask(tokenizer, reviews, val, args.src, max_length),
+        {"classes": classes},
+    )
+
+
+def _new_tokenizer(args: Namespace, sides: Sequence[Sequence[str]], languages: Sequence[str]) -> Tokenizer:
+    if args.tokenizer == "bpe":
+        return SubwordTokenizer.train(sides, languages, args.vocab_size)
+    return WordTokenizer.train(sides, languages)
+
+
+MATERIALS = {
+    "translation": material_of_pairs,
+    "generation": material_of_text,
+    "classification": material_of_reviews,
+}
+COMMAND = Command(
+    "train a model from scratch",
+    run,
+    {},
+    "task corpus text reviews source target val-source val-target mapped src tgt out resume preset dropout "
+    "norm-first tokenizer vocab-size epochs max-minutes batch-tokens accumulate schedule warmup rate smoothing "
+    "average seed device precision plain",
+    (
+        "--corpus captions --out runs/captions",
+        "--source my.de --target my.en --src de --tgt en --out runs/mine",
+        "--text my.txt --out runs/writer --max-minutes 15 --epochs 100",
+        "--reviews my-reviews --out runs/critic",
+        "--resume --out runs/mine --max-minutes 30",
+    ),
+)

@@ -85,11 +85,14 @@ def read_lines(path: str | Path) -> list[str]:
         ValueError: the file has no lines, an empty line, or a line that is not UTF-8 or has a carriage return
             inside, and says which.
     """
+    return sentences(_read_file(path, "a text file with one sentence a line"), path)
+
+
+def _read_file(path: str | Path, wanted: str) -> bytes:
     try:
-        content = Path(path).read_bytes()
+        return Path(path).read_bytes()
     except (FileNotFoundError, IsADirectoryError, NotADirectoryError):
-        raise FileNotFoundError(f"there is no file {path}. Give a text file with one sentence a line.") from None
-    return sentences(content, path)
+        raise FileNotFoundError(f"there is no file {path}. Give {wanted}.") from None
 
 
 def sentences(content: bytes, path: str | Path, first: int = 1) -> list[str]:
@@ -148,16 +151,22 @@ def read_pairs(source_path: str | Path, target_path: str | Path) -> Pairs:
         FileNotFoundError: a file is missing.
         ValueError: a line is bad (see `read_lines`), or the files have different numbers of lines.
     """
-    return _aligned(read_lines(source_path), read_lines(target_path), source_path, target_path)
+    pairs = Pairs(read_lines(source_path), read_lines(target_path))
+    require_aligned([len(side) for side in pairs], (source_path, target_path))
+    return pairs
 
 
-def _aligned(source: list[str], target: list[str], source_path: str | Path, target_path: str | Path) -> Pairs:
-    if len(source) != len(target):
+def require_aligned(counts: Sequence[int], paths: Sequence[str | Path]) -> None:
+    """Refuse two files, by their numbers of lines and their paths, that are not aligned.
+
+    Raises:
+        ValueError: their numbers of lines differ.
+    """
+    if counts[0] != counts[1]:
         raise ValueError(
-            f"{source_path} has {len(source)} lines and {target_path} has {len(target)}. "
+            f"{paths[0]} has {counts[0]} lines and {paths[1]} has {counts[1]}. "
             "Line n of one file must be the translation of line n of the other."
         )
-    return Pairs(source, target)
 
 
 def load_corpus(name: str, split: str, src: str = "de", tgt: str = "en") -> Pairs:
@@ -183,26 +192,30 @@ def load_corpus(name: str, split: str, src: str = "de", tgt: str = "en") -> Pair
     if {src, tgt} != set(LANGUAGES):
         raise ValueError(f"{name} translates between {' and '.join(LANGUAGES)}; got from {src!r} to {tgt!r}.")
     files = f"{split}.{src}", f"{split}.{tgt}"
-    folder = data_folder(name)
-    if name == "multi30k" and folder is None:
-        names = ", ".join(MULTI30K_SHA256)
-        packed = (download(name, f"{MULTI30K_URL}{file}.gz", names, MULTI30K_SHA256[file]) for file in files)
-        source, target = (sentences(gzip.decompress(p.read_bytes()), f) for p, f in zip(packed, files, strict=True))
-        return _aligned(source, target, *files)
-    if name == "multi30k" and folder is not None:
-        for file in files:
-            if not (folder / file).is_file():
-                raise FileNotFoundError(
-                    f"there is no {folder / file}, where ANNOTATED_DATA={os.environ['ANNOTATED_DATA']} says it is. "
-                    "Correct that setting, or unset it to download the corpus."
-                )
-        return read_pairs(folder / files[0], folder / files[1])
-    folder = DATA_FOLDER / name
-    if not folder.is_dir():
+    folder = DATA_FOLDER / name if name == "captions" else data_folder(name)
+    if folder is None:
+        return _download_multi30k(files)
+    if name == "captions" and not folder.is_dir():
         raise FileNotFoundError(
             f"{name} is not in {folder}. It comes with the repository: `pip install -e .` in a clone of it."
         )
+    for file in files:
+        if name != "captions" and not (folder / file).is_file():
+            raise FileNotFoundError(
+                f"there is no {folder / file}, where ANNOTATED_DATA={os.environ['ANNOTATED_DATA']} says it is. "
+                "Correct that setting, or unset it to download the corpus."
+            )
     return read_pairs(folder / files[0], folder / files[1])
+
+
+def _download_multi30k(files: Sequence[str]) -> Pairs:
+    names = ", ".join(MULTI30K_SHA256)
+    sides = []
+    for file in files:
+        path = download("multi30k", f"{MULTI30K_URL}{file}.gz", names, MULTI30K_SHA256[file])
+        sides.append(sentences(gzip.decompress(path.read_bytes()), file))
+    require_aligned([len(side) for side in sides], files)
+    return Pairs(*sides)
 
 
 def load_text(name: str) -> str:
@@ -230,10 +243,7 @@ def read_text(path: str | Path) -> str:
         FileNotFoundError: there is no such file.
         ValueError: it is empty or not UTF-8.
     """
-    try:
-        return _text(Path(path).read_bytes(), path)
-    except (FileNotFoundError, IsADirectoryError, NotADirectoryError):
-        raise FileNotFoundError(f"there is no file {path}. Give a text file.") from None
+    return _text(_read_file(path, "a text file"), path)
 
 
 def split_text(text: str) -> tuple[str, str]:
@@ -328,11 +338,18 @@ def encode_pairs(
         ValueError: a pair is longer than `max_length`, with its number, or no pair is left.
     """
     encoded = encode_kept(pairs, tokenizer, src, tgt, max_length, drop_long=drop_long)
-    if not encoded.kept:
-        raise ValueError(
-            f"no pair of {len(pairs.source)} fits into {max_length} tokens. Give shorter texts, one sentence a line."
-        )
+    require_some(len(encoded.kept), len(pairs.source), max_length)
     return encoded
+
+
+def require_some(kept: int, total: int, max_length: int) -> None:
+    """Refuse pairs of which none is short enough.
+
+    Raises:
+        ValueError: `kept` is 0.
+    """
+    if not kept:
+        raise ValueError(f"no pair of {total} fits into {max_length} tokens. Give shorter texts, one sentence a line.")
 
 
 def encode_kept(

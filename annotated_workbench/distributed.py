@@ -192,11 +192,6 @@ def _gather(one: Any) -> list[Any]:
     return everyones
 
 
-def meet() -> None:
-    """Wait until all processes are here."""
-    _add([0])
-
-
 def from_first(number: int | float) -> int | float:
     """Return the number that the first process gives."""
     return _add([number if is_first() else 0])[0]

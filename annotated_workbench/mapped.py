@@ -1,15 +1,15 @@
 """Pairs that do not fit into memory: their ids lie in files, and a batch reads its own when it is its turn.
 
 A folder holds, of each side, the ids of all rows one after the other (`source.ids`) and where each row ends
-(`source.ends`), and in `ids.json` what they were made from and how far. What stays in memory are the lengths.
+(`source.ends`), and in `ids.json` a `Note`. What stays in memory are the lengths.
 """
 
-import copy
 import hashlib
 import json
 import os
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
+from dataclasses import asdict, dataclass
 from itertools import chain, islice
 from pathlib import Path
 from typing import Any, overload
@@ -19,7 +19,16 @@ import torch
 from numpy.typing import NDArray
 
 from annotated.config import BOS, EOS
-from annotated_workbench.data import Batch, Pairs, encode_kept, encode_pairs, pad, sentences
+from annotated_workbench.data import (
+    Batch,
+    Pairs,
+    encode_kept,
+    encode_pairs,
+    pad,
+    require_aligned,
+    require_some,
+    sentences,
+)
 from annotated_workbench.distributed import in_turn
 from annotated_workbench.files import locked, remove_leftovers, write_whole
 from annotated_workbench.tasks import Batches, TranslationTask, checksum, say_left_out, tokenizer_checksum
@@ -27,17 +36,59 @@ from annotated_workbench.vocabulary import Tokenizer
 
 SIDES = ("source", "target")
 NOTE = "ids.json"
-EMPTY: dict[str, Any] = {
-    "made_from": {},
-    "dtype": "",
-    "done": False,
-    "lines": 0,
-    "rows": 0,
-    "read": [0, 0],
-    "ids": [0, 0],
-}
-TYPES = {name: type(value) for name, value in EMPTY.items()}
 PAIRS_AT_ONCE = 20_000  # that are read, encoded and written together
+
+
+@dataclass
+class Note:
+    """What the files of ids were made from, and how far they are.
+
+    Args:
+        made_from: a checksum or setting by the name of what changes the ids.
+        dtype: of an id, "uint16" or "uint32".
+        done: whether all pairs are encoded.
+        lines: pairs that were read.
+        rows: pairs that were short enough, and are in the files.
+        read: bytes that were read of each side's sentences.
+        ids: ids that were written of each side.
+    """
+
+    made_from: dict[str, Any]
+    dtype: str
+    done: bool
+    lines: int
+    rows: int
+    read: list[int]
+    ids: list[int]
+
+    def sizes(self) -> dict[str, int]:
+        """Tell how many bytes of each file are written for good."""
+        width = np.dtype(self.dtype).itemsize
+        ids = {f"{side}.ids": width * count for side, count in zip(SIDES, self.ids, strict=True)}
+        return ids | {f"{side}.ends": 8 * self.rows for side in SIDES}
+
+
+def write_note(folder: Path, note: Note) -> None:
+    """Write a note whole or not at all."""
+    write_whole(folder / NOTE, json.dumps(asdict(note), indent=2).encode())
+
+
+def read_note(folder: Path) -> Note:
+    """Read what `write_note` wrote.
+
+    Raises:
+        FileNotFoundError: there is none.
+        ValueError: it is damaged.
+    """
+    try:
+        note = Note(**json.loads((folder / NOTE).read_bytes()))
+        counts = [note.lines, note.rows, *note.read, *note.ids]
+        whole = all(type(count) is int and count >= 0 for count in counts) and len(note.read) == len(note.ids) == 2
+    except (TypeError, ValueError, RecursionError):
+        whole = False
+    if not (whole and type(note.done) is bool and type(note.made_from) is dict and note.dtype in ("uint16", "uint32")):
+        raise ValueError(f"{folder / NOTE} is damaged. Remove it: the ids are made anew.")
+    return note
 
 
 class Lines(Sequence[str]):
@@ -87,16 +138,11 @@ class MappedPairs:
 
     def __init__(self, folder: str | Path, tokens: int):
         self.folder, self.tokens = Path(folder), tokens
-        note = _read_note(Path(folder))
-        if note is None:
-            raise ValueError(f"{Path(folder) / NOTE} is damaged. Remove it: the ids are made anew.")
-        self.note = note
-        self._ids = [np.memmap(Path(folder) / f"{side}.ids", self.note["dtype"], "r") for side in SIDES]
-        self._ends = [np.memmap(Path(folder) / f"{side}.ends", np.int64, "r") for side in SIDES]
-        added = (1, 2)  # <eos>; <bos> and <eos>
-        self.lengths = [
-            np.diff(ends, prepend=0).astype(np.int32) + more for ends, more in zip(self._ends, added, strict=True)
-        ]
+        self.note = read_note(self.folder)
+        self._ids = [np.memmap(self.folder / f"{side}.ids", self.note.dtype, "r") for side in SIDES]
+        self._ends = [np.memmap(self.folder / f"{side}.ends", np.int64, "r") for side in SIDES]
+        source, target = (np.diff(ends, prepend=0).astype(np.int32) for ends in self._ends)
+        self.lengths = [source + 1, target + 2]  # <eos>; <bos> and <eos>
 
     def __len__(self) -> int:
         return len(self.lengths[0])
@@ -190,8 +236,9 @@ class MappedBatches(Sequence[Batch]):
         total = tokens = 0
         for begin, end in self.groups:
             for lengths in self.pairs.lengths:
-                found = lengths[self.order[begin:end]]
-                total, tokens = total + len(found) * int(found.max()), tokens + int(found.sum())
+                rows = lengths[self.order[begin:end]]
+                total += len(rows) * int(rows.max())
+                tokens += int(rows.sum())
         return (total - tokens) / total
 
 
@@ -230,111 +277,81 @@ def encode_files(
     }
     with locked(folder):
         remove_leftovers(folder)
-        note = _read_note(folder) if (folder / NOTE).exists() else None
-        if (folder / NOTE).exists() and not (
-            note and all(_reaches(folder / name, size) for name, size in _sizes(note).items())
-        ):
-            print(f"{folder} holds ids that are damaged: making them anew.", flush=True)
-            note = None
-        elif note and note["made_from"] != made_from:
-            changed = [name for name, value in made_from.items() if note["made_from"].get(name) != value]
-            print(
-                f"{folder} holds ids that were made from other {' and '.join(changed)}: making them anew.", flush=True
-            )
-            note = None
-        elif note and not note["done"]:
-            print(f"{folder} holds the ids of {note['lines']:,} pairs: going on from there.", flush=True)
+        note = _usable_note(folder, made_from)
         if note is None:
-            dtype = "uint16" if len(tokenizer) <= 2**16 else "uint32"
-            note = copy.deepcopy(EMPTY) | {"made_from": made_from, "dtype": dtype}
+            note = Note(made_from, "uint16" if len(tokenizer) <= 2**16 else "uint32", False, 0, 0, [0, 0], [0, 0])
             (folder / NOTE).unlink(missing_ok=True)
-            for name in _sizes(note):
+            for name in note.sizes():
                 (folder / name).unlink(missing_ok=True)  # a training that still reads them keeps them
                 (folder / name).touch()
-            _write_note(folder, note)
-        if not note["done"]:
+            write_note(folder, note)
+        if not note.done:
             _encode_rest(folder, note, paths, tokenizer, src, tgt, max_length)
     return MappedPairs(folder, len(tokenizer))
 
 
+def _usable_note(folder: Path, made_from: dict[str, Any]) -> Note | None:
+    """Read how far the ids are that were made from the same; None where there are none. Say what is found."""
+    try:
+        note = read_note(folder)
+        whole = all((folder / name).stat().st_size >= size for name, size in note.sizes().items())
+    except (FileNotFoundError, ValueError):
+        if not (folder / NOTE).exists():
+            return None
+        whole = False
+    if not whole:
+        problem = "are damaged"
+    elif changed := [name for name, value in made_from.items() if note.made_from.get(name) != value]:
+        problem = f"were made from other {' and '.join(changed)}"
+    else:
+        if not note.done:
+            print(f"{folder} holds the ids of {note.lines:,} pairs: going on from there.", flush=True)
+        return note
+    print(f"{folder} holds ids that {problem}: making them anew.", flush=True)
+    return None
+
+
 def _encode_rest(
-    folder: Path, note: dict[str, Any], paths: list[Path], tokenizer: Tokenizer, src: str, tgt: str, max_length: int
+    folder: Path, note: Note, paths: list[Path], tokenizer: Tokenizer, src: str, tgt: str, max_length: int
 ) -> None:
+    """Encode the pairs that the note does not count yet, some at a time, and note each time how far it is."""
     from tqdm.auto import tqdm
 
-    size = paths[0].stat().st_size
     with ExitStack() as files:
         texts = [files.enter_context(open(path, "rb")) for path in paths]
-        for text, place in zip(texts, note["read"], strict=True):
-            text.seek(place)
-        written = {name: files.enter_context(open(folder / name, "r+b")) for name in _sizes(note)}
-        for name, length in _sizes(note).items():
-            written[name].truncate(length)
-            written[name].seek(length)
+        for text, begin in zip(texts, note.read, strict=True):
+            text.seek(begin)
+        outputs = {name: files.enter_context(open(folder / name, "r+b")) for name in note.sizes()}
+        for name, size in note.sizes().items():
+            outputs[name].truncate(size)
+            outputs[name].seek(size)
+        total = paths[0].stat().st_size
         bar = files.enter_context(
-            tqdm(total=size, initial=note["read"][0], desc="tokens", unit="B", unit_scale=True, disable=None)
+            tqdm(total=total, initial=note.read[0], desc="tokens", unit="B", unit_scale=True, disable=None)
         )
-        while any(lines := [list(islice(text, PAIRS_AT_ONCE)) for text in texts]):
-            if len(lines[0]) != len(lines[1]):
-                counts = [
-                    note["lines"] + len(part) + sum(1 for _ in text) for part, text in zip(lines, texts, strict=True)
-                ]
-                raise ValueError(
-                    f"{paths[0]} has {counts[0]} lines and {paths[1]} has {counts[1]}. "
-                    "Line n of one file must be the translation of line n of the other."
-                )
-            first = note["lines"] + 1
-            parts = (sentences(b"".join(part), path, first) for part, path in zip(lines, paths, strict=True))
-            encoded = encode_kept(Pairs(*parts), tokenizer, src, tgt, max_length, drop_long=True)
+        while any(parts := [list(islice(text, PAIRS_AT_ONCE)) for text in texts]):
+            if len(parts[0]) != len(parts[1]):
+                left = [len(part) + sum(1 for _ in text) for part, text in zip(parts, texts, strict=True)]
+                require_aligned([note.lines + count for count in left], paths)
+            pairs = (sentences(b"".join(part), path, note.lines + 1) for part, path in zip(parts, paths, strict=True))
+            encoded = encode_kept(Pairs(*pairs), tokenizer, src, tgt, max_length, drop_long=True)
             bare = [row[:-1] for row in encoded.sources], [row[1:-1] for row in encoded.targets]
             for number, (side, rows) in enumerate(zip(SIDES, bare, strict=True)):
-                ends = note["ids"][number] + np.cumsum([len(row) for row in rows], dtype=np.int64)
-                written[f"{side}.ids"].write(np.fromiter(chain.from_iterable(rows), note["dtype"]).tobytes())
-                written[f"{side}.ends"].write(ends.tobytes())
-                note["ids"][number] += sum(map(len, rows))
-            for file in written.values():
+                ends = note.ids[number] + np.cumsum([len(row) for row in rows], dtype=np.int64)
+                outputs[f"{side}.ids"].write(np.fromiter(chain.from_iterable(rows), note.dtype).tobytes())
+                outputs[f"{side}.ends"].write(ends.tobytes())
+                note.ids[number] += sum(map(len, rows))
+            for file in outputs.values():
                 file.flush()
                 os.fsync(file.fileno())
-            note["lines"] += len(lines[0])
-            note["rows"] += len(encoded.kept)
-            note["read"] = [text.tell() for text in texts]
-            _write_note(folder, note)
-            bar.update(note["read"][0] - bar.n)
-    if not note["rows"]:
-        raise ValueError(
-            f"no pair of {note['lines']} fits into {max_length} tokens. Give shorter texts, one sentence a line."
-        )
-    note["done"] = True
-    _write_note(folder, note)
-
-
-def _sizes(note: dict[str, Any]) -> dict[str, int]:
-    """Tell how many bytes of each file are written for good."""
-    width = np.dtype(note["dtype"]).itemsize
-    ids = {f"{side}.ids": width * count for side, count in zip(SIDES, note["ids"], strict=True)}
-    return ids | {f"{side}.ends": 8 * note["rows"] for side in SIDES}
-
-
-def _reaches(path: Path, size: int) -> bool:
-    return path.exists() and path.stat().st_size >= size
-
-
-def _read_note(folder: Path) -> dict[str, Any] | None:
-    """Read what `_write_note` wrote, or None where it is damaged."""
-    try:
-        note = json.loads((folder / NOTE).read_bytes())
-    except (ValueError, RecursionError):
-        return None
-    if not isinstance(note, dict) or {name: type(value) for name, value in note.items()} != TYPES:
-        return None
-    pairs = note["read"], note["ids"]
-    counts = [note["lines"], note["rows"], *chain(*pairs)]
-    whole = all(type(count) is int and count >= 0 for count in counts) and all(len(pair) == 2 for pair in pairs)
-    return note if whole and note["dtype"] in ("uint16", "uint32") else None
-
-
-def _write_note(folder: Path, note: dict[str, Any]) -> None:
-    write_whole(folder / NOTE, json.dumps(note, indent=2).encode())
+            note.lines += len(parts[0])
+            note.rows += len(encoded.kept)
+            note.read = [text.tell() for text in texts]
+            write_note(folder, note)
+            bar.update(note.read[0] - bar.n)
+    require_some(note.rows, note.lines, max_length)
+    note.done = True
+    write_note(folder, note)
 
 
 def _file_checksum(path: Path) -> str:
@@ -372,10 +389,10 @@ class MappedTask(TranslationTask):
         short = encode_pairs(val, tokenizer, src, tgt, max_length, drop_long=True).kept
         with in_turn():
             self.pairs = encode_files(folder, source, target, tokenizer, src, tgt, max_length)
-        say_left_out("training", len(self.pairs), self.pairs.note["lines"], max_length)
+        say_left_out("training", len(self.pairs), self.pairs.note.lines, max_length)
         say_left_out("validation", len(short), len(val.source), max_length)
         self.val = Pairs(*([side[i] for i in short] for side in val))
-        self.identity = self.info | {"ids": checksum([json.dumps(self.pairs.note["made_from"]).encode()])}
+        self.identity = self.info | {"ids": checksum([json.dumps(self.pairs.note.made_from).encode()])}
 
     def batches(self, batch_tokens: int, seed: int | None = None) -> Batches:
         """As `Task.batches`: pairs of similar length, at most `batch_tokens` ids a side."""

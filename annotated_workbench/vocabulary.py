@@ -43,6 +43,7 @@ class Tokenizer(Protocol):
 
     def encode_batch(self, texts: Sequence[str], language: str) -> list[list[int]]:
         """Turn many texts of the given language into token ids."""
+        return [self.encode(text, language) for text in texts]
 
     def decode(self, ids: Iterable[int] | Tensor) -> str:
         """Turn token ids into text, leaving out <pad>, <bos> and <eos>."""
@@ -111,7 +112,7 @@ class Vocabulary:
         return word in self._ids
 
 
-class WordTokenizer:
+class WordTokenizer(Tokenizer):
     """Words and punctuation marks as spaCy's rules split them, numbered by one vocabulary for all languages.
 
     Args:
@@ -168,10 +169,6 @@ class WordTokenizer:
         """Turn one text into word ids; an unlisted word becomes `UNK`."""
         return self.vocabulary.encode(self.words(text, language))
 
-    def encode_batch(self, texts: Sequence[str], language: str) -> list[list[int]]:
-        """Turn many texts into word ids."""
-        return [self.encode(text, language) for text in texts]
-
     def decode(self, ids: Iterable[int] | Tensor) -> str:
         """Join words into readable text, without <pad>, <bos> and <eos>; <unk> stays, because it stands for a word.
 
@@ -189,29 +186,8 @@ class WordTokenizer:
         content = {"languages": list(self._rules), "words": self.vocabulary.words}
         write_whole(Path(folder) / TOKENIZER, json.dumps(content, ensure_ascii=False, indent=0).encode())
 
-    @classmethod
-    def load(cls, folder: str | Path) -> "WordTokenizer":
-        """Read what `save` wrote.
 
-        Raises:
-            FileNotFoundError: the folder holds no tokenizer.
-            ValueError: its file is damaged, or another kind of tokenizer; or as in `WordTokenizer`.
-        """
-        content = _read(folder)
-        if "words" not in content:
-            raise ValueError(f"{Path(folder) / TOKENIZER} is no word tokenizer. Read it with load_tokenizer.")
-        for name in ("words", "languages"):
-            entries = content.get(name)
-            if not isinstance(entries, list) or not all(isinstance(entry, str) for entry in entries):
-                raise _damaged(folder, f"{name} must be a list of texts")
-        try:
-            vocabulary = Vocabulary(content["words"])
-        except ValueError as error:
-            raise _damaged(folder, error) from None
-        return cls(vocabulary, content["languages"])
-
-
-class SubwordTokenizer:
+class SubwordTokenizer(Tokenizer):
     """Byte-pair encoding shared by both languages: frequent words whole, rare ones in pieces, down to single bytes.
 
     Every text can be encoded, so <unk> never occurs (Sennrich et al., 2016; on bytes: Radford et al., 2019). Texts are
@@ -282,28 +258,8 @@ class SubwordTokenizer:
         """Write the merges into `folder`, whole or not at all, in the format of the `tokenizers` library."""
         write_whole(Path(folder) / TOKENIZER, self._bpe.to_str(pretty=True).encode())
 
-    @classmethod
-    def load(cls, folder: str | Path) -> "SubwordTokenizer":
-        """Read what `save` wrote.
 
-        Raises:
-            FileNotFoundError: the folder holds no tokenizer.
-            ValueError: its file is damaged, or another kind of tokenizer.
-        """
-        content = _read(folder)
-        if "model" not in content:
-            raise ValueError(f"{Path(folder) / TOKENIZER} is no subword tokenizer. Read it with load_tokenizer.")
-        library = _tokenizers()
-        try:
-            bpe = library.Tokenizer.from_str(json.dumps(content))
-        except Exception as error:  # the library raises nothing more special
-            raise _damaged(folder, error) from None
-        if [bpe.token_to_id(special) for special in SPECIALS] != [PAD, BOS, EOS, UNK]:
-            raise _damaged(folder, f"it does not start with {', '.join(SPECIALS)}")
-        return cls(bpe)
-
-
-class CharacterTokenizer:
+class CharacterTokenizer(Tokenizer):
     """Each character is a token, spaces and ends of lines too; a character that was not there in training is `UNK`.
 
     Args:
@@ -328,10 +284,6 @@ class CharacterTokenizer:
         """Turn a text into ids; the language does not matter."""
         return self.vocabulary.encode(text)
 
-    def encode_batch(self, texts: Sequence[str], language: str) -> list[list[int]]:
-        """Turn many texts into ids."""
-        return [self.encode(text, language) for text in texts]
-
     def decode(self, ids: Iterable[int] | Tensor) -> str:
         """Join characters into text, without <pad>, <bos> and <eos>; <unk> stays."""
         return "".join(entry for entry in self.vocabulary.decode(ids) if entry not in SPECIALS[:UNK])
@@ -344,25 +296,6 @@ class CharacterTokenizer:
         content = {"characters": self.vocabulary.words[len(SPECIALS) :]}
         write_whole(Path(folder) / TOKENIZER, json.dumps(content, ensure_ascii=False).encode())
 
-    @classmethod
-    def load(cls, folder: str | Path) -> "CharacterTokenizer":
-        """Read what `save` wrote.
-
-        Raises:
-            FileNotFoundError: the folder holds no tokenizer.
-            ValueError: its file is damaged, or another kind of tokenizer.
-        """
-        content = _read(folder)
-        if "characters" not in content:
-            raise ValueError(f"{Path(folder) / TOKENIZER} is no character tokenizer. Read it with load_tokenizer.")
-        entries = content["characters"]
-        if not isinstance(entries, list) or not all(isinstance(entry, str) for entry in entries):
-            raise _damaged(folder, "characters must be a list of texts")
-        try:
-            return cls(Vocabulary([*SPECIALS, *entries]))
-        except ValueError as error:
-            raise _damaged(folder, error) from None
-
 
 def load_tokenizer(folder: str | Path) -> WordTokenizer | SubwordTokenizer | CharacterTokenizer:
     """Read whichever tokenizer was saved in a folder.
@@ -372,31 +305,43 @@ def load_tokenizer(folder: str | Path) -> WordTokenizer | SubwordTokenizer | Cha
 
     Raises:
         FileNotFoundError: the folder holds no tokenizer.
-        ValueError: its file is damaged.
+        ValueError: its file is damaged; or as in `WordTokenizer`.
     """
-    content = _read(folder)
-    if "characters" in content:
-        return CharacterTokenizer.load(folder)
-    return WordTokenizer.load(folder) if "words" in content else SubwordTokenizer.load(folder)
-
-
-def _read(folder: str | Path) -> dict[str, Any]:
     path = Path(folder) / TOKENIZER
     try:
         content = json.loads(path.read_bytes())
+        if not isinstance(content, dict):
+            raise ValueError(f"it holds {type(content).__name__}, not a table")
+        if "characters" in content:
+            return CharacterTokenizer(Vocabulary([*SPECIALS, *_texts(content, "characters")]))
+        if "words" not in content:
+            return SubwordTokenizer(_byte_pairs(content))
+        vocabulary, languages = Vocabulary(_texts(content, "words")), _texts(content, "languages")
     except (FileNotFoundError, NotADirectoryError):
         raise FileNotFoundError(f"there is no tokenizer {path}. Give the folder of a trained model.") from None
     except IsADirectoryError:
         raise ValueError(f"{path} is a folder, no tokenizer. Give the folder of a trained model.") from None
     except (ValueError, RecursionError) as error:
-        raise _damaged(folder, error) from None
-    if not isinstance(content, dict):
-        raise _damaged(folder, f"it holds {type(content).__name__}, not a table")
-    return content
+        raise ValueError(f"{path} is damaged ({error}). Save the tokenizer again.") from None
+    return WordTokenizer(vocabulary, languages)  # a language without rules is no damage
 
 
-def _damaged(folder: str | Path, why: object) -> ValueError:
-    return ValueError(f"{Path(folder) / TOKENIZER} is damaged ({why}). Save the tokenizer again.")
+def _texts(content: dict[str, Any], name: str) -> list[str]:
+    texts = content.get(name)
+    if not isinstance(texts, list) or not all(isinstance(text, str) for text in texts):
+        raise ValueError(f"{name} must be a list of texts")
+    return texts
+
+
+def _byte_pairs(content: dict[str, Any]) -> "tokenizers.Tokenizer":
+    library = _tokenizers()
+    try:
+        bpe = library.Tokenizer.from_str(json.dumps(content))
+    except Exception as error:  # the library raises nothing more special
+        raise ValueError(error) from None
+    if [bpe.token_to_id(special) for special in SPECIALS] != [PAD, BOS, EOS, UNK]:
+        raise ValueError(f"it does not start with {', '.join(SPECIALS)}")
+    return bpe
 
 
 def _word_rules(language: str) -> Any:

@@ -67,7 +67,7 @@ def test_the_rows_are_those_of_the_pairs_in_memory(tokenizer, tmp_path):
     paths = write_pairs(tmp_path)
     found = encode(tmp_path, paths, tokenizer)
     expected = encode_pairs(read_pairs(*paths), tokenizer, "de", "en", LENGTH, drop_long=True)
-    assert 10 < len(found) == len(expected.kept) < found.note["lines"] == 57
+    assert 10 < len(found) == len(expected.kept) < found.note.lines == 57
     assert rows_of(found) == [expected.sources, expected.targets]
     assert [side.tolist() for side in found.lengths] == [
         list(map(len, expected.sources)),
@@ -138,11 +138,11 @@ def test_what_is_made_is_not_made_again(tokenizer, tmp_path, monkeypatch, capsys
 
 
 @pytest.mark.parametrize("chunks", [0, 1, 3])
-@pytest.mark.parametrize("when", ["encode_kept", "_write_note"])
+@pytest.mark.parametrize("when", ["encode_kept", "write_note"])
 def test_what_was_cut_off_goes_on(tokenizer, tmp_path, monkeypatch, capsys, chunks, when):
     paths = write_pairs(tmp_path)
     encode(tmp_path, paths, tokenizer, folder=tmp_path / "whole")
-    left, whole = chunks + (when == "_write_note"), getattr(mapped, when)  # the first note is written before all
+    left, whole = chunks + (when == "write_note"), getattr(mapped, when)  # the first note is written before all
 
     def stop(*args, **options):
         nonlocal left

@@ -337,15 +337,6 @@ def test_loading_rejects_a_damaged_file(tokenizer, tmp_path):
         load_tokenizer(tmp_path)
 
 
-def test_loading_rejects_the_other_kind(words, subwords, tmp_path):
-    words.save(tmp_path)
-    with pytest.raises(ValueError, match=r"no subword tokenizer\. Read it with load_tokenizer"):
-        SubwordTokenizer.load(tmp_path)
-    subwords.save(tmp_path)
-    with pytest.raises(ValueError, match=r"no word tokenizer\. Read it with load_tokenizer"):
-        WordTokenizer.load(tmp_path)
-
-
 def test_a_vocabulary_has_a_limit():
     with pytest.raises(ValueError, match=r"at most 1,000,000; got 1000001"):
         SubwordTokenizer.train(PAIRS, LANGUAGES, vocab_size=1_000_001)

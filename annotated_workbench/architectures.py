@@ -3,11 +3,12 @@
 What is asked of a model that translates is `annotated.decoding.Translator`, and that it is an `nn.Module` that gives
 logits for source and target ids; of one that continues text, what `annotated.models.language_model.generate` calls; of
 one that sorts texts, `states` and `logits`, as a `Classifier` has them. Each is made from its configuration, a
-dataclass with `vocab_size`, `d_model`, `layers`, `dropout` and `max_length`.
+dataclass that is a `Config`.
 """
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from dataclasses import Field
+from typing import Any, ClassVar, Literal, NamedTuple, Protocol, get_args, runtime_checkable
 
 from torch import nn
 
@@ -17,17 +18,33 @@ from annotated.models.language_model import LanguageModel, LanguageModelConfig
 from annotated.models.recurrence import RecurrentConfig, RecurrentTranslator
 from annotated.transformer import Transformer
 
+TaskName = Literal["classification", "generation", "translation"]
+TASKS = list(get_args(TaskName))
+USES = {"translation": "translate", "generation": "generate", "classification": "classify"}  # a task's command
+
+
+@runtime_checkable
+class Config(Protocol):
+    """What every model's configuration has."""
+
+    __dataclass_fields__: ClassVar[dict[str, Field[Any]]]
+    vocab_size: int
+    d_model: int
+    layers: int
+    dropout: float
+    max_length: int
+
 
 class Architecture(NamedTuple):
     """A kind of model: its class, that of its configuration, and configurations by the name of a `--preset`.
 
-    The task is what it is trained for: "translation", "generation" or "classification".
+    The task is what it is trained for.
     """
 
     model: Callable[[Any], nn.Module]
     config: type
     presets: dict[str, Callable[..., Any]]
-    task: str = "translation"
+    task: TaskName = "translation"
 
 
 ARCHITECTURES = {
@@ -43,11 +60,15 @@ ARCHITECTURES = {
     "classifier": Architecture(Classifier, ClassifierConfig, {"reviews": ClassifierConfig}, "classification"),
 }
 PRESETS = {name: make for architecture in ARCHITECTURES.values() for name, make in architecture.presets.items()}
-TASKS = sorted({architecture.task for architecture in ARCHITECTURES.values()})
-USES = {"translation": "translate", "generation": "generate", "classification": "classify"}  # a task's command
 
 
-def architecture_of(config: Any) -> str:
+def config_of(model: nn.Module) -> Config:
+    """Return the configuration that a model was made from."""
+    config: Any = model.config
+    return config
+
+
+def architecture_of(config: object) -> str:
     """Name the architecture that a configuration is for.
 
     Raises:
@@ -59,6 +80,6 @@ def architecture_of(config: Any) -> str:
     raise TypeError(f"no architecture has a {type(config).__name__}: give it a row in {__name__}.ARCHITECTURES.")
 
 
-def make_model(config: Any) -> nn.Module:
+def make_model(config: object) -> nn.Module:
     """Make a new model of the kind its configuration is for."""
     return ARCHITECTURES[architecture_of(config)].model(config)

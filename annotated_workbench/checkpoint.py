@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any, cast, get_args, get_type_hints
+from typing import Any, get_args, get_type_hints
 
 import torch
 from torch import Tensor, nn
@@ -14,7 +14,15 @@ from annotated.config import PAD
 from annotated.fast.accelerate import FORMS
 from annotated.models.alike import differs, inside, is_bare
 from annotated.positional_encoding import SinusoidalEncoding, sinusoids
-from annotated_workbench.architectures import ARCHITECTURES, USES, architecture_of, make_model
+from annotated_workbench.architectures import (
+    ARCHITECTURES,
+    USES,
+    Config,
+    TaskName,
+    architecture_of,
+    config_of,
+    make_model,
+)
 from annotated_workbench.ensemble import Ensemble
 from annotated_workbench.files import write_whole
 from annotated_workbench.vocabulary import TOKENIZER, Tokenizer, load_tokenizer
@@ -42,7 +50,7 @@ def save_checkpoint(folder: str | Path, model: nn.Module, **info: Any) -> None:
     weights: dict[str, Tensor] = dict(model.named_parameters())
     check_finite(weights)
     save_tensors(Path(folder) / WEIGHTS, weights)  # first: they may not go into a file, or not fit on the disk
-    write_whole(Path(folder) / CONFIG, _config_file(model.config, info))
+    write_whole(Path(folder) / CONFIG, _config_file(config_of(model), info))
 
 
 def _config_file(config: Any, info: dict[str, Any]) -> bytes:
@@ -50,28 +58,29 @@ def _config_file(config: Any, info: dict[str, Any]) -> bytes:
     return json.dumps(content, indent=2, ensure_ascii=False).encode()
 
 
-def readable(model: Any, **info: Any) -> nn.Module:
+def readable(model: nn.Module, **info: Any) -> nn.Module:
     """Return the model inside what torch.compile or `accelerate` made of it, if it is the one that would be read back.
 
     Arguments and errors as for `save_checkpoint`.
     """
     model = inside(model)
-    if type(model) in WRAPPERS and is_bare(model, model.model):
-        model = inside(model.model)
-    config = getattr(model, "config", None)
+    wrapped: Any = getattr(model, "model", None)
+    if type(model) in WRAPPERS and is_bare(model, wrapped):
+        model = inside(wrapped)
+    config: Any = getattr(model, "config", None)
     if config is None:
         raise TypeError(f"a {type(model).__name__} has no config to be read back by: save the model inside it.")
     if any(tensor.is_meta for tensor in (*model.parameters(), *model.buffers())):
         raise ValueError("the model was not saved, because it holds no numbers yet: some are on the meta device.")
     content = _config_file(config, info)
     try:
-        found, _ = _parsed(content)
+        read_back, _ = _parsed(content)
     except DAMAGE as error:
         raise ValueError(
             f"the model was not saved: its configuration cannot be read back ({error}): {config}"
         ) from None
     with torch.device("meta"):
-        expected = make_model(found)
+        expected = make_model(read_back)
     for part in expected.modules():
         if isinstance(part, SinusoidalEncoding):
             part.table = sinusoids(*part.table.shape)  # no weight, so that it is not in the file
@@ -101,7 +110,7 @@ def load_checkpoint(folder: str | Path) -> tuple[nn.Module, dict[str, Any]]:
         raise ValueError(f"{Path(folder) / WEIGHTS}: {error}") from None
 
 
-def _model_of(config: Any, weights: dict[str, Tensor]) -> nn.Module:
+def _model_of(config: Config, weights: dict[str, Tensor]) -> nn.Module:
     # The sizes are compared before anything of that size is made: on "meta", a tensor has a shape and no numbers.
     if config.layers > len(weights):
         raise ValueError(f"there are only {len(weights)} weights, and the config says {config.layers} layers.")
@@ -128,11 +137,10 @@ def load_translator(folders: Sequence[str | Path]) -> tuple[nn.Module, Tokenizer
     """
     first, *others = folders
     model, tokenizer, info = _load_translator(first)
-    models = [model]
+    models, tokens = [model], (Path(first) / TOKENIZER).read_bytes()
     for folder in others:
         model, _, other = _load_translator(folder)
-        same_tokens = (Path(folder) / TOKENIZER).read_bytes() == (Path(first) / TOKENIZER).read_bytes()
-        if not same_tokens or any(info[side] != other[side] for side in ("src", "tgt")):
+        if (Path(folder) / TOKENIZER).read_bytes() != tokens or any(info[s] != other[s] for s in ("src", "tgt")):
             raise ValueError(f"{folder} has other tokens or languages than {first}: train both on the same corpus.")
         models.append(model)
     return (Ensemble(models) if others else model), tokenizer, info
@@ -157,7 +165,7 @@ def load_run(folder: str | Path) -> tuple[nn.Module, Tokenizer, dict[str, Any]]:
         ValueError: its files do not fit together.
     """
     model, info = load_checkpoint(folder)
-    tokenizer, config = load_tokenizer(folder), cast(Any, model.config)
+    tokenizer, config = load_tokenizer(folder), config_of(model)
     if len(tokenizer) != config.vocab_size:
         raise ValueError(
             f"the tokenizer in {folder} has {len(tokenizer)} tokens and the model {config.vocab_size}: they are "
@@ -166,7 +174,7 @@ def load_run(folder: str | Path) -> tuple[nn.Module, Tokenizer, dict[str, Any]]:
     return model, tokenizer, info
 
 
-def require_task(model: nn.Module, task: str, folder: str | Path) -> None:
+def require_task(model: nn.Module, task: TaskName, folder: str | Path) -> None:
     """Refuse a model that was trained for another task.
 
     Args:
@@ -177,12 +185,12 @@ def require_task(model: nn.Module, task: str, folder: str | Path) -> None:
     Raises:
         ValueError: it was; says what it can be used for.
     """
-    found = ARCHITECTURES[architecture_of(model.config)].task
-    if found != task:
-        raise ValueError(f"the model in {folder} is for {found}, not for {task}: use {USES[found]}.")
+    own = ARCHITECTURES[architecture_of(config_of(model))].task
+    if own != task:
+        raise ValueError(f"the model in {folder} is for {own}, not for {task}: use {USES[own]}.")
 
 
-def load_config(folder: str | Path) -> tuple[Any, dict[str, Any]]:
+def load_config(folder: str | Path) -> tuple[Config, dict[str, Any]]:
     """Read the configuration and the info that `save_checkpoint` wrote.
 
     Raises:
@@ -198,7 +206,7 @@ def load_config(folder: str | Path) -> tuple[Any, dict[str, Any]]:
         raise ValueError(f"{path} is damaged ({error!r}). Copy the folder again, or train again.") from None
 
 
-def _parsed(content: bytes) -> tuple[Any, dict[str, Any]]:
+def _parsed(content: bytes) -> tuple[Config, dict[str, Any]]:
     info = dict(json.loads(content))
     config = ARCHITECTURES[info.pop("architecture", "transformer")].config  # the first checkpoints did not say
     sizes = info.pop("model")

@@ -40,7 +40,7 @@ def classify(
     """
     check_texts(texts=texts)
     rows = encode_texts(texts, tokenizer, language, model.config.max_length)
-    found = torch.zeros(len(rows), model.config.classes)
+    probabilities = torch.zeros(len(rows), model.config.classes)
     reader, device = model if plain else accelerate(model), next(model.parameters()).device
     order = sorted(range(len(rows)), key=lambda i: len(rows[i]))
     with evaluating(model):
@@ -48,5 +48,5 @@ def classify(
             count = max(1, BATCH_TOKENS // len(rows[order[-1]]))
             batch, order = order[-count:], order[:-count]
             logits = reader(pad([rows[i] for i in batch]).to(device))
-            found[batch] = logits.float().softmax(dim=-1).cpu()
-    return found
+            probabilities[batch] = logits.float().softmax(dim=-1).cpu()
+    return probabilities

@@ -22,7 +22,7 @@ from annotated_workbench.commands.options import (
     task_of,
 )
 from annotated_workbench.commands.shared import typed_path
-from annotated_workbench.runs import METRICS, load_settings
+from annotated_workbench.run_folder import METRICS, load_settings
 
 Commands = Mapping[str, tuple[str, Callable[[argparse.Namespace], None]]]  # by name: what it does, and what does it
 NONE: Commands = MappingProxyType({})

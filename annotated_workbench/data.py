@@ -157,11 +157,7 @@ def read_pairs(source_path: str | Path, target_path: str | Path) -> Pairs:
 
 
 def require_aligned(counts: Sequence[int], paths: Sequence[str | Path]) -> None:
-    """Refuse two files, by their numbers of lines and their paths, that are not aligned.
-
-    Raises:
-        ValueError: their numbers of lines differ.
-    """
+    """Raise a ValueError if two files, by their numbers of lines and their paths, are not aligned."""
     if counts[0] != counts[1]:
         raise ValueError(
             f"{paths[0]} has {counts[0]} lines and {paths[1]} has {counts[1]}. "
@@ -343,11 +339,7 @@ def encode_pairs(
 
 
 def require_some(kept: int, total: int, max_length: int) -> None:
-    """Refuse pairs of which none is short enough.
-
-    Raises:
-        ValueError: `kept` is 0.
-    """
+    """Raise a ValueError if none of all pairs was short enough to be kept."""
     if not kept:
         raise ValueError(f"no pair of {total} fits into {max_length} tokens. Give shorter texts, one sentence a line.")
 

@@ -142,10 +142,10 @@ def _settle(numbers: Sequence[int | float], failure: Exception | None) -> list[i
     if not failed:
         return totals
     bad = isinstance(failure, ValueError | OSError)
-    found = _gather(failure and (bad, str(failure) if bad else f"{type(failure).__name__}: {failure}"))
+    said = _gather(failure and (bad, str(failure) if bad else f"{type(failure).__name__}: {failure}"))
     if failure is not None:
         raise failure
-    bad, message = next(filter(None, found))
+    bad, message = next(filter(None, said))
     raise (ValueError if bad else RuntimeError)(message)
 
 
@@ -183,13 +183,13 @@ def tokenizer_of_first(make: Callable[[], Tokenizer]) -> Tokenizer:
         return load_tokenizer(folder)
 
 
-def _gather(one: Any) -> list[Any]:
+def _gather(own: Any) -> list[Any]:
     """Collect an object of each process."""
-    everyones = [one] * processes()
+    gathered = [own] * processes()
     if processes() > 1:
         with _connected():
-            distributed.all_gather_object(everyones, one)
-    return everyones
+            distributed.all_gather_object(gathered, own)
+    return gathered
 
 
 def from_first(number: int | float) -> int | float:
@@ -231,7 +231,14 @@ def draw_apart(seed: int, step: int) -> None:
 
 
 def update(
-    task: "Task", model: nn.Module, batches: "Batches", optimizer: Optimizer, smoothing: float, **how: Any
+    task: "Task",
+    model: nn.Module,
+    batches: "Batches",
+    optimizer: Optimizer,
+    smoothing: float,
+    *,
+    bf16: bool,
+    plain: bool,
 ) -> tuple[float, int]:
     """Do what `task.update` does, with each process on its share of the rows.
 
@@ -250,10 +257,11 @@ def update(
         weight = sum(map(count_targets, share))
         moved = [tuple(side.to(device) for side in batch) for batch in share]
         if processes() == 1:
-            return task.update(model, moved, optimizer, smoothing, **how), tokens
+            return task.update(model, moved, optimizer, smoothing, bf16=bf16, plain=plain), tokens
         optimizer.zero_grad()
         if share:
-            loss = task.update(model, moved, _Gradients(model.parameters()), smoothing, **how)
+            gradients = _Gradients(model.parameters())
+            loss = task.update(model, moved, gradients, smoothing, bf16=bf16, plain=plain)
     except Exception as error:
         failure = error
     total, targets = _settle([loss * weight, weight], failure)

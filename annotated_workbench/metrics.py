@@ -126,7 +126,7 @@ def log_probs(
     """
     sources, targets, _ = encode_pairs(pairs, tokenizer, src, tgt, model.config.max_length)
     reader, device = model if plain else accelerate(model), next(model.parameters()).device
-    found = [0.0] * len(sources)
+    scores = [0.0] * len(sources)
     order = sorted(range(len(sources)), key=lambda i: (len(targets[i]), len(sources[i])))
     with evaluating(model):
         for start in range(0, len(order), ROWS):
@@ -136,8 +136,8 @@ def log_probs(
             logits = reader(source, target[:, :-1]).float().flatten(0, 1)
             nats = F.cross_entropy(logits, labels, ignore_index=PAD, reduction="none")
             for i, value in zip(batch, nats.view(len(batch), -1).sum(dim=1).tolist(), strict=True):
-                found[i] = -value
-    return found
+                scores[i] = -value
+    return scores
 
 
 @torch.inference_mode()
@@ -180,8 +180,8 @@ def accuracy(probabilities: Float[Tensor, "texts classes"], labels: Sequence[str
         raise ValueError(f"{len(labels)} labels of {len(probabilities)} texts: give one each, and at least one.")
     if unknown := sorted(set(labels) - set(classes)):
         raise ValueError(f"{unknown[0]!r} is none of the model's classes: {', '.join(classes)}.")
-    found = [classes[i] for i in probabilities.argmax(dim=-1).tolist()]
-    return sum(a == b for a, b in zip(found, labels, strict=True)) / len(labels)
+    predicted = [classes[i] for i in probabilities.argmax(dim=-1).tolist()]
+    return sum(a == b for a, b in zip(predicted, labels, strict=True)) / len(labels)
 
 
 def check_texts(**lists: Sequence[str]) -> None:

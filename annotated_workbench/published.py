@@ -2,9 +2,9 @@
 
 import json
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -51,6 +51,8 @@ GPT2_NAMES = {
 # What is no weight of ours: tables of numbers and masks that some files hold, and BERT's guess at the next sentence.
 LEFT_OUT = re.compile(r"position_ids$|\.attn\.(masked_)?bias$|^cls\.(seq_relationship\.|predictions\.decoder\.bias$)")
 TIED = ("cls.predictions.decoder.weight", "lm_head.weight")  # the embedding once more
+
+Model = TypeVar("Model", bound=nn.Module)
 
 REQUIRED = {  # settings that these two models have no choice of; a file that says nothing means this
     "tie_word_embeddings": (True,),
@@ -155,8 +157,8 @@ def _settings(folder: str | Path, kind: str) -> dict[str, Any]:
     except (ValueError, RecursionError) as error:
         raise ValueError(f"{path} is damaged ({error}). Copy it again.") from None
     if not isinstance(settings, dict) or settings.get("model_type") != kind:
-        found = settings.get("model_type") if isinstance(settings, dict) else None
-        raise ValueError(f"{path} is of a model of type {found!r}, not {kind!r}: use the loader of that kind.")
+        given = settings.get("model_type") if isinstance(settings, dict) else None
+        raise ValueError(f"{path} is of a model of type {given!r}, not {kind!r}: use the loader of that kind.")
     for name, choices in REQUIRED.items():
         if settings.get(name, choices[0]) not in choices:
             raise ValueError(f"{path} says {name}={settings[name]!r}; this model has only {choices[0]!r}.")
@@ -165,11 +167,11 @@ def _settings(folder: str | Path, kind: str) -> dict[str, Any]:
 
 def _sizes(folder: str | Path, settings: Mapping[str, Any], names: Mapping[str, str]) -> dict[str, Any]:
     """Pick our arguments out of the settings, numbers all."""
-    for ours, theirs in names.items():
-        wanted = (int, float) if ours in ("dropout", "eps") else (int,)
-        if type(settings.get(theirs)) not in wanted:
-            raise ValueError(f"{Path(folder) / CONFIG}: {theirs} is {settings.get(theirs)!r}, and should be a number.")
-    return {ours: settings[theirs] for ours, theirs in names.items()}
+    for argument, setting in names.items():
+        value = settings.get(setting)
+        if type(value) not in ((int, float) if argument in ("dropout", "eps") else (int,)):
+            raise ValueError(f"{Path(folder) / CONFIG}: {setting} is {value!r}, and should be a number.")
+    return {argument: settings[setting] for argument, setting in names.items()}
 
 
 def _weights(folder: str | Path, prefix: str) -> Iterable[tuple[str, Tensor]]:
@@ -186,18 +188,18 @@ def _weights(folder: str | Path, prefix: str) -> Iterable[tuple[str, Tensor]]:
 
 
 def _rename(name: str, names: Mapping[str, str]) -> str:
-    for theirs, ours in names.items():
-        name = name.replace(theirs, ours, 1)
+    for published, own in names.items():
+        name = name.replace(published, own, 1)
     return name
 
 
-def _filled(folder: str | Path, make: Any, layers: int, weights: dict[str, Tensor]) -> Any:
+def _filled(folder: str | Path, make: Callable[[], Model], layers: int, weights: dict[str, Tensor]) -> Model:
     """Make a model of weights; their names and shapes are compared before anything of that size is made."""
     try:
         if layers > len(weights):
             raise ValueError(f"there are only {len(weights)} weights, and the config says {layers} layers.")
         with torch.device("meta"):  # there a tensor has a shape and no numbers
-            model: nn.Module = make()
+            model = make()
         check_weights(model, weights)
         model = model.to_empty(device="cpu")
         load_weights(model, weights)

@@ -70,15 +70,11 @@ def split_reviews(parts: dict[str, Labelled], split: str) -> Labelled:
     """
     if split not in SPLITS:
         raise ValueError(f"unknown split {split!r}; there are {', '.join(SPLITS)}.")
-    train, val, test = (parts.get(part) for part in SPLITS)
-    assert train is not None
-    if test is None:
-        train, test = _hold_out_tenth(train)
-    if split != "test" and val is None:
-        train, val = _hold_out_tenth(train)
-    found = {"train": train, "val": val, "test": test}[split]
-    assert found is not None
-    return found
+    parts = dict(parts)
+    for part in ("test",) if split == "test" else ("test", "val"):
+        if part not in parts:
+            parts["train"], parts[part] = _hold_out_tenth(parts["train"])
+    return parts[split]
 
 
 def _hold_out_tenth(labelled: Labelled) -> tuple[Labelled, Labelled]:
@@ -139,15 +135,15 @@ def read_reviews(path: str | Path) -> dict[str, Labelled]:
     def is_part(place: str, part: str) -> bool:
         return not any(collection.startswith(f"{place}{part}/") for collection in collections)
 
-    lines: dict[str, list[tuple[str, str, str]]] = {}
+    by_part: dict[str, list[tuple[str, str, str]]] = {}
     for (place, part), texts in rows.items():
         if is_part(place, part):
-            lines.setdefault(part, []).extend(texts)
-    found = {
-        part: Labelled([text for _, _, text in sorted(texts)], [label for _, label, _ in sorted(texts)])
-        for part, texts in lines.items()
-    }
-    labels = {part: set(labelled.labels) for part, labelled in found.items()}
+            by_part.setdefault(part, []).extend(texts)
+    parts = {}
+    for part, texts in by_part.items():
+        _, sorted_labels, sorted_texts = zip(*sorted(texts), strict=True)
+        parts[part] = Labelled(list(sorted_texts), list(sorted_labels))
+    labels = {part: set(labelled.labels) for part, labelled in parts.items()}
     if without := [
         f"{part}/{label}" for place, part, label in empty if label not in labels.get(part, ()) and is_part(place, part)
     ]:
@@ -162,7 +158,7 @@ def read_reviews(path: str | Path) -> dict[str, Labelled]:
     for part in labels:
         if unknown := sorted(labels[part] - labels["train"]):
             raise ValueError(f"{path}: {part} has the label {unknown[0]!r}, and train has none of it.")
-    return found
+    return parts
 
 
 def _members(path: Path) -> Iterator[tuple[str, bytes]]:
@@ -171,18 +167,23 @@ def _members(path: Path) -> Iterator[tuple[str, bytes]]:
     And the names of folders, with a "/" at their end. Symbolic links are not followed; a hard link is a file like any
     other.
     """
-    if path.is_dir():
-        for folder, folders, names in os.walk(path, onerror=_fail):
-            for inner in folders:
-                name = f"{Path(folder, inner).relative_to(path.parent).as_posix()}/"
-                if not HIDDEN.search(f"/{name}"):
-                    yield name, b""
-            for place in (Path(folder, name) for name in names):
-                name = place.relative_to(path.parent).as_posix()
-                if _is_review(name) and place.is_file() and not place.is_symlink():
-                    with open(place, "rb") as file:
-                        yield name, file.read(LONGEST_REVIEW + 1)
-        return
+    return _members_of_folder(path) if path.is_dir() else _members_of_archive(path)
+
+
+def _members_of_folder(path: Path) -> Iterator[tuple[str, bytes]]:
+    for folder, folders, names in os.walk(path, onerror=_fail):
+        for inner in folders:
+            name = f"{Path(folder, inner).relative_to(path.parent).as_posix()}/"
+            if not HIDDEN.search(f"/{name}"):
+                yield name, b""
+        for file in (Path(folder, name) for name in names):
+            name = file.relative_to(path.parent).as_posix()
+            if _is_review(name) and file.is_file() and not file.is_symlink():
+                with open(file, "rb") as content:
+                    yield name, content.read(LONGEST_REVIEW + 1)
+
+
+def _members_of_archive(path: Path) -> Iterator[tuple[str, bytes]]:
     with open(path, "rb") as file:
         zipped = file.read(4) in (b"PK\3\4", b"PK\5\6")  # its beginning: what ends like one may hold one
     if zipped:

@@ -75,8 +75,8 @@ class TranslationTask:
         self.tokenizer, self.info = tokenizer, {"src": src, "tgt": tgt}
         self.sources, self.targets, kept = encode_pairs(pairs, tokenizer, src, tgt, max_length, drop_long=True)
         short = encode_pairs(val, tokenizer, src, tgt, max_length, drop_long=True).kept
-        for kind, found, given in (("training", kept, pairs), ("validation", short, val)):
-            say_left_out(kind, len(found), len(given.source), max_length)
+        say_left_out("training", len(kept), len(pairs.source), max_length)
+        say_left_out("validation", len(short), len(val.source), max_length)
         self.val = Pairs(*([side[i] for i in short] for side in val))
         self.identity = self.info | {
             "training_pairs": checksum(text.encode() for text in (*pairs.source, *pairs.target)),
@@ -98,11 +98,14 @@ class TranslationTask:
 
     def validate(self, model: nn.Module, *, bf16: bool, plain: bool) -> dict[str, float]:
         """As `Task.validate`: BLEU of greedy translations."""
-        how: dict[str, Any] = {"beam": 0, "bf16": bf16, "plain": plain}
-        found = divided(lambda texts: translate(model, self.tokenizer, texts, self.info["src"], **how), self.val.source)
-        if len(set(found)) == 1 < len(found):
-            print(f"Careful: it translates every validation sentence alike, as {found[0]!r}.", flush=True)
-        return {"val_bleu": bleu(found, self.val.target, self.info["tgt"])[0]}
+        language = self.info["src"]
+        translations = divided(
+            lambda texts: translate(model, self.tokenizer, texts, language, beam=0, bf16=bf16, plain=plain),
+            self.val.source,
+        )
+        if len(set(translations)) == 1 < len(translations):
+            print(f"Careful: it translates every validation sentence alike, as {translations[0]!r}.", flush=True)
+        return {"val_bleu": bleu(translations, self.val.target, self.info["tgt"])[0]}
 
     def report(self, line: dict[str, Any]) -> str:
         """As `Task.report`."""
@@ -189,8 +192,8 @@ class ClassificationTask:
 
     def batches(self, batch_tokens: int, seed: int | None = None) -> Batches:
         """As `Task.batches`: texts of similar length, at most `batch_tokens` ids, and their classes' numbers."""
-        found = make_batches(self.sources, self.classes, batch_tokens, seed=seed)
-        return [(ids, classes[:, 0]) for ids, classes in found]
+        pairs = make_batches(self.sources, self.classes, batch_tokens, seed=seed)
+        return [(ids, classes[:, 0]) for ids, classes in pairs]
 
     def update(
         self, model: nn.Module, batches: Batches, optimizer: Optimizer, smoothing: float, *, bf16: bool, plain: bool
@@ -199,17 +202,19 @@ class ClassificationTask:
         texts = sum(len(classes) for _, classes in batches)
         optimizer.zero_grad()
         reader: Any = model if plain else accelerate(model, bf16=bf16)
-        logits = ((reader(ids).float(), classes) for ids, classes in batches)
-        how: dict[str, Any] = {"label_smoothing": smoothing, "reduction": "sum"}
-        return _step((F.cross_entropy(z, classes, **how) / texts for z, classes in logits), optimizer)
+        losses = (
+            F.cross_entropy(reader(ids).float(), classes, label_smoothing=smoothing, reduction="sum") / texts
+            for ids, classes in batches
+        )
+        return _step(losses, optimizer)
 
     def validate(self, model: nn.Module, *, bf16: bool, plain: bool) -> dict[str, float]:
         """As `Task.validate`: the share of texts that are sorted rightly."""
         language = self.info["language"]
-        found = divided(
+        probabilities = divided(
             lambda texts: classify(model, self.tokenizer, texts, language, plain=plain).cpu(), self.val.texts
         )
-        return {"val_accuracy": accuracy(torch.stack(found), self.val.labels, self.labels)}
+        return {"val_accuracy": accuracy(torch.stack(probabilities), self.val.labels, self.labels)}
 
     def report(self, line: dict[str, Any]) -> str:
         """As `Task.report`."""

@@ -1,4 +1,4 @@
-"""What 400, 3,000, 12,000 or 29,000 pairs need: the rule of `annotated_workbench.runs` against a search by hand.
+"""What 400, 3,000, 12,000 or 29,000 pairs need: the rule of `defaults_for` against a search by hand.
 
     python -m experiments.corpus_size data/results/corpus_size.jsonl [--pairs 400 3000] [--src de en]
         [--set '{"dropout": 0.3}']
@@ -27,7 +27,8 @@ from annotated.transformer import Transformer
 from annotated_workbench.architectures import PRESETS
 from annotated_workbench.data import Pairs, encode_pairs, load_corpus, make_batches
 from annotated_workbench.metrics import bleu
-from annotated_workbench.runs import TrainingOptions, defaults_for, train, with_length
+from annotated_workbench.runs import train
+from annotated_workbench.training_options import TrainingOptions, defaults_for, length_of
 from annotated_workbench.translation import translate
 from annotated_workbench.vocabulary import SubwordTokenizer
 from experiments.table3 import read
@@ -76,16 +77,18 @@ def run(size: int, src: str, tgt: str, options: dict[str, Any]) -> dict[str, Any
     epoch_tokens = sum(map(len, sources + targets))
     updates = len(make_batches(sources, targets, options["batch_tokens"]))
     names = [field.name for field in fields(TrainingOptions) if field.name in options]
-    given = with_length(TrainingOptions(**{name: options[name] for name in names}, bf16=bf16), updates)
-    given = replace(given, epochs=min(given.epochs, math.ceil(TOKENS / epoch_tokens)))
+    given = TrainingOptions(**{name: options[name] for name in names}, bf16=bf16)
+    length = length_of(given, updates)
+    length = length._replace(epochs=min(length.epochs, math.ceil(TOKENS / epoch_tokens)))
+    given = replace(given, **length._asdict())
     torch.manual_seed(options["seed"])
     model = Transformer(config)
     with tempfile.TemporaryDirectory() as out, redirect_stdout(StringIO()):
         few = Pairs(val.source[:SEEN], val.target[:SEEN])
         metrics = train(model, tokenizer, pairs, few, out, src=src, tgt=tgt, options=given)
     line = {"pairs": size, "src": src, "options": options, "vocab": len(tokenizer)}
-    line |= {name: getattr(given, name) for name in ("epochs", "warmup", "rate")}
-    line |= {"updates": metrics[-1]["step"], "tokens": epoch_tokens * given.epochs, "loss": metrics[-1]["loss"]}
+    line |= length._asdict()
+    line |= {"updates": metrics[-1]["step"], "tokens": epoch_tokens * length.epochs, "loss": metrics[-1]["loss"]}
     for name, (source, target) in (("val", (val.source[:SCORED], val.target[:SCORED])), ("test", test)):
         for search, beam in (("greedy", 0), ("beam", 4)):
             found = translate(model, tokenizer, source, src, beam=beam, bf16=bf16)

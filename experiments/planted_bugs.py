@@ -40,6 +40,7 @@ LESSONS_ON_MORE_FILES = {
     "data": "training",
     "vocabulary": "training",
     "runs": "training",
+    "run_folder": "training",
     "checkpoint": "evaluation",
     "metrics": "evaluation",
     "classifier": "classification",
@@ -48,6 +49,7 @@ LESSONS_ON_MORE_FILES = {
 OWN_TESTS = {"config": "transformer", "fast/attention": "fast_transformer", "fast/residual": "fast_transformer"}
 OWN_TESTS |= {"fast/cache": "fast_transformer", "fast/translator": "fast_transformer"}
 OWN_TESTS |= {"models/classifier": "classification", "annotated_workbench/limits": "command_line"}
+OWN_TESTS |= {"annotated_workbench/run_folder": "runs", "annotated_workbench/training_options": "runs"}
 COMMANDS = ("classify", "evaluate", "generate", "options", "shared", "train", "translate")
 OWN_TESTS |= {f"annotated_workbench/commands/{name}": "command_line" for name in COMMANDS}
 
@@ -170,10 +172,10 @@ BUGS = [
         "        pass\n",
     ),
     Bug("Adam's usual betas", "annotated/training.py", "betas=(0.9, 0.98)", "betas=(0.9, 0.999)"),
-    Bug("no dropout after validation", "annotated_workbench/runs.py", "    model.train()\n", ""),
+    Bug("no dropout after validation", "annotated_workbench/runs.py", "    run.model.train()\n", ""),
     Bug(
         "resumed with other random numbers",
-        "annotated_workbench/runs.py",
+        "annotated_workbench/run_folder.py",
         '    torch.set_rng_state(tensors["random"])\n',
         "",
     ),
@@ -315,7 +317,7 @@ BUGS = [
     Bug("last batch lost", "annotated_workbench/data.py", "for group in groups]\n", "for group in groups[:-1]]\n"),
     Bug(
         "moments not resumed",
-        "annotated_workbench/runs.py",
+        "annotated_workbench/run_folder.py",
         'optimizer.load_state_dict({"state": moments,',
         'optimizer.load_state_dict({"state": {},',
     ),

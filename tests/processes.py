@@ -23,7 +23,7 @@ from annotated.config import PAD, TransformerConfig
 from annotated.models.classifier import Classifier, ClassifierConfig
 from annotated.models.language_model import LanguageModel, LanguageModelConfig
 from annotated.transformer import Transformer
-from annotated_workbench import distributed, runs, tasks
+from annotated_workbench import distributed, run_folder, runs, tasks
 from annotated_workbench.data import Labelled, Pairs
 from annotated_workbench.distributed import is_first, joined
 from annotated_workbench.runs import TrainingOptions, fit
@@ -151,8 +151,8 @@ FAILURES = {  # where one process alone fails, and with what
 }
 IN_THE_FIRST = {  # which alone writes
     "locked": (runs, "locked", OSError),
-    "save": (runs, "_save_average", OSError),
-    "save_state": (runs, "_save_state", RuntimeError),
+    "save": (run_folder, "_save_average", OSError),
+    "save_state": (run_folder, "save_state", RuntimeError),
     "load": (runs, "load_weights", ValueError),
 }
 

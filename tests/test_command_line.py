@@ -26,7 +26,7 @@ from annotated_workbench.checkpoint import load_checkpoint, load_translator, sav
 from annotated_workbench.data import DATA_FOLDER, Pairs
 from annotated_workbench.ensemble import Ensemble
 from annotated_workbench.metrics import bleu, chrf, loss_per_token
-from annotated_workbench.runs import TrainingOptions, defaults_for
+from annotated_workbench.training_options import TrainingOptions, defaults_for
 from annotated_workbench.translation import translate
 from annotated_workbench.vocabulary import CharacterTokenizer, SubwordTokenizer, WordTokenizer, load_tokenizer
 from tests.runs import SENTENCES, SMALL, train_arguments

@@ -14,11 +14,13 @@ from annotated.config import EOS, PAD, TransformerConfig
 from annotated.fast.training import update
 from annotated.training import noam_rate
 from annotated.transformer import Transformer
-from annotated_workbench import runs, tasks
+from annotated_workbench import run_folder, runs, tasks, training_options
 from annotated_workbench.checkpoint import load_checkpoint, load_tensors, save_tensors
 from annotated_workbench.data import Pairs
 from annotated_workbench.files import locked
-from annotated_workbench.runs import Progress, TrainingOptions, _rate, linear_rate, train, with_length
+from annotated_workbench.run_folder import Progress
+from annotated_workbench.runs import _rate, linear_rate, train
+from annotated_workbench.training_options import TrainingOptions, length_of
 from annotated_workbench.translation import translate
 from annotated_workbench.vocabulary import SPECIALS, Vocabulary, WordTokenizer, load_tokenizer
 
@@ -160,7 +162,7 @@ def test_the_linear_schedule_falls_with_the_epochs_or_the_minutes_whichever_end_
     options = replace(OPTIONS, schedule="linear", epochs=20, warmup=2, rate=0.5, max_minutes=0.5)
     progress = Progress(step=21, seconds=seconds)
     peak = 0.5 * (2 * SIZES["d_model"]) ** -0.5
-    assert _rate(progress, 10, options, SIZES["d_model"]) == pytest.approx(left * peak)
+    assert _rate(progress, 10, options, length_of(options, 10), SIZES["d_model"]) == pytest.approx(left * peak)
 
 
 def test_the_model_is_the_average_of_the_last_checkpoints(finished):
@@ -241,7 +243,7 @@ def test_a_run_killed_within_an_epoch_goes_on_from_the_last_whole_one(
     assert_same_run(tmp_path, finished[0])
 
 
-@pytest.mark.parametrize("name", ["save_tensors", "write_whole", "_save_average", "_save_state"])
+@pytest.mark.parametrize("name", ["save_tensors", "write_whole", "_save_average", "save_state"])
 def test_a_run_killed_while_it_saves_goes_on_from_the_last_whole_epoch(
     finished, tokenizer, pairs, tmp_path, monkeypatch, name
 ):
@@ -251,7 +253,7 @@ def test_a_run_killed_while_it_saves_goes_on_from_the_last_whole_epoch(
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
-        patch.setattr(runs, name, stop)
+        patch.setattr(run_folder, name, stop)
         run(tokenizer, pairs, tmp_path, resume=True)
     run(tokenizer, pairs, tmp_path, resume=True)
     assert_same_run(tmp_path, finished[0])
@@ -430,7 +432,7 @@ def test_what_a_run_derived_stays_when_it_goes_on_for_longer(tokenizer, pairs, t
             save_tensors(tmp_path / name, tensors, note)
     run(tokenizer, pairs, tmp_path, replace(options, epochs=10), resume=True)
     derived = load_tensors(tmp_path / "state.safetensors")[1]["derived"]
-    chosen = with_length(options, 3)
+    chosen = length_of(options, 3)
     assert derived == {"epochs": 10, "warmup": chosen.warmup, "rate": chosen.rate}
     run(tokenizer, pairs, tmp_path, replace(options, epochs=11, warmup=7), resume=True)
     derived = load_tensors(tmp_path / "state.safetensors")[1]["derived"]
@@ -614,13 +616,11 @@ def test_the_options_are_the_documented_ones():
     ],
 )
 def test_the_length_follows_from_the_updates_in_an_epoch(given, updates, chosen):
-    options = with_length(TrainingOptions(**given), updates)
-    assert (options.epochs, options.warmup, options.rate) == (*chosen[:2], pytest.approx(chosen[2]))
-    assert options == replace(TrainingOptions(), epochs=chosen[0], warmup=chosen[1], rate=options.rate)
+    assert length_of(TrainingOptions(**given), updates) == (*chosen[:2], pytest.approx(chosen[2]))
 
 
 def test_a_run_whose_length_is_not_given_has_one(tokenizer, pairs, tmp_path, capsys, monkeypatch):
-    monkeypatch.setattr(runs, "UPDATES", 18)
+    monkeypatch.setattr(training_options, "UPDATES", 18)
     monkeypatch.setattr(tasks, "update", lambda *args, **options: 0.0)
     _, metrics = run(tokenizer, pairs, tmp_path, replace(OPTIONS, epochs=None, warmup=None))
     assert (metrics[-1]["epoch"], metrics[-1]["step"]) == (6, 18)

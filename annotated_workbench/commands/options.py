@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from annotated.decoding import ALPHA, BEAM, MAX_EXTRA
-from annotated_workbench.architectures import PRESETS, TASKS
+from annotated_workbench.architectures import PRESETS, TASKS, TaskName
 from annotated_workbench.data import CORPORA, DATA_FOLDER, TEXTS
 from annotated_workbench.limits import (
     BEAM_WIDTH,
@@ -21,7 +21,7 @@ from annotated_workbench.limits import (
     VOCABULARY_SIZE,
 )
 from annotated_workbench.reviews import REVIEWS
-from annotated_workbench.runs import TrainingOptions
+from annotated_workbench.training_options import TrainingOptions
 
 PROGRAM = "annotated" if Path(sys.argv[0]).stem == "annotated" else "python -m annotated"
 
@@ -193,7 +193,7 @@ def refuse_another_run(kept: dict[str, Any], typed: dict[str, Any]) -> None:
             )
 
 
-def task_of(args: Namespace) -> str:
+def task_of(args: Namespace) -> TaskName:
     """Tell the task: what the corpus or files are for, of which there must be one; and that of --task, if it is given.
 
     Raises:
@@ -204,7 +204,7 @@ def task_of(args: Namespace) -> str:
     if sum(map(bool, (args.corpus, args.text, args.reviews, any(pair)))) != 1 or any(pair) != all(pair):
         raise ValueError(f"{args.command} needs one of --corpus, --text, --reviews, or --source and --{other}.")
     if args.text or args.corpus in TEXTS:
-        task = "generation"
+        task: TaskName = "generation"
     elif args.reviews or args.corpus in REVIEWS:
         task = "classification"
     else:

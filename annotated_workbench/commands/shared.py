@@ -11,6 +11,7 @@ from torch import nn
 
 from annotated.fast.decoding import in_bfloat16
 from annotated.fast.training import bf16_is_fast
+from annotated_workbench.architectures import TaskName
 from annotated_workbench.checkpoint import load_run, load_translator, require_task
 from annotated_workbench.data import Labelled, sentence
 from annotated_workbench.reviews import load_reviews, read_reviews, split_reviews
@@ -42,7 +43,7 @@ def wants_bfloat16(args: Namespace) -> bool:
     return not args.plain and bf16_is_fast(find_device(args.device))
 
 
-def load_model(args: Namespace, task: str) -> tuple[nn.Module, Tokenizer, dict[str, Any]]:
+def load_model(args: Namespace, task: TaskName) -> tuple[nn.Module, Tokenizer, dict[str, Any]]:
     """Read the run, or the ensemble, that a command names, onto its device and in its precision.
 
     Raises:

@@ -10,14 +10,16 @@ import torch
 from torch import nn
 
 from annotated.fast.memory import keep_memory
-from annotated_workbench.architectures import ARCHITECTURES, PRESETS, USES, make_model
+from annotated_workbench.architectures import ARCHITECTURES, PRESETS, USES, config_of, make_model
 from annotated_workbench.commands.options import PROGRAM, TOKENIZERS, Command, option_of
 from annotated_workbench.commands.shared import find_device, load_split, typed_path, wants_bfloat16
 from annotated_workbench.data import Pairs, hold_out, load_corpus, load_text, read_pairs, read_text, split_text
 from annotated_workbench.distributed import in_turn, is_first, joined, processes, tokenizer_of_first
 from annotated_workbench.mapped import Lines, MappedTask
-from annotated_workbench.runs import TrainingOptions, defaults_for, fit, require_new
+from annotated_workbench.run_folder import require_new
+from annotated_workbench.runs import fit
 from annotated_workbench.tasks import ClassificationTask, Task, TextTask, TranslationTask
+from annotated_workbench.training_options import TrainingOptions, defaults_for
 from annotated_workbench.vocabulary import (
     TOKENIZER,
     CharacterTokenizer,
@@ -83,8 +85,7 @@ def _train(args: Namespace, device: torch.device) -> None:
     given = {field.name: getattr(args, field.name) for field in fields(TrainingOptions) if field.metadata}
     options = TrainingOptions(**{name: value for name, value in given.items() if value is not None}, bf16=bf16)
     settings = {name: value for name, value in vars(args).items() if name not in NOT_KEPT}
-    config: Any = model.config
-    task = material.make_task(tokenizer, config.max_length)
+    task = material.make_task(tokenizer, config_of(model).max_length)
     fit(model, task, args.out, options=options, settings=settings, resume=args.resume)
     if is_first():
         print(f"Try it: {PROGRAM} {USES[args.task]} {typed_path(args.out)}")

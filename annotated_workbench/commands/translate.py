@@ -40,15 +40,7 @@ def run(args: Namespace) -> None:
 
 
 def find_unsure(model: nn.Module, tokenizer: Tokenizer, pairs: Pairs, info: dict[str, Any], plain: bool) -> list[str]:
-    """Find the texts whose translations the model itself takes for unlikely.
-
-    Args:
-        model: a trained model.
-        tokenizer: the one it was trained with.
-        pairs: texts and their translations.
-        info: of the run, with the languages.
-        plain: compute by the model's own forward, not by its fast form.
-    """
+    """Find the texts whose translations the model itself takes for unlikely; arguments as for `log_probs`."""
     scores = log_probs(model, tokenizer, pairs, info["src"], info["tgt"], plain=plain)
     lengths = [len(ids) + 1 for ids in tokenizer.encode_batch(pairs.target, info["tgt"])]
     rows = zip(pairs.source, scores, lengths, strict=True)

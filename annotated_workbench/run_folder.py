@@ -1,0 +1,206 @@
+"""What a run keeps in its folder: states to go on from, checkpoints, their average (§6.1) and metrics."""
+
+import copy
+import json
+import time
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from annotated_workbench import distributed
+from annotated_workbench.checkpoint import (
+    CONFIG,
+    WEIGHTS,
+    average_checkpoints,
+    load_note,
+    load_tensors,
+    load_weights,
+    save_checkpoint,
+    save_tensors,
+)
+from annotated_workbench.files import write_whole
+from annotated_workbench.tasks import Task
+from annotated_workbench.training_options import Length, TrainingOptions
+from annotated_workbench.vocabulary import TOKENIZER
+
+STATE, STATE_BEFORE = "state.safetensors", "state-before.safetensors"
+METRICS, CHECKPOINTS = "metrics.jsonl", "checkpoints"
+
+
+@dataclass
+class Progress:
+    """Where a run stands: updates and seconds in all, the current epoch (from 0) and the updates done in it."""
+
+    step: int = 0
+    seconds: float = 0.0
+    epoch: int = 0
+    position: int = 0
+
+
+@dataclass
+class Run:
+    """A training that is under way: what it trains, how, and where it stands."""
+
+    model: nn.Module
+    task: Task
+    out: Path
+    options: TrainingOptions
+    settings: dict[str, Any]  # what config.json keeps of how the run was started
+    identity: dict[str, Any]  # what it is counted in and cannot be resumed without
+    length: Length
+    optimizer: torch.optim.Adam
+    progress: Progress = field(default_factory=Progress)
+    metrics: list[dict[str, Any]] = field(default_factory=list)  # the lines of metrics.jsonl
+    began: float = 0.0  # by the clock, minus the seconds that it took before
+
+    def out_of_time(self) -> bool:
+        """Tell whether the minutes are used up."""
+        return self.options.max_minutes is not None and self.progress.seconds >= 60 * self.options.max_minutes
+
+    def ended(self) -> bool:
+        """Tell whether nothing is left to do."""
+        return self.progress.epoch >= self.length.epochs or self.out_of_time()
+
+    def look_at_the_clock(self) -> None:
+        """Count the seconds that have passed, by the clock of the first process."""
+        self.progress.seconds = distributed.from_first(time.perf_counter() - self.began)
+
+
+def require_new(out: str | Path) -> None:
+    """Refuse a folder for a new run where anything lies that a run writes: it may be somebody's only copy.
+
+    Raises:
+        FileExistsError: a run, or part of one, is there.
+        NotADirectoryError: `out` is a file, or a folder that it shall lie in is.
+    """
+    out = Path(out)
+    for folder in (out, *out.parents):
+        if folder.exists() and not folder.is_dir():
+            raise NotADirectoryError(f"{folder} is a file: give a folder as --out.")
+    for name in (STATE, STATE_BEFORE, WEIGHTS, CONFIG, TOKENIZER, METRICS, CHECKPOINTS):
+        if (out / name).exists() or (out / name).is_symlink():
+            raise FileExistsError(
+                f"{out} already holds a run or a model ({name}): continue a run with --resume, or choose another --out."
+            )
+
+
+def newest_state(out: str | Path) -> Path:
+    """Find the file from which a run goes on: the last state, or if that is damaged the one before it.
+
+    Raises:
+        FileNotFoundError: there is none.
+        ValueError: both are damaged.
+    """
+    problem: Exception = FileNotFoundError(f"there is no run to resume in {out}: start it without --resume.")
+    for path in (Path(out) / STATE, Path(out) / STATE_BEFORE):
+        try:
+            note = load_note(path)
+            if not isinstance(note, dict) or not note.keys() >= {"run", "settings", "progress", "metrics"}:
+                raise ValueError(f"{path} is of an older version of the course, or of something else: train anew.")
+            return path
+        except (FileNotFoundError, NotADirectoryError):
+            continue
+        except ValueError as error:
+            problem = error
+    raise problem
+
+
+def load_settings(out: str | Path) -> dict[str, Any]:
+    """Read how the run in `out` was started; raises as `newest_state` does."""
+    return load_note(newest_state(out))["settings"]
+
+
+def load_state(run: Run) -> None:
+    """Take the model, the optimizer and the random numbers back to the newest state; delete what is newer than it."""
+    path, model, optimizer = newest_state(run.out), run.model, run.optimizer
+    tensors, note = load_tensors(path)
+    for name, value in run.identity.items():
+        started = note["run"].get(name, value)  # what earlier versions did not write down
+        if started != value:
+            raise ValueError(
+                f"the run in {run.out} was started with {name}={started}, not {value}: where it stands is "
+                "counted in that. Give what it was started with, or start another run in another --out."
+            )
+    load_weights(
+        model, {name.removeprefix("weights/"): w for name, w in tensors.items() if name.startswith("weights/")}
+    )
+    moments: dict[int, dict[str, Tensor]] = {}
+    for name, tensor in tensors.items():
+        if name.startswith("adam/"):
+            _, index, moment = name.split("/")
+            moments.setdefault(int(index), {})[moment] = tensor
+    optimizer.load_state_dict({"state": moments, "param_groups": optimizer.state_dict()["param_groups"]})
+    torch.set_rng_state(tensors["random"])
+    device = next(model.parameters()).device
+    if f"random_{device.type}" in tensors:  # not where the run was begun on another kind of device
+        getattr(torch, device.type).set_rng_state(tensors[f"random_{device.type}"], device)
+    run.progress, run.metrics = Progress(**note["progress"]), note["metrics"]
+
+    step = run.progress.step
+    if path.name == STATE_BEFORE:
+        print(f"{run.out / STATE} is damaged or missing: going on from the one before it, update {step}.")
+        (run.out / STATE).unlink(missing_ok=True)
+    _remove_checkpoints(run.out, [earlier for earlier in _checkpoints(run.out) if earlier <= step])
+
+
+def save_epoch(run: Run) -> None:
+    """Write all that an epoch adds and renews."""
+    save_tensors(_checkpoint(run.out, run.progress.step), dict(run.model.named_parameters()))
+    write_whole(run.out / METRICS, "".join(json.dumps(line) + "\n" for line in run.metrics).encode())
+    _save_average(run)
+    # One checkpoint more stays than is averaged: should this state be damaged, the one before needs it.
+    _remove_checkpoints(run.out, _steps(run.metrics)[-run.options.average - 1 :])
+    save_state(run)
+
+
+def save_state(run: Run) -> None:
+    """Write the state, and keep the one before it: should the new one be damaged, an epoch is lost and not the run."""
+    tensors: dict[str, Tensor] = {f"weights/{name}": parameter for name, parameter in run.model.named_parameters()}
+    for index, moments in run.optimizer.state_dict()["state"].items():
+        tensors |= {f"adam/{index}/{name}": moment for name, moment in moments.items()}
+    tensors["random"] = torch.get_rng_state()
+    device = next(run.model.parameters()).device
+    if device.type != "cpu":
+        tensors[f"random_{device.type}"] = getattr(torch, device.type).get_rng_state(device)
+    note = {
+        "run": run.identity,
+        "settings": run.settings,
+        "progress": asdict(run.progress),
+        "metrics": run.metrics,
+        "derived": run.length._asdict(),
+    }
+    if (run.out / STATE).exists():
+        (run.out / STATE).replace(run.out / STATE_BEFORE)
+    save_tensors(run.out / STATE, tensors, note)
+
+
+def _save_average(run: Run) -> None:
+    """Make the average of the last checkpoints that are still there the run's model."""
+    paths = [_checkpoint(run.out, step) for step in _steps(run.metrics)[-run.options.average :]]
+    averaged = copy.deepcopy(run.model)
+    load_weights(averaged, average_checkpoints([path for path in paths if path.exists()]))
+    save_checkpoint(run.out, averaged, **run.task.info, settings=run.settings)
+
+
+def _checkpoint(out: Path, step: int) -> Path:
+    return out / CHECKPOINTS / f"{step:07}.safetensors"
+
+
+def _checkpoints(out: Path) -> list[int]:
+    """List the updates after which a checkpoint was written, by the names that `_checkpoint` gives; others stay."""
+    names = ((path, path.name.removesuffix(".safetensors")) for path in (out / CHECKPOINTS).glob("*.safetensors"))
+    return sorted(int(name) for path, name in names if name.isdecimal() and path == _checkpoint(out, int(name)))
+
+
+def _remove_checkpoints(out: Path, kept: Sequence[int]) -> None:
+    for step in set(_checkpoints(out)) - set(kept):
+        _checkpoint(out, step).unlink()
+
+
+def _steps(metrics: Sequence[dict[str, Any]]) -> list[int]:
+    """List the updates whose checkpoints count: the ends of epochs, and the last line's, wherever its epoch stands."""
+    return [line["step"] for line in metrics if line is metrics[-1] or float(line["epoch"]).is_integer()]

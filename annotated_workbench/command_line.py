@@ -22,6 +22,7 @@ from annotated_workbench.commands.options import (
     task_of,
 )
 from annotated_workbench.commands.shared import typed_path
+from annotated_workbench.data import is_utf_8
 from annotated_workbench.run_folder import METRICS, load_settings
 
 Commands = Mapping[str, tuple[str, Callable[[argparse.Namespace], None]]]  # by name: what it does, and what does it
@@ -50,7 +51,8 @@ def main(arguments: Sequence[str] | None = None, further: Commands = NONE) -> in
     args = argparse.Namespace(command=None)
     try:
         for argument in arguments:
-            _require_utf_8(argument)
+            if not is_utf_8(argument):
+                raise ValueError(f"the argument {argument!r} is not UTF-8: set the terminal to UTF-8.")
         args = _parse(arguments, further)
         args.run(args)
         sys.stdout.flush()
@@ -67,13 +69,6 @@ def main(arguments: Sequence[str] | None = None, further: Commands = NONE) -> in
         print(f"annotated: interrupted{_what_is_kept(args) if args.command == 'train' else ''}.", file=sys.stderr)
         return 130
     return 0
-
-
-def _require_utf_8(argument: str) -> None:
-    try:
-        argument.encode()
-    except UnicodeEncodeError:
-        raise ValueError(f"the argument {argument!r} is not UTF-8: set the terminal to UTF-8.") from None
 
 
 def _fail(message: str) -> int:

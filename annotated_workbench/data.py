@@ -17,6 +17,7 @@ from annotated_workbench.vocabulary import LONGEST_TOKEN, Tokenizer
 
 CORPORA = {"captions": ("train", "val", "test"), "multi30k": ("train", "val", "test_2016_flickr")}
 LANGUAGES = ("de", "en")
+SENTENCES = "a text file with one sentence a line"  # what is asked for where it is missing
 DATA_FOLDER = Path(__file__).parents[1] / "data"
 
 MULTI30K_URL = (
@@ -85,7 +86,7 @@ def read_lines(path: str | Path) -> list[str]:
         ValueError: the file has no lines, an empty line, or a line that is not UTF-8 or has a carriage return
             inside, and says which.
     """
-    return sentences(_read_file(path, "a text file with one sentence a line"), path)
+    return sentences(_read_file(path, SENTENCES), path)
 
 
 def _read_file(path: str | Path, wanted: str) -> bytes:
@@ -102,7 +103,7 @@ def sentences(content: bytes, path: str | Path, first: int = 1) -> list[str]:
         ValueError: as `read_lines` does.
     """
     if content in (b"", codecs.BOM_UTF8):
-        raise ValueError(f"{path} has no lines. Give a text file with one sentence a line.")
+        raise ValueError(f"{path} has no lines. Give {SENTENCES}.")
     lines = []
     for number, line in enumerate(content.removesuffix(b"\n").split(b"\n"), start=first):
         text = sentence(line, f"{path}, line {number}")
@@ -138,6 +139,15 @@ def decode(content: bytes, name: str | Path) -> str:
     if "\0" in text:
         raise ValueError(f"{name}: a NUL byte, as in UTF-16, not in a text. Convert it to UTF-8.")
     return text
+
+
+def is_utf_8(name: str) -> bool:
+    """Tell whether the system could decode a name or an argument."""
+    try:
+        name.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def read_pairs(source_path: str | Path, target_path: str | Path) -> Pairs:

@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 
 from annotated.config import BOS, EOS
 from annotated_workbench.data import (
+    SENTENCES,
     Batch,
     Pairs,
     encode_kept,
@@ -41,25 +42,15 @@ PAIRS_AT_ONCE = 20_000  # that are read, encoded and written together
 
 @dataclass
 class Note:
-    """What the files of ids were made from, and how far they are.
+    """What the files of ids were made from, and how far they are."""
 
-    Args:
-        made_from: a checksum or setting by the name of what changes the ids.
-        dtype: of an id, "uint16" or "uint32".
-        done: whether all pairs are encoded.
-        lines: pairs that were read.
-        rows: pairs that were short enough, and are in the files.
-        read: bytes that were read of each side's sentences.
-        ids: ids that were written of each side.
-    """
-
-    made_from: dict[str, Any]
-    dtype: str
+    made_from: dict[str, Any]  # a checksum or setting by the name of what changes the ids
+    dtype: str  # of an id
     done: bool
-    lines: int
-    rows: int
-    read: list[int]
-    ids: list[int]
+    lines: int  # that were read, short enough or not
+    rows: int  # that are in the files
+    read: list[int]  # bytes of each side's sentences
+    ids: list[int]  # that were written of each side
 
     def sizes(self) -> dict[str, int]:
         """Tell how many bytes of each file are written for good."""
@@ -105,9 +96,9 @@ class Lines(Sequence[str]):
     def __init__(self, path: str | Path):
         self.path = Path(path)
         if not self.path.is_file():
-            raise FileNotFoundError(f"there is no file {path}. Give a text file with one sentence a line.")
+            raise FileNotFoundError(f"there is no file {path}. Give {SENTENCES}.")
         if not self.path.stat().st_size:
-            raise ValueError(f"{path} has no lines. Give a text file with one sentence a line.")
+            raise ValueError(f"{path} has no lines. Give {SENTENCES}.")
 
     def __len__(self) -> int:
         with open(self.path, "rb") as file:

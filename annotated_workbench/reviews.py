@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NoReturn
 
-from annotated_workbench.data import Labelled, data_folder, decode, download, hold_out, read_lines
+from annotated_workbench.data import Labelled, data_folder, decode, download, hold_out, is_utf_8, read_lines
 
 REVIEWS = ("rt_polarity", "imdb")
 SPLITS = ("train", "val", "test")
@@ -120,7 +120,7 @@ def read_reviews(path: str | Path) -> dict[str, Labelled]:
     empty: set[tuple[str, str, str]] = set()
     for name, content in _members(path):
         if (match := PLACE.match(name)) and match[2] != UNLABELLED:
-            if not _is_utf_8(match[2]):
+            if not is_utf_8(match[2]):
                 raise ValueError(f"{path}: the name of the folder {match[1]}/{match[2]!r} is not UTF-8: rename it.")
             if not PLACE.fullmatch(name) or name.endswith("/"):
                 empty.add((name[: match.start(1)], match[1], match[2]))
@@ -209,14 +209,6 @@ def _members_of_archive(path: Path) -> Iterator[tuple[str, bytes]]:
 
 def _is_review(name: str) -> bool:
     return bool(PLACE.fullmatch(name)) and not name.endswith("/") and not HIDDEN.search(name)
-
-
-def _is_utf_8(name: str) -> bool:
-    try:
-        name.encode()
-    except UnicodeEncodeError:  # bytes that the system could not decode
-        return False
-    return True
 
 
 def _fail(error: OSError) -> NoReturn:

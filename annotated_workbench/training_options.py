@@ -2,12 +2,11 @@
 
 import math
 from dataclasses import dataclass, field
-from typing import Any, Literal, NamedTuple, get_args
+from typing import Any, NamedTuple
 
 from annotated_workbench.limits import BATCH_TOKENS, COUNT, LARGEST_BATCH, MINUTES, RATE, SEED, SHARE
 
-Schedule = Literal["noam", "linear"]
-SCHEDULES = get_args(Schedule)
+SCHEDULES = ("noam", "linear")
 UPDATES, LEAST_EPOCHS, WARMUP = 3800, 5, 1000  # of a run whose length is not given
 
 
@@ -35,7 +34,7 @@ class TrainingOptions:
         metadata=dict(type=BATCH_TOKENS, help="ids a side in a batch, padding included; follows from the corpus"),
     )
     accumulate: int = field(default=1, metadata=dict(type=COUNT, default=1, help="batches per update"))
-    schedule: Schedule = field(
+    schedule: str = field(
         default="noam",
         metadata=dict(
             choices=SCHEDULES,

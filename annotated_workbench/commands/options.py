@@ -27,21 +27,13 @@ PROGRAM = "annotated" if Path(sys.argv[0]).stem == "annotated" else "python -m a
 
 
 class Command(NamedTuple):
-    """A command.
-
-    Args:
-        summary: what it does.
-        run: does it.
-        words: what it takes beside options: how usage shows each, and what it is; of one with "...", any number.
-        options: names of `OPTIONS`.
-        examples: of all that follows its name.
-    """
+    """A command: what it does, and the function that does it."""
 
     summary: str
     run: Callable[[Namespace], None]
-    words: dict[str, str]
-    options: str
-    examples: tuple[str, ...]
+    words: dict[str, str]  # what it takes beside options: how usage shows each, and what it is; "...": any number
+    options: str  # names of `OPTIONS`
+    examples: tuple[str, ...]  # of all that follows its name
 
 
 def name_of_file(text: str) -> str:
@@ -152,38 +144,21 @@ def option_of(name: str) -> str:
 
 
 def refuse_idle(args: Namespace, typed: dict[str, Any]) -> None:
-    """Refuse options that were typed and would do nothing, for the task or beside another option.
-
-    Raises:
-        ValueError: there is one; says why.
-    """
+    """Raise a ValueError if an option that was typed would do nothing, for the task or beside another option."""
     for name in typed:
         tasks = ONLY_FOR.get(name, (args.task,))
         if args.task not in tasks:
             raise ValueError(f"{option_of(name)} is for {' and '.join(tasks)}, not for {args.task}.")
     for (other, value), (idle, reason) in IDLE.items():
         given = getattr(args, other, None)
-        if value is True and given:
-            beside = option_of(other)
-        elif value is not True and given == value:
-            beside = f"{option_of(other)} {value}"
-        else:
-            continue
         for name in idle:
-            if name in typed:
+            if name in typed and (bool(given) if value is True else given) == value:
+                beside = option_of(other) + ("" if value is True else f" {value}")
                 raise ValueError(f"{option_of(name)} does nothing beside {beside}: {reason}.")
 
 
 def refuse_another_run(kept: dict[str, Any], typed: dict[str, Any]) -> None:
-    """Refuse what was typed for a run that goes on and keeps something else.
-
-    Args:
-        kept: the settings of the run.
-        typed: the options that were typed, by name.
-
-    Raises:
-        ValueError: they differ; says in what.
-    """
+    """Raise a ValueError if the settings that a run has kept are others than what was typed."""
     for name in KEPT:
         own = kept.get(name)
         if typed.get(name, own) != own and (own is None or name not in FILES):  # files may have moved

@@ -22,11 +22,7 @@ READ_AT_ONCE = 2**15  # bytes of standard input, some hundred sentences: they ar
 
 
 def find_device(name: str) -> torch.device:
-    """Choose the device that --device names.
-
-    Raises:
-        ValueError: it is not usable here; says which are.
-    """
+    """Choose the device that --device names; a ValueError says which are usable if it is not."""
     gpus = [f"cuda:{i}" for i in range(torch.cuda.device_count())]
     usable = [*(["cuda"] if gpus else []), *gpus, *(["mps"] if torch.backends.mps.is_available() else []), "cpu"]
     if name == "auto":
@@ -44,11 +40,7 @@ def wants_bfloat16(args: Namespace) -> bool:
 
 
 def load_model(args: Namespace, task: TaskName) -> tuple[nn.Module, Tokenizer, dict[str, Any]]:
-    """Read the run, or the ensemble, that a command names, onto its device and in its precision.
-
-    Raises:
-        FileNotFoundError, ValueError: as `load_run` and `require_task` do.
-    """
+    """Read the run, or the ensemble, that a command names, onto its device and in its precision."""
     if task == "translation":
         model, tokenizer, info = load_translator([args.model, *args.ensemble])
     else:
@@ -89,12 +81,7 @@ def one_line(text: str) -> str:
 def read_texts(args: Namespace, prompt: str) -> Iterator[list[str]]:
     """Give the texts that were typed, or lines of standard input as they come: up to `READ_AT_ONCE` bytes at a time.
 
-    Args:
-        args: of the command.
-        prompt: what someone at a terminal is asked for.
-
-    Raises:
-        ValueError: a line is too long or not UTF-8; says which.
+    Someone at a terminal is asked for them by `prompt`. A ValueError names a line that is too long or not UTF-8.
     """
     if args.texts:
         yield args.texts

@@ -119,23 +119,14 @@ def _new_model(args: Namespace, vocab_size: int, changes: dict[str, Any]) -> nn.
 
 
 class Material(NamedTuple):
-    """What a corpus, or the user's files, hold for a task.
+    """What a corpus, or the user's files, hold for a task."""
 
-    Args:
-        kind: what it is, to say for what options were chosen.
-        size: how much it is.
-        defaults: options to take where none are given.
-        make_tokenizer: learns the tokens from it.
-        make_task: makes the task, given a tokenizer and the most tokens that the model sees.
-        changes: what it demands of the model's configuration.
-    """
-
-    kind: str
+    kind: str  # to say for what options were chosen
     size: str
-    defaults: dict[str, Any]
+    defaults: dict[str, Any]  # options to take where none are given
     make_tokenizer: Callable[[], Tokenizer]
-    make_task: Callable[[Tokenizer, int], Task]
-    changes: dict[str, Any]
+    make_task: Callable[[Tokenizer, int], Task]  # given a tokenizer and the most tokens that the model sees
+    changes: dict[str, Any]  # what it demands of the model's configuration
 
 
 def material_of_pairs(args: Namespace) -> Material:

@@ -14,10 +14,11 @@ UPDATES, LEAST_EPOCHS, WARMUP = 3800, 5, 1000  # of a run whose length is not gi
 class TrainingOptions:
     """How to train. Defaults are the paper's where a small corpus allows it (§5).
 
-    The metadata of a field are what argparse needs to know of the option of `train`. The paper has 25,000 tokens a side
-    in a batch (§5.1), the Noam schedule, with a warm-up of 4,000 updates (§5.3), and averages 5 or 20 (§6.1). Without
-    a limit of their own, epochs are enough for about 3,800 updates, and 5 at least; the warm-up is 1,000, or a third of
-    a shorter run, and then the rate keeps the height that it has after 1,000.
+    The metadata of a field are what argparse needs to know of the option of `train`. The paper has 25,000 ids a side in
+    a batch (§5.1), the "noam" schedule with a warm-up of 4,000 updates and no factor on the rate (§5.3), a smoothing
+    ε_ls of 0.1 (§5.4), and averages 5 or 20 checkpoints (§6.1). `length_of` chooses epochs, warm-up and rate where
+    they are None. `bf16` computes products in bfloat16; `plain` validates by the paper's own files, too, and takes a
+    batch an update.
 
     Raises:
         ValueError: a number that makes no sense; the message says which.

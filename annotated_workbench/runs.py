@@ -102,12 +102,12 @@ def fit(
     with _locked_by_first(run.out):
         _begin(run, resume)
         while not run.ended():
-            line = _train_epoch(run)
+            line, speed = _train_epoch(run)
             with distributed.agreed():
                 _require_finite(run)
-            line |= task.validate(run.model, bf16=options.bf16, plain=options.plain)
+            scores = task.validate(run.model, bf16=options.bf16, plain=options.plain)
             run.look_at_the_clock()
-            line["minutes"] = run.progress.seconds / 60
+            line |= {"minutes": run.progress.seconds / 60, **scores, "tokens_per_second": speed}
             run.metrics.append(line)
             with distributed.agreed():
                 if distributed.is_first():
@@ -198,8 +198,8 @@ def _begin(run: Run, resume: bool) -> None:
     run.began = time.perf_counter() - run.progress.seconds
 
 
-def _train_epoch(run: Run) -> dict[str, Any]:
-    """Train to the end of the epoch or of the allowed time; return what is known of it, as a line of metrics.jsonl."""
+def _train_epoch(run: Run) -> tuple[dict[str, Any], float]:
+    """Train to the end of the epoch or of the allowed time; return its line of metrics.jsonl and the tokens a second."""
     from tqdm.auto import tqdm
 
     options, progress = run.options, run.progress
@@ -227,14 +227,14 @@ def _train_epoch(run: Run) -> dict[str, Any]:
                 break
     if progress.position == len(groups):
         progress.epoch, progress.position = progress.epoch + 1, 0
-    return {
+    line = {
         "step": progress.step,
         "epoch": progress.epoch + progress.position / len(groups),
         "minutes": progress.seconds / 60,
         "rate": run.optimizer.param_groups[0]["lr"],
         "loss": sum(losses) / len(losses),
-        "tokens_per_second": speed,
     }
+    return line, speed
 
 
 def _update(run: Run, batches: Batches) -> tuple[float, int]:

@@ -199,7 +199,7 @@ def _begin(run: Run, resume: bool) -> None:
 
 
 def _train_epoch(run: Run) -> tuple[dict[str, Any], float]:
-    """Train to the end of the epoch or of the allowed time; return its line of metrics.jsonl and the tokens a second."""
+    """Train to the end of the epoch or of the allowed time; return its line of metrics.jsonl and tokens a second."""
     from tqdm.auto import tqdm
 
     options, progress = run.options, run.progress

@@ -27,6 +27,7 @@ from nbformat import NotebookNode
 from annotated_course.exercises import EXERCISES
 from annotated_course.exercises.done import SOLVED, WORK, solved
 from annotated_workbench.files import write_whole
+from tools.renumber import renumber
 from tools.sync import ROOT, notebook_paths
 
 GIVEN = ".given.json"
@@ -65,7 +66,11 @@ def update(course: Path, work: Path) -> list[str]:
         A line for each notebook that was worked in and changed; one for all others that are new; and one for each
         reason why some are left as they are.
     """
-    lines, replaced, failed = [], 0, defaultdict(list)
+    replaced, failed = 0, defaultdict(list)
+    try:
+        lines = renumber(work, keep)
+    except (OSError, ValueError) as error:
+        return [f"{work}: not yet brought over to the chapters' new numbers ({error}). Nothing of yours is lost."]
     try:
         work.mkdir(parents=True, exist_ok=True)
     except OSError as error:

@@ -24,4 +24,7 @@ def __getattr__(name: str) -> Any:
     """Import a name from its file."""
     if name not in HOME:
         raise AttributeError(f"annotated_course has no {name!r}; it has {', '.join(sorted(HOME))}.")
-    return getattr(import_module(f"{__name__}.{HOME[name]}"), name)
+    module = import_module(f"{__name__}.{HOME[name]}")
+    # Python has just put the file's module there, which for `trace` and `progress_bar` has the name of its function.
+    globals().update({one: getattr(module, one) for one in HOMES[HOME[name]]})
+    return getattr(module, name)

@@ -2,6 +2,7 @@
 
     python data/captions/generate.py           write {train,val,test}.{de,en} beside this file
     python data/captions/generate.py --check   say whether the files on disk are what this program makes
+    python -m pytest data/captions/proof.py    prove that the files on disk are right: after they were made anew
 
 Training and validation never see a held-out combination (see `is_held_out`); every test sentence contains one.
 """

@@ -7,6 +7,7 @@ import re
 import sys
 import tarfile
 import zipfile
+from contextlib import suppress
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -14,7 +15,7 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from parity import randomise
+from parity import assert_same_gradients, randomise
 from torch.nn import functional as F
 from torch.testing import assert_close
 
@@ -103,13 +104,7 @@ def test_the_fast_form_is_the_plain_one(changes: dict) -> None:
     fast = accelerate(model)
     assert type(fast) is FastClassifier and accelerate(fast) is fast
     assert_close(fast.logits(fast.states(IDS)), model(IDS))
-    gradients = []
-    for logits in (fast.logits(fast.states(IDS)), model(IDS)):
-        model.zero_grad()
-        logits.square().sum().backward()
-        gradients.append({name: weight.grad.clone() for name, weight in model.named_parameters()})
-    for name, gradient in gradients[0].items():
-        assert_close(gradient, gradients[1][name], msg=name)
+    assert_same_gradients(fast.logits(fast.states(IDS)), model(IDS), list(model.parameters()))
 
 
 def test_in_bfloat16_it_is_near() -> None:
@@ -215,45 +210,24 @@ def test_an_archive_that_was_cut_or_spoiled_is_named(tmp_path: Path, kind: str) 
     path = tmp_path / f"reviews.tar.{kind}"
     with tarfile.open(path, f"w:{kind}") as archive:
         archive.add(write_folder(tmp_path / "aclImdb", TEXTS), "aclImdb")
-    whole = path.read_bytes()
-    read_reviews(path)
+    whole, counts = path.read_bytes(), {part: len(rows.texts) for part, rows in read_reviews(path).items()}
     middle = len(whole) // 2
     for content in (whole[: middle - middle % 512], whole[:-11000], whole[:middle] + b"?" * 40 + whole[middle + 40 :]):
         path.write_bytes(content)
         if kind or b"?" not in content:
             with pytest.raises(ValueError, match=r"is no tar archive, or not a whole one|UTF-8"):  # what is read first
                 read_reviews(path)
-
-
-@pytest.mark.parametrize("kind", ["", "gz", "xz"])
-def test_no_byte_of_an_archive_is_spoiled_unseen(tmp_path: Path, kind: str) -> None:
-    path = tmp_path / f"reviews.tar.{kind}"
-    with tarfile.open(path, f"w:{kind}") as archive:
-        archive.add(write_folder(tmp_path / "aclImdb", TEXTS), "aclImdb")
-    whole, expected = path.read_bytes(), read_reviews(path)
-    for place in range(0, len(whole), max(1, len(whole) // 60)):
+    for place in range(0, len(whole), max(1, len(whole) // 30)):  # no byte is spoiled unseen
         path.write_bytes(whole[:place] + bytes([whole[place] ^ 1]) + whole[place + 1 :])
-        try:
-            found = read_reviews(path)
-        except ValueError:
-            continue
-        assert {part: len(rows.texts) for part, rows in found.items()} == {
-            part: len(rows.texts) for part, rows in expected.items()
-        }
+        with suppress(ValueError):
+            assert {part: len(rows.texts) for part, rows in read_reviews(path).items()} == counts
 
 
 @pytest.mark.parametrize("place", ["train/new/", "train/new/deeper/0.txt", "train/new/0.text", "test/pos/"])
 def test_a_label_without_a_text_is_named(tmp_path: Path, place: str) -> None:
-    for label in ("neg", "pos"):
-        (tmp_path / "mine" / "train" / label).mkdir(parents=True)
-        (tmp_path / "mine" / "train" / label / "0.txt").write_text("a film")
-    folder, _, name = place.rpartition("/")
-    (tmp_path / "mine" / folder).mkdir(parents=True)
-    if name:
-        (tmp_path / "mine" / place).write_text("a film")
-    with tarfile.open(tmp_path / "mine.tar", "w") as archive:
-        archive.add(tmp_path / "mine", "mine")
-    for path in (tmp_path / "mine", tmp_path / "mine.tar"):
+    mine = write_folder(tmp_path / "mine", {f"train/{label}/0.txt": "a film" for label in ("neg", "pos")})
+    write_folder(mine, {place: "a film"}) if place[-1] != "/" else (mine / place).mkdir(parents=True)
+    for path in (mine, write_archive(tmp_path / "mine.tar.gz", mine)):
         with pytest.raises(ValueError, match=rf"{place[:9].rstrip('/')} has no \.txt file right in it"):
             read_reviews(path)
 
@@ -278,30 +252,22 @@ def test_folders_around_may_be_called_like_a_part(tmp_path: Path, around: str) -
 
 
 def test_ones_own_validation_texts_are_taken(tmp_path: Path) -> None:
-    for part, count in (("train", 9), ("val", 2)):
-        for label in ("neg", "pos"):
-            (tmp_path / part / label).mkdir(parents=True)
-            for number in range(count):
-                (tmp_path / part / label / f"{number}.txt").write_text(f"{part} {number}")
-    parts = read_reviews(tmp_path)
+    counts = {"train": 9, "val": 2}
+    texts = {f"{part}/{label}/{i}.txt": f"{part} {i}" for part, n in counts.items() for label in "ab" for i in range(n)}
+    parts = read_reviews(write_folder(tmp_path, texts))
     assert split_reviews(parts, "val").texts == ["val 0", "val 1"] * 2
     assert len(split_reviews(parts, "train").texts) + len(split_reviews(parts, "test").texts) == 18
 
 
-def test_a_zip_is_called_one(tmp_path: Path) -> None:
+def test_a_zip_is_called_one_but_not_an_archive_that_ends_in_one(tmp_path: Path) -> None:
     with zipfile.ZipFile(tmp_path / "reviews.zip", "w") as archive:
         archive.writestr("train/pos/0.txt", "good")
     with pytest.raises(ValueError, match="is a zip archive: unpack it"):
         read_reviews(tmp_path / "reviews.zip")
-
-
-def test_an_archive_that_ends_in_a_zip_is_none(tmp_path: Path) -> None:
     folder = write_folder(tmp_path / "aclImdb", TEXTS)
-    with zipfile.ZipFile(tmp_path / "more.zip", "w") as inner:
-        inner.writestr("more.txt", "more")
     with tarfile.open(tmp_path / "reviews.tar", "w") as archive:
         archive.add(folder, "aclImdb")
-        archive.add(tmp_path / "more.zip", "aclImdb/more.zip")
+        archive.add(tmp_path / "reviews.zip", "aclImdb/more.zip")
     assert read_reviews(tmp_path / "reviews.tar") == read_reviews(folder)
 
 

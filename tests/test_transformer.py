@@ -114,12 +114,13 @@ def test_presets_are_rows_of_table_3():
     assert asdict(TransformerConfig.big(37_000, dropout=0.1)) == big | paper | {"dropout": 0.1}
 
 
-@pytest.mark.parametrize("preset", [TransformerConfig.small, TransformerConfig.tiny])
-def test_our_presets_differ_in_size_only(preset):
-    ours, base = asdict(preset(37_000, layers=5)), asdict(TransformerConfig.base(37_000))
-    changed = {name for name in base if ours[name] != base[name]}
-    assert {"d_model", "d_ff", "heads", "layers"} <= changed <= {"d_model", "d_ff", "heads", "layers", "dropout"}
-    assert ours["layers"] == 5
+def test_our_presets_differ_in_size_only():
+    base = asdict(TransformerConfig.base(99))
+    small = base | dict(d_model=256, d_ff=512, heads=4, layers=3, dropout=0.2)
+    tiny = base | dict(d_model=128, d_ff=256, heads=4, layers=2)
+    assert (asdict(TransformerConfig.small(99)), asdict(TransformerConfig.tiny(99))) == (small, tiny)
+    for preset, sizes in ((TransformerConfig.small, small), (TransformerConfig.tiny, tiny)):
+        assert asdict(preset(99, layers=5)) == sizes | {"layers": 5}
 
 
 @pytest.mark.parametrize(
@@ -155,24 +156,23 @@ def test_too_long_input_is_an_error():
 
 
 @pytest.mark.filterwarnings("ignore:enable_nested_tensor is True")
-@modes
 @pytest.mark.parametrize("activation", ["relu", "gelu"])
 @pytest.mark.parametrize(
     ("norm_first", "last_norm"),
     [(False, False), (False, True), (True, True)],
     ids=["post-norm", "post-norm, one norm more", "pre-norm"],
 )
-def test_equals_pytorch(norm_first, last_norm, activation, training):
+def test_equals_pytorch(norm_first, last_norm, activation):
     options = dict(dropout=0.0, norm_first=norm_first, activation=activation)
     model = make_model(attention_bias=True, **options)
-    theirs = nn.Transformer(14, 2, 3, 3, 11, batch_first=True, **options).train(training)
+    theirs = nn.Transformer(14, 2, 3, 3, 11, batch_first=True, **options)
     # PyTorch normalises what leaves each stack, even in post-norm, where the paper does not. Take that out of theirs …
     if not last_norm:
         theirs.encoder.norm = theirs.decoder.norm = None
     # … or put it into ours.
     elif not norm_first:
         model.encoder.norm, model.decoder.norm = LayerNorm(14), LayerNorm(14)
-    randomise(model).train(training)
+    randomise(model)
 
     def embed(embedding: nn.Embedding, ids: torch.Tensor) -> torch.Tensor:
         return model.positions(embedding(ids) * math.sqrt(14))
@@ -308,7 +308,7 @@ def test_masks_default_to_padding_and_future():
     assert not torch.allclose(default, model(SOURCE, TARGET, None, causal_mask(4)))
 
 
-@pytest.mark.parametrize("axes", [(slice(None),), (slice(None), None)], ids=["(batch, source)", "(batch, 1, source)"])
+@pytest.mark.parametrize("axes", [(...,), (slice(None), None)], ids=["(batch, source)", "(batch, 1, source)"])
 def test_a_source_mask_without_all_its_axes_is_an_error(axes, monkeypatch):
     # With as many sentences as tokens and heads, both would be taken for something else.
     monkeypatch.setattr(jaxtyping.config, "jaxtyping_disable", True)
@@ -386,7 +386,7 @@ leaks = st.fixed_dictionaries(
 
 
 @torch.no_grad()
-@settings(max_examples=20)
+@settings(max_examples=8)
 @given(setting=leaks, data=st.data())
 def test_no_leak(setting, data):
     torch.manual_seed(setting["seed"])
@@ -441,14 +441,15 @@ def test_sentence_of_padding_stays_finite(norm_first):
 
 @norms
 @pytest.mark.parametrize("positions", ["sinusoidal", "learned"])
-@pytest.mark.parametrize("steps", [[1, 1, 1, 1, 1, 1], [4, 2], [1, 3, 2], [6]], ids=str)
 @torch.no_grad()
-def test_cache_changes_nothing(norm_first, positions, steps):
+def test_cache_changes_nothing(norm_first, positions):
     model = make_model(norm_first=norm_first, positions=positions, d_k=3, d_v=5).eval()
-    src_mask, memory, tgt = padding_mask(SOURCE), model.encode(SOURCE), draw_ids(2, sum(steps))
-    cache = model.new_cache()
-    states = [model.decode(new, memory, src_mask, cache=cache) for new in tgt.split(steps, dim=1)]
-    assert_near(torch.cat(states, 1), model.decode(tgt, memory, src_mask))
+    src_mask, memory, tgt = padding_mask(SOURCE), model.encode(SOURCE), draw_ids(2, 6)
+    whole = model.decode(tgt, memory, src_mask)
+    for steps in ([1, 1, 1, 1, 1, 1], [4, 2], [1, 3, 2], [6]):
+        cache = model.new_cache()
+        states = [model.decode(new, memory, src_mask, cache=cache) for new in tgt.split(steps, dim=1)]
+        assert_near(torch.cat(states, 1), whole)
 
 
 @torch.no_grad()
@@ -487,10 +488,3 @@ def test_decoding_beyond_the_last_position_is_an_error():
     with pytest.raises(ValueError, match="position 17 is asked for, but there are encodings for 17 positions"):
         model.decode(draw_ids(2, 1), memory, src_mask, cache=cache)
     assert cache.length == 17
-
-
-def test_the_sizes_of_our_presets():
-    small, tiny = asdict(TransformerConfig.small(99)), asdict(TransformerConfig.tiny(99))
-    base = asdict(TransformerConfig.base(99))
-    assert small == base | dict(d_model=256, d_ff=512, heads=4, layers=3, dropout=0.2)
-    assert tiny == base | dict(d_model=128, d_ff=256, heads=4, layers=2)

@@ -62,9 +62,8 @@ def test_in_blocks_by_hand() -> None:
     assert attention_in_blocks(query, key, value, hidden, block=2).item() == pytest.approx((16 + 8) / 6)
 
 
-@pytest.mark.parametrize("block", [1, 2, 3, 7, 11, 50])
 @pytest.mark.parametrize("masked", ["none", "causal", "padding", "full", "nothing"])
-def test_in_blocks_equals_dense(block: int, masked: str) -> None:
+def test_in_blocks_equals_dense(masked: str) -> None:
     q, k, v = (torch.randn(2, 3, n, d, dtype=torch.float64) for n, d in ((7, 4), (11, 4), (11, 5)))
     masks = {
         "none": None,
@@ -74,9 +73,12 @@ def test_in_blocks_equals_dense(block: int, masked: str) -> None:
         "nothing": torch.zeros(1, 1, dtype=torch.bool),
     }
     leaves = [x.requires_grad_() for x in (q, k, v)]
-    ours, plain = attention_in_blocks(q, k, v, masks[masked], block=block), attention(q, k, v, masks[masked])
-    assert_close(ours, plain)
-    assert_close(torch.autograd.grad(ours.sin().sum(), leaves), torch.autograd.grad(plain.sin().sum(), leaves))
+    plain = attention(q, k, v, masks[masked])
+    of_plain = torch.autograd.grad(plain.sin().sum(), leaves)
+    for block in (1, 2, 3, 7, 11, 50):
+        ours = attention_in_blocks(q, k, v, masks[masked], block=block)
+        assert_close(ours, plain)
+        assert_close(torch.autograd.grad(ours.sin().sum(), leaves), of_plain)
 
 
 def test_in_blocks_with_large_scores_and_as_pytorch() -> None:
@@ -162,7 +164,7 @@ def test_the_pattern_by_hand() -> None:
 
 
 @given(st.integers(1, 12), st.sampled_from([0, 1, 3, 5]), st.integers(0, 3), st.integers(1, 4), st.integers(0, 99))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=25, deadline=None)
 def test_the_pattern_has_each_part(blocks: int, window: int, first: int, random: int, seed: int) -> None:
     pattern = block_pattern(blocks, window=window, first=first, random=random, seed=seed)
     assert torch.equal(pattern, block_pattern(blocks, window=window, first=first, random=random, seed=seed))
@@ -237,21 +239,20 @@ def test_bigbird_is_masked_multi_head_attention(length: int, masked: bool) -> No
 def test_bigbird_refuses() -> None:
     x = inputs().float()
     bigbird = BigBirdAttention(D_MODEL, HEADS, block=2, **SIZES)
-    for mask in (causal_mask(7), causal_mask(7)[None, None], torch.ones(2, HEADS, 1, 7, dtype=torch.bool)):
-        with pytest.raises(ValueError, match="tells queries or heads apart"):
-            bigbird(x, x, x, mask)
-    with pytest.raises(ValueError, match="7 keys"):
-        key_mask(torch.ones(1, 6, dtype=torch.bool), 7)
-    with pytest.raises(ValueError, match="do not divide"):
-        bigbird(x[:, :3], x, x)
-    with pytest.raises(ValueError, match="odd window"):
-        BigBirdAttention(D_MODEL, HEADS, window=2, **SIZES)
-    with pytest.raises(ValueError, match="something to look at"):
-        block_pattern(4, window=0, first=0)
-    with pytest.raises(ValueError, match="block=0"):
-        BigBirdAttention(D_MODEL, HEADS, block=0, **SIZES)
-    with pytest.raises(ValueError, match="block=0"):
-        attention_in_blocks(x, x, x, block=0)
+    apart = "tells queries or heads apart"
+    for refused, message in (
+        (lambda: bigbird(x, x, x, causal_mask(7)), apart),
+        (lambda: bigbird(x, x, x, causal_mask(7)[None, None]), apart),
+        (lambda: bigbird(x, x, x, torch.ones(2, HEADS, 1, 7, dtype=torch.bool)), apart),
+        (lambda: key_mask(torch.ones(1, 6, dtype=torch.bool), 7), "7 keys"),
+        (lambda: bigbird(x[:, :3], x, x), "do not divide"),
+        (lambda: BigBirdAttention(D_MODEL, HEADS, window=2, **SIZES), "odd window"),
+        (lambda: block_pattern(4, window=0, first=0), "something to look at"),
+        (lambda: BigBirdAttention(D_MODEL, HEADS, block=0, **SIZES), "block=0"),
+        (lambda: attention_in_blocks(x, x, x, block=0), "block=0"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            refused()
 
 
 # Memory-compressed

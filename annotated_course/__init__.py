@@ -6,6 +6,7 @@ from typing import Any
 # Each name is imported when it is first asked for: a check needs no matplotlib, and no start waits for it.
 HOMES = {
     "attention_view": ("view_attention",),
+    "bars": ("progress_bar",),
     "claims": ("claim",),
     "exercises": ("check", "progress"),
     "exercises.chapter_07": ("RATE_FAULTS", "logged_rates"),
@@ -14,8 +15,7 @@ HOMES = {
     "exercises.chapter_19": ("DIAGNOSES", "patients"),
     "exercises.exercise": ("LargestTensor",),
     "plotting": ("Arrow", "Box", "plot_attention", "plot_dataflow", "plot_lines", "show"),
-    "progress_bar": ("progress_bar",),
-    "trace": ("plot_trace", "trace"),
+    "tracing": ("plot_trace", "trace"),
 }
 HOME = {name: module for module, names in HOMES.items() for name in names}
 
@@ -24,7 +24,4 @@ def __getattr__(name: str) -> Any:
     """Import a name from its file."""
     if name not in HOME:
         raise AttributeError(f"annotated_course has no {name!r}; it has {', '.join(sorted(HOME))}.")
-    module = import_module(f"{__name__}.{HOME[name]}")
-    # Python has just put the file's module there, which for `trace` and `progress_bar` has the name of its function.
-    globals().update({one: getattr(module, one) for one in HOMES[HOME[name]]})
-    return getattr(module, name)
+    return getattr(import_module(f"{__name__}.{HOME[name]}"), name)

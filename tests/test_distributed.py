@@ -212,6 +212,7 @@ def torchrun(*arguments: str) -> str:
     return done.stdout
 
 
+@pytest.mark.thorough
 @once
 def test_torchrun_trains_four_from_the_command_line_on_mapped_pairs_and_resumes(corpus, tmp_path, capsys):
     val = [f"--val-{side}={corpus / name}" for side, name in (("source", "my.de"), ("target", "my.en"))]

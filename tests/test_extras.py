@@ -8,7 +8,7 @@ import torch
 
 from annotated.__main__ import main
 from annotated_course import plotting
-from annotated_course.progress_bar import progress_bar
+from annotated_course.bars import progress_bar
 from annotated_workbench.data import load_corpus
 from annotated_workbench.extras import EXTRAS, load
 from tests.test_environment import ROOT

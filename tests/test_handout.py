@@ -44,6 +44,7 @@ def code(notebook: nbformat.NotebookNode) -> Iterator[tuple[str, str, str]]:
             yield cell.source, *(CHECK.findall(cell.source) or [("", "")])[0]
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("path", LESSONS, ids=lambda path: path.stem)
 def test_a_handout_runs_by_itself_and_passes_with_the_right_answers(path, capsys: pytest.CaptureFixture[str]) -> None:
     solutions: dict[str, Any] = {}

@@ -71,6 +71,7 @@ def test_a_network_is_scored_on_texts_that_it_has_not_seen(monkeypatch: pytest.M
     assert validated > 0.9 and tested < 0.1
 
 
+@pytest.mark.thorough
 @once
 def test_the_command_writes_what_it_prints(tmp_path, capsys, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("experiments.inductive_bias.UPDATES", 2)

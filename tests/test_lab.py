@@ -21,6 +21,8 @@ import pytest
 from tools.sync import ROOT
 
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+pytestmark = pytest.mark.thorough  # JupyterLab in a browser
+
 NOTEBOOKS = ("01_attention", "02_multi_head", "11_evaluation")
 RUN_ALL = """async () => {
   const context = window.jupyterapp.shell.currentWidget.sessionContext;

@@ -3,7 +3,6 @@
 from pathlib import Path
 
 import pytest
-from once import once
 
 from experiments.planted_bugs import BUGS, ROOT, Bug, copy_project, notebook_is_red, plant
 
@@ -16,12 +15,12 @@ def project(tmp_path: Path) -> Path:
     return copy_project(tmp_path)
 
 
-@once
+@pytest.mark.thorough
 def test_the_unchanged_lesson_is_green(project: Path) -> None:
     assert not notebook_is_red(project, LESSON)
 
 
-@once
+@pytest.mark.thorough
 @pytest.mark.parametrize("bug", [bug for bug in BUGS if bug.file == "annotated/attention.py"], ids=lambda bug: bug.name)
 def test_a_planted_bug_turns_the_lesson_red(project: Path, bug: Bug) -> None:
     plant(bug, project)

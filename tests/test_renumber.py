@@ -2,8 +2,6 @@
 
 import json
 import os
-import subprocess
-import sys
 from collections.abc import Callable, Collection
 from contextlib import suppress
 from itertools import count
@@ -13,7 +11,6 @@ import pytest
 
 from tools import renumber, working_copy
 from tools.renumber import LESSONS, MARK, NAMES, SOLUTIONS
-from tools.sync import ROOT
 from tools.working_copy import keep, update
 
 Cells = list[tuple[str, str]]  # the type and the text of each; its id is its place
@@ -253,9 +250,7 @@ REWRITTEN = {
     "from annotated.course.exercises.chapter_18 import patients; x": "from annotated_course import patients; x",
     "from annotated.course.exercises.chapter_18 import A": "from annotated_course.exercises.chapter_19 import A",
     "from annotated.course.exercises import check, done": "from annotated_course.exercises import check, done",
-    "from annotated.course.trace import plot_trace, \\\n  trace": (
-        "from annotated_course.trace import plot_trace, \\\n  trace"
-    ),
+    "from annotated.course.trace import plot_trace, \\\n  trace": "from annotated_course import plot_trace, \\\n  trace",
     "from annotated.workbench import data, runs": "from annotated_workbench import data, runs",
     "import annotated.course.claims as c": "import annotated_course.claims as c",
     "annotated.workbench.data.pad(annotated.course)": "annotated_workbench.data.pad(annotated_course)",
@@ -279,10 +274,3 @@ def test_a_notebook_of_any_format_is_rewritten() -> None:
     assert texts == ["code\ncheck('10.1',\n1)", "heading\na"]
     for damaged in (b"", b"\xff", b"[]", b'{"cells": 3}', b'{"cells": [{"source": 3}]}', b"[" * 100_000):
         assert renumber._rewritten_notebook(damaged)[0] == damaged
-
-
-def test_what_imports_are_rewritten_to_is_no_module() -> None:
-    """`progress_bar` is a function and the file that it lives in: the second import must not find the file."""
-    code = "from annotated_course import progress_bar\nfrom annotated_course import progress_bar as again\n"
-    code += "assert progress_bar is again and callable(again)"
-    assert subprocess.run([sys.executable, "-c", code], cwd=ROOT).returncode == 0

@@ -171,6 +171,7 @@ OVERFLOWING = """() => {
 }"""
 
 
+@pytest.mark.thorough
 def test_pages_open_quietly_and_fit(site: Path, pages: dict[Path, Page], browser) -> None:
     tab = browser.new_page()
     said: list[str] = []
@@ -199,7 +200,14 @@ def test_search_finds_multi_head(site: Path, browser) -> None:
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize(
-    "name", ["index", "notebooks/01_attention", "notebooks/solutions/01_solutions", "api/annotated.attention", "search"]
+    "name",
+    [
+        "notebooks/01_attention",
+        *(
+            pytest.param(name, marks=pytest.mark.thorough)
+            for name in ("index", "notebooks/solutions/01_solutions", "api/annotated.attention", "search")
+        ),
+    ],
 )
 def test_axe_finds_nothing_serious(site: Path, browser, name: str, scheme: str) -> None:
     axe = pytest.importorskip("axe_playwright_python.sync_playwright").Axe()

@@ -171,7 +171,8 @@ def _rewritten(code: str) -> str:
     """Give a cell's code with the new numbers of exercises and the new names of packages."""
 
     def one_import(match: re.Match[str]) -> str:
-        names = [name.split() for name in match[1].strip("()").strip().strip(",").split(",")]
+        listed = match[1].replace("\\\n", " ").strip("()").strip().strip(",")
+        names = [name.split() for name in listed.split(",")]
         known = all(name and name[0] in HOME for name in names)
         return f"from annotated_course import {match[1]}" if known else match[0]
 

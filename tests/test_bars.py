@@ -5,7 +5,7 @@ import itertools
 import pytest
 
 from annotated_course import progress_bar as module
-from annotated_course.progress_bar import progress_bar
+from annotated_course.bars import progress_bar
 
 
 class Display:

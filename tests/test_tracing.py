@@ -13,7 +13,7 @@ from annotated.masking import causal_mask
 from annotated.models.recurrence import RecurrentConfig, RecurrentTranslator
 from annotated.positional_encoding import sinusoids
 from annotated.transformer import Transformer
-from annotated_course.trace import WIDEST, Step, plot_trace, record_calls, thumbnail, trace
+from annotated_course.tracing import WIDEST, Step, plot_trace, record_calls, thumbnail, trace
 from annotated_workbench.checkpoint import load_run
 from annotated_workbench.data import DATA_FOLDER
 from annotated_workbench.vocabulary import SPECIALS, CharacterTokenizer, Vocabulary

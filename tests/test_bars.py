@@ -4,7 +4,7 @@ import itertools
 
 import pytest
 
-from annotated_course import progress_bar as module
+from annotated_course import bars as module
 from annotated_course.bars import progress_bar
 
 

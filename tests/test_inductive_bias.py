@@ -61,6 +61,7 @@ def test_a_network_has_some_20_000_weights_and_answers_each_text_by_itself(netwo
     torch.testing.assert_close(model(ids)[1:3], model(ids[1:3]))
 
 
+@pytest.mark.thorough
 def test_a_network_is_scored_on_texts_that_it_has_not_seen(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("experiments.inductive_bias.UPDATES", 150)
     count = EXAMPLES + VALIDATED + TESTED
@@ -71,7 +72,6 @@ def test_a_network_is_scored_on_texts_that_it_has_not_seen(monkeypatch: pytest.M
     assert validated > 0.9 and tested < 0.1
 
 
-@pytest.mark.thorough
 @once
 def test_the_command_writes_what_it_prints(tmp_path, capsys, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("experiments.inductive_bias.UPDATES", 2)

@@ -250,7 +250,7 @@ REWRITTEN = {
     "from annotated.course.exercises.chapter_18 import patients; x": "from annotated_course import patients; x",
     "from annotated.course.exercises.chapter_18 import A": "from annotated_course.exercises.chapter_19 import A",
     "from annotated.course.exercises import check, done": "from annotated_course.exercises import check, done",
-    "from annotated.course.trace import plot_trace, \\\n  trace": "from annotated_course import plot_trace, \\\n  trace",
+    "from annotated.course.trace import trace, \\\n trace as t": "from annotated_course import trace, \\\n trace as t",
     "from annotated.workbench import data, runs": "from annotated_workbench import data, runs",
     "import annotated.course.claims as c": "import annotated_course.claims as c",
     "annotated.workbench.data.pad(annotated.course)": "annotated_workbench.data.pad(annotated_course)",

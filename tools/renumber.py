@@ -34,7 +34,7 @@ MARK = "- the numbers here are those of the chapters 01 to 19"
 OLD = "|".join(NUMBERS)
 CHECK = re.compile(rf"(\bcheck\(\s*(?:number\s*=\s*)?[\"'])({OLD})(?=\.\d)")
 SOLVED_NUMBER = re.compile(rf"^(\s*)({OLD})(?=\.\d)")
-IMPORT = re.compile(r"(?<![\w.])from annotated\.course\.[\w.]+ import (\([^()]*\)|[^\n#;()]+)")
+IMPORT = re.compile(r"(?<![\w.])from annotated\.course\.[\w.]+ import (\([^()]*\)|(?:\\\n|[^\n#;()])+)")
 PACKAGE = re.compile(rf"(?<![\w.])annotated\.(course|workbench)\b(?:(\.exercises\.chapter_)({OLD})\b)?")
 
 Keep = Callable[[Path, Path], Path]  # copies a file into a folder's `kept/`, under a new name there

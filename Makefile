@@ -13,7 +13,7 @@ NOTEBOOKS := $(sort $(wildcard notebooks/*.ipynb notebooks/solutions/*.ipynb))
 
 # One thread a process: the saved numbers then agree, and two test processes do not fight over the cores.
 ONE_THREAD := OMP_NUM_THREADS=1 OMP_WAIT_POLICY=passive
-# As many processes as there are cores; notebooks first, the long ones.
+# As many processes as there are cores, eight at most; the notebooks first, which are the longest.
 PYTEST = $(ONE_THREAD) $(PY) -m pytest -n auto --maxprocesses 8 --dist loadfile --nbval
 
 # The stamp holds the folder it was made for. In a folder that was moved, or with another Python, set up again. (The shell
@@ -51,10 +51,10 @@ run: env  ## execute the notebooks, train briefly on the embedded corpus, transl
 	@OMP_WAIT_POLICY=passive $(PY) -m tools.run  # threads that wait in a loop crawl where anything else is running
 
 test: check  ## run the checks, the tests, and every notebook against its saved outputs
-	$(PYTEST) tests notebooks
+	$(PYTEST) notebooks tests
 
 test-all: check  ## the same, and the long proofs: sections again, planted bugs, mutations, kills; an hour or more
-	$(PYTEST) --all tests notebooks
+	$(PYTEST) --all notebooks tests
 	$(PY) -m experiments.planted_bugs
 	$(PY) -m experiments.mutations build/mutations.jsonl --sample 100
 	$(PY) -m experiments.kills --random 2

@@ -7,6 +7,7 @@ translating failed.
 """
 
 import ast
+import asyncio
 import itertools
 import os
 import re
@@ -38,7 +39,7 @@ QUIET.KernelManager.transport_encryption = "auto"
 
 def main() -> int:
     """Run everything; return the exit status."""
-    paths, differences = notebook_paths(), []
+    paths, differences = sorted(notebook_paths(), key=lambda path: path.name, reverse=True), []  # the longest first
     at_once = min(os.cpu_count() or 1, 4)  # each takes about a gigabyte
     print(f"Executing {len(paths)} notebooks, {at_once} at once", flush=True)
     os.environ["OMP_NUM_THREADS"] = "1"  # for the kernels
@@ -76,7 +77,7 @@ def execute(path: Path) -> tuple[str, float, list[str]]:
     saved = nbformat.read(path, as_version=4)
     executed = nbformat.from_dict(saved)
     settings = {"resources": {"metadata": {"path": path.parent}}, "config": QUIET}
-    NotebookClient(executed, timeout=None, allow_errors=True, **settings).execute()
+    asyncio.run(NotebookClient(executed, timeout=None, allow_errors=True, **settings).async_execute())
     output.parent.mkdir(parents=True, exist_ok=True)
     nbformat.write(executed, output)
     differences, section, number = [], "", 0

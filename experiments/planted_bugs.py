@@ -427,7 +427,8 @@ def copy_project(folder: Path) -> Path:
             shutil.copytree(
                 ROOT / name, folder / name, ignore=shutil.ignore_patterns("__pycache__", ".ipynb_checkpoints")
             )
-    shutil.copy(ROOT / "pyproject.toml", folder)
+    for name in ("pyproject.toml", "requirements.txt"):
+        shutil.copy(ROOT / name, folder)
     return folder
 
 
@@ -501,7 +502,7 @@ def lesson_about(file: str) -> str:
         file: its path in the project, such as "annotated/attention.py".
     """
     name = "speed" if file.startswith("annotated/fast/") else Path(file).stem
-    (path,) = ROOT.glob(f"notebooks/*_{LESSONS_ON_MORE_FILES.get(name, name)}.ipynb")
+    (path,) = ROOT.glob(f"notebooks/[0-9][0-9]_{LESSONS_ON_MORE_FILES.get(name, name)}.ipynb")
     return path.relative_to(ROOT).as_posix()
 
 

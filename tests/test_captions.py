@@ -8,11 +8,14 @@ import sys
 from pathlib import Path
 
 import pytest
+from once import once
 
 FOLDER = Path(__file__).parents[1] / "data" / "captions"
 sys.path.insert(0, str(FOLDER))
 
 import generate  # noqa: E402
+
+pytestmark = once
 
 SHA256 = {
     "train.de": "0185f3403cde3aa9fc2c7cf9b16deaf846a22f4bfb527b76412b5980e29d3397",

@@ -9,9 +9,12 @@ from urllib.parse import unquote, urlsplit
 
 import nbformat
 import pytest
+from once import once
 
 from tools.draw_architecture import ASSETS, DRAWINGS, Arrow, Box, Drawing, boxes, main, svg, table
 from tools.sync import ROOT, notebook_paths
+
+pytestmark = once
 
 SVG = "{http://www.w3.org/2000/svg}"
 PAGES = [*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md"), *(ROOT / "data").rglob("*.md"), *notebook_paths()]

@@ -12,10 +12,13 @@ from urllib.parse import unquote
 
 import nbformat
 import pytest
+from once import once
 
 from annotated_course.exercises import check
 from tools.reading import count, is_folded, is_proof
 from tools.sync import ROOT, notebook_paths, stale_cells
+
+pytestmark = once
 
 NOTEBOOKS = notebook_paths()
 LESSONS = [path for path in NOTEBOOKS if path.parent.name == "notebooks"]

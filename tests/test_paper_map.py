@@ -6,8 +6,11 @@ from urllib.parse import unquote
 
 import nbformat
 import pytest
+from once import once
 
 from tools.sync import ROOT
+
+pytestmark = once
 
 ROWS = re.findall(
     r"^\| \[(.+?)\]\((https:\S+)\) \| (.*) \| (.*) \| (.*) \|$",

@@ -1,8 +1,11 @@
 """The count of what a reader meets in a lesson."""
 
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook, new_output
+from once import once
 
 from tools.reading import Count, count
+
+pytestmark = once
 
 FOLDED = {"jupyter": {"source_hidden": True}, "tags": ["proof", "hide-input"]}
 

@@ -8,10 +8,13 @@ from itertools import count
 from pathlib import Path
 
 import pytest
+from once import once
 
 from tools import renumber, working_copy
 from tools.renumber import LESSONS, MARK, NAMES, SOLUTIONS
 from tools.working_copy import keep, update
+
+pytestmark = once
 
 Cells = list[tuple[str, str]]  # the type and the text of each; its id is its place
 OLD_TEXTS: dict[str, Cells] = {

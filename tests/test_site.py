@@ -15,9 +15,12 @@ from urllib.parse import unquote, urlsplit
 
 import pytest
 import yaml
+from once import once
 
 from tools.site import page_text
 from tools.sync import ROOT, notebook_paths
+
+pytestmark = once
 
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 WIDTHS = (1280, 390)  # of a desktop's window and a phone's, in pixels

@@ -8,9 +8,12 @@ from pathlib import Path
 import nbformat
 import pytest
 from nbformat.v4 import new_code_cell, new_notebook, new_output
+from once import once
 
 from tools import sync
 from tools.plain import plain
+
+pytestmark = once
 
 MODULE = '''"""A module."""
 

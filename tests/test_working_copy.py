@@ -12,11 +12,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from nbformat import NotebookNode
+from once import once
 
 from annotated_course.exercises import EXERCISES, done
 from tools import working_copy
 from tools.sync import ROOT, notebook_paths
 from tools.working_copy import Sources, changed, identify, merge, sources, start_page, update, update_page
+
+pytestmark = once
 
 CARD, STUB = ("card", "# What to do"), ("stub", "answer = ...")
 

@@ -28,6 +28,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 from xml.etree import ElementTree
 
+from annotated_course import HOME
 from annotated_workbench.files import write_whole
 from experiments.planted_bugs import ABOUT_THE_REPOSITORY
 from experiments.speed import processor
@@ -167,7 +168,10 @@ def modules_behind(code: str, chapter: str) -> set[Path]:
             if isinstance(node, ast.Import):
                 names |= {alias.name for alias in node.names}
             elif isinstance(node, ast.ImportFrom):
-                names |= {f"{node.module}", *(f"{node.module}.{alias.name}" for alias in node.names)}
+                # What is imported from `annotated_course` itself lives in the file that its table names.
+                homes = HOME if node.module == "annotated_course" else {}
+                parts = (homes.get(alias.name, alias.name) for alias in node.names)
+                names |= {f"{node.module}", *(f"{node.module}.{part}" for part in parts)}
         for name in names:
             path = ROOT.joinpath(*name.split("."))
             for file in (path.with_suffix(".py"), path / "__init__.py"):

@@ -176,3 +176,8 @@ def test_a_change_of_code_output_module_or_pins_changes_the_digest(
     assert digest(pin="1\n\n# The site\nsphinx==9\n") == digest(pin="1\n")
     changed = [digest(code="print( 1)"), digest(output="2"), digest(module="2"), digest(behind="2"), digest(pin="2")]
     assert len({digest(), *changed}) == 6
+
+
+def test_what_a_lesson_imports_from_the_course_counts() -> None:
+    found = machines.modules_behind("from annotated_course import claim, show", "01")
+    assert {ROOT / "annotated_course" / name for name in ("claims.py", "plotting.py")} <= found

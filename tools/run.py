@@ -42,13 +42,11 @@ def main() -> int:
     paths, differences = sorted(notebook_paths(), key=lambda path: path.name, reverse=True), []  # the longest first
     at_once = min(os.cpu_count() or 1, 4)  # each takes about a gigabyte
     print(f"Executing {len(paths)} notebooks, {at_once} at once", flush=True)
-    os.environ["OMP_NUM_THREADS"] = "1"  # for the kernels
     with ThreadPoolExecutor(at_once) as pool:
         for done in as_completed([pool.submit(execute, path) for path in paths]):
             name, seconds, found = done.result()
             print(f"{name}: {seconds:.0f} s", *found, sep="\n", flush=True)
             differences += found
-    del os.environ["OMP_NUM_THREADS"]
     shutil.rmtree(ROOT / MODEL, ignore_errors=True)
     for arguments in (TRAIN, EVALUATE):
         print("\npython -m annotated", *arguments, flush=True)
@@ -77,7 +75,8 @@ def execute(path: Path) -> tuple[str, float, list[str]]:
     saved = nbformat.read(path, as_version=4)
     executed = nbformat.from_dict(saved)
     settings = {"resources": {"metadata": {"path": path.parent}}, "config": QUIET}
-    asyncio.run(NotebookClient(executed, timeout=None, allow_errors=True, **settings).async_execute())
+    client = NotebookClient(executed, timeout=None, allow_errors=True, **settings)
+    asyncio.run(client.async_execute(env=os.environ | {"OMP_NUM_THREADS": "1"}))
     output.parent.mkdir(parents=True, exist_ok=True)
     nbformat.write(executed, output)
     differences, section, number = [], "", 0

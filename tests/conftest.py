@@ -3,7 +3,6 @@
 And what nbval does with a lesson: after the whole, its sections are run again.
 """
 
-import ast
 import contextlib
 import io
 import os
@@ -13,29 +12,13 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+import shapes
 import torch
 from hypothesis import settings
-from jaxtyping import install_import_hook
-from jaxtyping._import_hook import JaxtypingTransformer
 from nbval.plugin import IPyNbCell
 from once import PINNED
 
-from tools.sync import PACKAGES
-
-
-def check_but_local_functions(self: JaxtypingTransformer, node: ast.FunctionDef) -> ast.FunctionDef:
-    """Leave local functions unchecked: compiling their checks at each call around them took half of the tests' time."""
-    body, node.body = node.body, []
-    check_function(self, node)
-    node.body = body
-    return node
-
-
-check_function = JaxtypingTransformer.visit_FunctionDef
-JaxtypingTransformer.visit_FunctionDef = check_but_local_functions
-
-# Before any test imports the packages: from here on a wrong shape is an error, and so is a wrong annotation.
-install_import_hook(PACKAGES, "beartype.beartype")
+shapes.install()  # before any test imports the packages: from here on a wrong shape is an error
 
 torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS", "1")))
 

@@ -99,7 +99,7 @@ def test_weights_loaded_into_a_model_from_the_meta_device_are_the_whole_model(na
 
 
 @pytest.mark.filterwarnings(r"ignore:var\(\)")  # LayerNorm, of nothing
-@pytest.mark.parametrize(("batch", "source", "target"), [(0, 5, 4), (0, 0, 0), (3, 0, 4), (3, 5, 0), (3, 0, 0)])
+@pytest.mark.parametrize(("batch", "source", "target"), [(0, 5, 4), (3, 0, 4), (3, 5, 0)])
 @pytest.mark.parametrize("name", [name for name in ZOO if name != "compressed"])  # which refuses less than a group
 def test_nothing_is_a_valid_input(name: str, batch: int, source: int, target: int) -> None:
     model, given = ZOO[name](), inputs(name, batch, source, target)

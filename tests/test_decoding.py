@@ -115,9 +115,9 @@ def brute_force(model: Transformer, source: list[int], limit: int, alpha: float)
     words = range(UNK, model.config.vocab_size)
     beginnings = list(itertools.product(words, repeat=limit - 1))
     scored = []
-    for row, step in zip(beginnings, token_log_probs(model, source, beginnings), strict=True):
+    for row, step in zip(beginnings, token_log_probs(model, source, beginnings).tolist(), strict=True):
         for length in range(limit):
-            total = sum(step[i, token].item() for i, token in enumerate(row[:length])) + step[length, EOS].item()
+            total = sum(step[i][token] for i, token in enumerate(row[:length])) + step[length][EOS]
             scored.append(Hypothesis(list(row[:length]), total, total / ((5 + length + 1) / 6) ** alpha))
     return max(scored, key=lambda h: h.score)
 

@@ -74,7 +74,8 @@ def test_a_network_is_scored_on_texts_that_it_has_not_seen(monkeypatch: pytest.M
 
 @once
 def test_the_command_writes_what_it_prints(tmp_path, capsys, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("experiments.inductive_bias.UPDATES", 2)
+    for name, count in (("UPDATES", 2), ("VALIDATED", 50), ("TESTED", 100), ("MORE_EXAMPLES", 400)):
+        monkeypatch.setattr(f"experiments.inductive_bias.{name}", count)
     monkeypatch.setattr("experiments.inductive_bias.TASKS", {task: TASKS[task] for task in ("two places", "motif")})
     monkeypatch.setattr("sys.argv", ["inductive_bias", str(tmp_path / "bias.json"), "--seeds", "2"])
     main()
@@ -82,5 +83,5 @@ def test_the_command_writes_what_it_prints(tmp_path, capsys, monkeypatch: pytest
     assert found["accuracies"]["motif"].keys() == NETWORKS.keys() and found["examples"] == EXAMPLES
     mean = 50 * sum(found["accuracies"]["motif"]["attention"])
     printed = capsys.readouterr().out
-    assert f"{mean:.1f} ±" in printed and found["more texts"]["examples"] == 3000
+    assert f"{mean:.1f} ±" in printed and found["more texts"]["examples"] == 400
     assert f"{50 * sum(found['more texts']['accuracies']):.1f} ±" in printed.splitlines()[-1]

@@ -10,7 +10,6 @@ from xml.etree import ElementTree
 import nbformat
 import pytest
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook, new_output
-from once import once
 
 from experiments import machines
 from experiments.machines import MACHINES, ROOT, Run
@@ -69,7 +68,7 @@ def test_failures_are_named(tmp_path: Path) -> None:
     assert machines.failures(report) == ["12", "test_a"]
 
 
-@once
+@pytest.mark.thorough
 def test_a_notebook_is_compared_strictly_and_a_run_that_is_no_run_is_a_failure(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -83,6 +83,7 @@ def test_every_explanation_still_fits_the_code(monkeypatch: pytest.MonkeyPatch, 
     assert any(mutations.explanation(mutant._asdict()) for mutant in found)
 
 
+@pytest.mark.thorough
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
 @pytest.mark.parametrize(
     ("body", "verdict"),

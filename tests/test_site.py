@@ -201,7 +201,7 @@ def test_search_finds_multi_head(site: Path, browser) -> None:
     tab.close()
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("scheme", ["light", pytest.param("dark", marks=pytest.mark.thorough)])
 @pytest.mark.parametrize(
     "name",
     [

@@ -245,7 +245,8 @@ NEAR, ALL4 = ALL.tril(2), ALL[:4, :4]
 
 def wired(reads: Tensor, before: Callable[[Tensor], Tensor] = lambda x: x) -> Callable[[Tensor], Tensor]:
     """Make a model (length, 6) whose outputs read some of its inputs."""
-    return lambda x: (INFLUENCES[: len(x), : len(x)] * reads) @ (before(x) @ WEIGHT)
+    strengths = INFLUENCES[: len(reads), : len(reads)] * reads
+    return lambda x: strengths @ (before(x) @ WEIGHT)
 
 
 # Each model by its name and a hint for those whom it fools; and what its outputs depend on.

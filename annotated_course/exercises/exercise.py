@@ -15,6 +15,9 @@ from torch.overrides import TorchFunctionMode
 Run = Callable[[Any], Any]  # takes an answer, returns what is compared
 
 
+FAILED = object()
+
+
 class WrongFormError(Exception):
     """What a case raises where an answer is not even of the kind that can be compared; says so in its text."""
 
@@ -54,42 +57,46 @@ class Exercise:
     tolerance: float = 1e-4
     by_hand: bool = False
     copies: bool = True
+    results: dict[tuple[int, str], Any] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def diagnose(self, answer: Any) -> str | None:
         """Say what is wrong with an answer, or None if it is right."""
         if self.copies and callable(answer) and not isinstance(answer, type):
             answer = on_copies(answer)
-        runs = list(self.cases.items())
-        for place, (remark, run) in enumerate(runs):
+        remarks = list(self.cases)
+        for place, remark in enumerate(remarks):
             try:
-                found, expected = run(answer), run(self.right)
+                expected, found = self.result(self.right, remark), self.cases[remark](answer)
             except WrongFormError as error:
                 return str(error)
             if self.same(found, expected):
                 continue
-            suspects = [one for one in wrong_answers(self.mistakes) if self.gives(one[1], run, found)]
-            for _, later in runs[place + 1 :]:  # several mistakes may look alike here
+            suspects = [one for one in wrong_answers(self.mistakes) if self.same(found, self.result(one[1], remark))]
+            for later in remarks[place + 1 :]:  # several mistakes may look alike here
                 if len(suspects) < 2:
                     break
                 suspects = [one for one in suspects if self.alike(answer, one[1], later)] or suspects
             return remark + (suspects[0][0] if suspects else difference(found, expected, self.tolerance, self.by_hand))
         return self.examine(answer)
 
+    def result(self, known: Any, remark: str) -> Any:
+        """Run the right answer or a known mistake on a case; only once, for the next check needs the result, too."""
+        key = id(known), remark
+        if key not in self.results:
+            try:
+                self.results[key] = self.cases[remark](known)
+            except Exception:  # a mistake need not survive every case
+                self.results[key] = FAILED
+        return self.results[key]
+
     def same(self, found: Any, expected: Any) -> bool:
-        """Tell whether two results are equal within the tolerance."""
-        return is_same(found, expected, self.tolerance)
+        """Tell whether two results are equal within the tolerance; nothing equals a mistake that fails."""
+        return expected is not FAILED and is_same(found, expected, self.tolerance)
 
-    def gives(self, wrong: Any, run: Run, found: Any) -> bool:
-        """Tell whether a known mistake gives this result."""
-        try:
-            return self.same(found, run(wrong))
-        except Exception:  # a mistake need not survive every case
-            return False
-
-    def alike(self, answer: Any, wrong: Any, run: Run) -> bool:
+    def alike(self, answer: Any, wrong: Any, remark: str) -> bool:
         """Tell whether an answer and a known mistake give the same in one more case."""
         try:
-            return self.same(run(answer), run(wrong))
+            return self.same(self.cases[remark](answer), self.result(wrong, remark))
         except Exception:
             return False
 

@@ -328,7 +328,7 @@ def test_a_setting_that_an_answer_changes_is_as_before_afterwards(
             pass
         return value
 
-    check("01.2", meddling, seconds=0.05)
+    check("01.2", meddling, seconds=0.02)
     assert read() == before
 
 

@@ -6,6 +6,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+import jaxtyping
 import nbformat
 import numpy as np
 import pytest
@@ -17,10 +18,8 @@ from annotated_course.exercises.exercise import AnyOf, Exercise, calls, numbers,
 
 NOTEBOOKS = Path(__file__).parent.parent / "notebooks"
 
-BY_HAND = [  # the numbers are the answer
-    *("10.1", "01.1", "02.1", "03.1", "04.1", "05.1", "06.1", "07.1", "08.2"),
-    *("11.1", "12.1", "13.1", "14.1", "15.1", "16.1", "17.1", "18.1", "19.1"),
-]
+# The numbers are the answer.
+BY_HAND = [number for number, exercise in EXERCISES.items() if exercise.by_hand or number == "06.1"]
 
 IMPORT = re.compile(r"^from annotated_course import .*\bcheck\b", re.MULTILINE)
 
@@ -82,7 +81,8 @@ def test_untouched_stub_is_not_attempted(number: str, capsys: pytest.CaptureFixt
 
 
 @pytest.mark.parametrize("number", EXERCISES)
-def test_every_mistake_earns_its_own_sentence(number: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_every_mistake_earns_its_own_sentence(number: str, capsys: Any, monkeypatch: Any) -> None:
+    monkeypatch.setattr(jaxtyping.config, "jaxtyping_disable", True)  # no more than the reader's notebook checks
     exercise = EXERCISES[number]
     mistakes, caught = list(wrong_answers(exercise.mistakes)), list(wrong_answers(exercise.caught))
     assert len(mistakes) + len(caught) >= 2
@@ -100,13 +100,8 @@ def test_the_right_answer_passes(number: str, capsys: pytest.CaptureFixture[str]
 
 @pytest.mark.parametrize("number", BY_HAND)
 def test_a_diagnosis_does_not_tell_a_number_that_is_the_answer(number: str, capsys: pytest.CaptureFixture[str]) -> None:
-    namespace: dict[str, Any] = {}
-    cells = code(notebook_for(number, NOTEBOOKS / "solutions"))
-    for cell in cells[: next(i for i, cell in enumerate(cells) if f'check("{number}"' in cell)]:
-        exec(cell, namespace)
-    capsys.readouterr()
-    right = namespace["answer"]
-    several = right if isinstance(right, list | tuple) else [right]
+    right = torch.as_tensor(EXERCISES[number].right, dtype=torch.float64).tolist()
+    several = right if isinstance(right, list) else [right]
     for place, secret in enumerate(several):
         for wrong in (1.37 * secret + 0.11, secret - 3, 3 * secret + 1, 0.9 * secret):
             if np.isclose(wrong, secret, rtol=0.01):

@@ -96,15 +96,15 @@ EXERCISES["05.2"] = Exercise(
 
 
 def writing(source: list[int]) -> Callable[[Any], Any]:
-    """Let an answer write up to nine tokens with an untrained model, as a case."""
+    """Let an answer write up to four tokens with an untrained model, as a case."""
 
     def run(answer: Any) -> Any:
-        torch.manual_seed(267)
+        torch.manual_seed(6)
         config = TransformerConfig(17, d_model=16, d_ff=24, heads=2, layers=1, dropout=0.0, tie_embeddings=False)
         model = Transformer(config).eval()
         with torch.no_grad():
             model.output.weight.mul_(2)
-            ids = answer(model, torch.tensor([source]), 9)
+            ids = answer(model, torch.tensor([source]), 4)
         return [int(token) for token in ids] if isinstance(ids, list | tuple) else ids
 
     return run

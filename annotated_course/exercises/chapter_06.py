@@ -288,7 +288,7 @@ def examine_leak_test(answer: Callable[..., Any]) -> str | None:
     """Try a test on models whose wiring is known; then count its examples."""
     for title, (model, reads) in WIRED.items():
         name, hint = title.split(": ", 1)
-        found = answer(model, len(reads), 6, 0.1, 1e-4)
+        found = answer(model, len(reads), 6, 0.1 if "gate" in name else 0.5, 1e-4)
         if is_same(found, reads):
             continue
         if not isinstance(found, Tensor) or found.shape != reads.shape or found.dtype != torch.bool:

@@ -84,9 +84,9 @@ def test_untouched_stub_is_not_attempted(number: str, capsys: pytest.CaptureFixt
 def test_every_mistake_earns_its_own_sentence(number: str, capsys: Any, monkeypatch: Any) -> None:
     monkeypatch.setattr(jaxtyping.config, "jaxtyping_disable", True)  # no more than the reader's notebook checks
     exercise = EXERCISES[number]
-    mistakes, caught = list(wrong_answers(exercise.mistakes)), list(wrong_answers(exercise.caught))
-    assert len(mistakes) + len(caught) >= 2
-    for sentence, answer in mistakes + caught:
+    wrong = [one for table in (exercise.mistakes, exercise.caught) for one in wrong_answers(table, exercise.right)]
+    assert len(wrong) >= 2
+    for sentence, answer in wrong:
         line = verdict(capsys, number, answer)
         assert line.startswith(f"✗ {number} {exercise.title}: ")
         told = [one for one in exercise.mistakes if line.endswith(f": {one}")]

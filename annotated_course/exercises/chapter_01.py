@@ -2,14 +2,14 @@
 
 import math
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from annotated.attention import attention, attention_weights
 from annotated.masking import causal_mask, padding_mask
-from annotated_course.exercises.exercise import AnyOf, Exercise, LargestTensor, as_numbers, calls, each
+from annotated_course.exercises.exercise import AnyOf, Exercise, LargestTensor, as_numbers, calls
 
 EXERCISES: dict[str, Exercise] = {}
 
@@ -38,19 +38,15 @@ EXERCISES["01.1"] = Exercise(
 )
 
 
-def from_scratch(scale: Callable[..., float] | None = None, finish: Callable[..., Tensor] | None = None) -> Any:
-    """Attention divided by another number than √d_k, or with another way from the scores to the output."""
-
-    def answer(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
-        scores = query @ key.transpose(-2, -1) / (scale(query, value) if scale else math.sqrt(query.size(-1)))
-        return finish(scores, value) if finish else scores.softmax(-1) @ value
-
-    return answer
+def from_scratch(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+    """Attention, Eq. 1."""
+    scores = query @ key.mT / math.sqrt(query.size(-1))
+    return scores.softmax(-1) @ value
 
 
 EXERCISES["01.2"] = Exercise(
     "Attention from scratch",
-    right=attention,
+    right=from_scratch,
     cases={
         "": calls(*random_inputs(3, 5, 4, 7)),
         "with a batch axis, and larger scores: ": calls(
@@ -58,83 +54,54 @@ EXERCISES["01.2"] = Exercise(
         ),
     },
     mistakes={
-        "it is Eq. 1 without the division by √d_k: did you scale?": from_scratch(lambda query, value: 1.0),
-        "you divided by d_k; divide by its square root.": from_scratch(lambda query, value: query.size(-1)),
-        "you scaled by the width of the values; √d_k takes the width of the keys.": (
-            from_scratch(lambda query, value: math.sqrt(value.size(-1)))
-        ),
+        "it is Eq. 1 without the division by √d_k: did you scale?": "/ math.sqrt(query.size(-1)) →",
+        "you divided by d_k; divide by its square root.": "math.sqrt(query.size(-1)) → query.size(-1)",
+        "you scaled by the width of the values; √d_k takes the width of the keys.": "query.size(-1) → value.size(-1)",
         "your softmax runs over the queries; each row of weights, over the keys, must sum to 1: dim=-1.": (
-            from_scratch(finish=lambda scores, value: scores.softmax(-2) @ value)
+            "softmax(-1) → softmax(-2)"
         ),
-        "these are the weights; multiply them by the values.": from_scratch(
-            finish=lambda scores, _: scores.softmax(-1)
-        ),
-        "the scores never went through a softmax.": from_scratch(finish=torch.matmul),
+        "these are the weights; multiply them by the values.": "@ value →",
+        "the scores never went through a softmax.": "scores.softmax(-1) → scores",
     },
 )
 
 
-class Parts(NamedTuple):
-    """What a mask is made of: the real keys, the past within the window, the whole past, and the window."""
-
-    real: Tensor  # (batch, 1, key)
-    near: Tensor  # (query, key)
-    past: Tensor  # (query, key)
-    window: int
-
-
-def local_mask(combine: Callable[[Parts], Tensor]) -> Any:
-    """A decoder's mask with one way to put its parts together."""
-
-    def answer(ids: Tensor, pad_id: int, window: int) -> Tensor:
-        past = causal_mask(ids.size(1))
-        return combine(Parts(padding_mask(ids, pad_id)[:, 0], past.triu(1 - window), past, window))
-
-    return answer
+def local_mask(ids: Tensor, pad_id: int, window: int) -> Tensor:
+    """A decoder's mask, in which each token sees the last ones up to itself."""
+    real, past = padding_mask(ids, pad_id)[:, 0], causal_mask(ids.size(1))
+    return real & past.triu(1 - window)
 
 
 IDS = torch.tensor([[1, 5, 0, 7, 2], [1, 8, 2, 9, 9], [9, 9, 1, 5, 2]])  # only padding in front tells if it is hidden
+LOCAL = "real & past.triu(1 - window)"
 EXERCISES["01.3"] = Exercise(
     "A decoder's mask with a window",
-    right=local_mask(lambda m: m.real & m.near),
+    right=local_mask,
     cases={"": calls(IDS, 9, 3), "with another padding and window: ": calls(IDS.where(IDS != 9, 4), 4, 2)},
     mistakes={
-        "the padding of id 0 is hidden; the id to hide is pad_id.": (
-            lambda ids, pad_id, window: padding_mask(ids)[:, 0] & causal_mask(ids.size(1)).triu(1 - window)
-        )
-    }
-    | each(
-        local_mask,
-        {
-            "the polarity is reversed: True must mean 'may attend'.": lambda m: ~(m.real & m.near),
-            "your window shows the future and hides the past: look back, not ahead.": lambda m: m.real & m.near.T,
-            "no position sees itself: keep the diagonal.": lambda m: m.real & m.near.tril(-1),
-            "the padding is still visible: hide the keys whose id is pad_id.": (
-                lambda m: m.near.expand(len(m.real), -1, -1)
-            ),
-            "the padding mask works on the queries; hide the keys: the last axis.": lambda m: m.real.mT & m.near,
-            "you hid the rows of padded queries too: hide keys only, a padded query is treated as any other.": (
-                lambda m: m.real & m.near & m.real.mT
-            ),
-            "you let a query see its own padding; where its window holds nothing else, its row is all False.": (
-                lambda m: (m.real & m.near) | (~(m.real & m.near).any(-1, keepdim=True) & m.past.triu())
-            ),
-            "this is the paper's neighbourhood, centred on the query; a decoder looks back only.": (
-                lambda m: m.real & torch.ones_like(m.past).triu(-(m.window // 2)).tril(m.window // 2)
-            ),
-            "the future is still visible: a position sees itself and what is before it.": (
-                lambda m: m.real & torch.ones_like(m.past).triu(1 - m.window)
-            ),
-            "any one condition alone lets a key through here; all must allow it: use &.": lambda m: m.real | m.near,
-            "the window has no effect: hide what lies `window` or more positions back.": lambda m: m.real & m.past,
-            "the window is one too wide: the position itself is one of the `window`.": (
-                lambda m: m.real & m.past.triu(-m.window)
-            ),
-            "the window is one too narrow: it holds `window` positions, itself included.": (
-                lambda m: m.real & m.past.triu(2 - m.window)
-            ),
-        },
-    ),
+        "the padding of id 0 is hidden; the id to hide is pad_id.": "(ids, pad_id)[ → (ids)[",
+        "the polarity is reversed: True must mean 'may attend'.": f"{LOCAL} → ~({LOCAL})",
+        "your window shows the future and hides the past: look back, not ahead.": "- window) → - window).T",
+        "no position sees itself: keep the diagonal.": "- window) → - window).tril(-1)",
+        "the padding is still visible: hide the keys whose id is pad_id.": "real & past → (real | True) & past",
+        "the padding mask works on the queries; hide the keys: the last axis.": "return real → return real.mT",
+        "you hid the rows of padded queries too: hide keys only, a padded query is treated as any other.": (
+            "return real → return real.mT & real"
+        ),
+        "you let a query see its own padding; where its window holds nothing else, its row is all False.": (
+            f"{LOCAL} → ({LOCAL}) | (~({LOCAL}).any(-1, keepdim=True) & past.triu())"
+        ),
+        "this is the paper's neighbourhood, centred on the query; a decoder looks back only.": (
+            "past.triu(1 - window) → torch.ones_like(past).triu(-(window // 2)).tril(window // 2)"
+        ),
+        "the future is still visible: a position sees itself and what is before it.": (
+            "& past → & torch.ones_like(past)"
+        ),
+        "any one condition alone lets a key through here; all must allow it: use &.": "real & → real |",
+        "the window has no effect: hide what lies `window` or more positions back.": ".triu(1 - window) →",
+        "the window is one too wide: the position itself is one of the `window`.": "1 - window → -window",
+        "the window is one too narrow: it holds `window` positions, itself included.": "1 - window → 2 - window",
+    },
 )
 
 
@@ -198,69 +165,52 @@ EXERCISES["01.4"] = Exercise(
 )
 
 
-def query_gradient(back: Callable[[Tensor, Tensor], Tensor], factor: float = 1.0) -> Any:
-    """The query's gradient from the weights' and a given way back through the softmax."""
-
-    def answer(query: Tensor, key: Tensor, value: Tensor, upstream: Tensor) -> Tensor:
-        return factor * back(attention_weights(query, key), upstream @ value.T) @ key / math.sqrt(query.size(-1))
-
-    return answer
-
-
-def softmax_back(p: Tensor, g: Tensor) -> Tensor:
-    """Multiply a gradient by the softmax's Jacobian."""
-    return p * (g - (p * g).sum(-1, keepdim=True))
+def query_gradient(query: Tensor, key: Tensor, value: Tensor, upstream: Tensor) -> Tensor:
+    """The query's gradient, back through the softmax."""
+    p, g = attention_weights(query, key), upstream @ value.T
+    mean = (p * g).sum(-1, keepdim=True)
+    return p * (g - mean) @ key / math.sqrt(query.size(-1))
 
 
 EXERCISES["01.5"] = Exercise(
     "The gradient by hand",
-    right=query_gradient(softmax_back),
+    right=query_gradient,
     cases={"": calls(*random_inputs(3, 5, 16, 7), torch.randn(3, 7, generator=torch.Generator().manual_seed(1)))},
     mistakes={
         "off by a constant factor 4.0 = √d_k: the scores were divided by it, and so is the gradient.": (
-            query_gradient(softmax_back, 4.0)
+            "/ math.sqrt(query.size(-1)) →"
         ),
-        "off by a constant factor 0.25 = 1/√d_k: you divided twice, or by d_k.": query_gradient(softmax_back, 0.25),
-        "this is diag(p) alone: the part − p pᵀ of the Jacobian is missing.": query_gradient(torch.mul),
+        "off by a constant factor 0.25 = 1/√d_k: you divided twice, or by d_k.": (
+            "math.sqrt(query.size(-1)) → query.size(-1)"
+        ),
+        "this is diag(p) alone: the part − p pᵀ of the Jacobian is missing.": "(g - mean) → g",
         "this is the upstream gradient at the weights, sent on to the scores: pass it through the softmax.": (
-            query_gradient(lambda p, g: g)
+            "p * (g - mean) → g"
         ),
-        "the mean to subtract is weighted by p: (p * g).sum(-1, keepdim=True).": (
-            query_gradient(lambda p, g: p * (g - g.mean(-1, keepdim=True)))
-        ),
-        "the sign is reversed.": query_gradient(softmax_back, -1.0),
+        "the mean to subtract is weighted by p: (p * g).sum(-1, keepdim=True).": "(p * g).sum → g.mean",
+        "the sign is reversed.": "g - mean → mean - g",
     },
 )
 
 
-def streaming(*, total: bool = True, mixed: bool = True, start: float = -math.inf, maximum: str = "running") -> Any:
-    """The softmax on the go: which of its two sums follow the maximum, where that starts, and whether it is one."""
-
-    def answer(query: Tensor, key: Tensor, value: Tensor, chunk: int) -> Tensor:
-        sums = torch.zeros(len(query), 1 + value.size(1))  # of the shares, then of the mixed values
-        follows = torch.tensor([total] + [mixed] * value.size(1))
-        highest = torch.full((len(query), 1), start)
-        for keys, values in zip(key.split(chunk), value.split(chunk), strict=True):
-            scores = query @ keys.T / math.sqrt(query.size(-1))
-            own = scores.amax(-1, keepdim=True)
-            new = {"running": torch.maximum(highest, own), "own": own, "fixed": highest}[maximum]
-            shares = (scores - new).exp()
-            sums = torch.where(follows & (maximum != "own"), sums * (highest - new).exp(), sums)
-            sums = sums + torch.cat([shares.sum(-1, keepdim=True), shares @ values], dim=-1)
-            highest = new
-        return sums[:, 1:] / sums[:, :1]
-
-    return answer
+def streaming(query: Tensor, key: Tensor, value: Tensor, chunk: int) -> Tensor:
+    """Attention by a softmax on the go, which rescales its two sums when the maximum rises."""
+    total = mixed = torch.zeros(len(query), 1)
+    highest = torch.full((len(query), 1), -math.inf)
+    for keys, values in zip(key.split(chunk), value.split(chunk), strict=True):
+        scores = query @ keys.T / math.sqrt(query.size(-1))
+        new = torch.maximum(highest, scores.amax(-1, keepdim=True))
+        shares, shrink = (scores - new).exp(), (highest - new).exp()
+        total = shrink * total + shares.sum(-1, keepdim=True)
+        mixed = shrink * mixed + shares @ values
+        highest = new
+    return mixed / total
 
 
-def of_chunks(combine: Callable[[Tensor], Tensor]) -> Any:
-    """Attention for each chunk of keys alone, and a way to put the outputs together."""
-
-    def answer(query: Tensor, key: Tensor, value: Tensor, chunk: int) -> Tensor:
-        parts = zip(key.split(chunk), value.split(chunk), strict=True)
-        return combine(torch.stack([attention(query, *part) for part in parts]))
-
-    return answer
+def of_chunks(query: Tensor, key: Tensor, value: Tensor, chunk: int) -> Tensor:
+    """The output of each chunk of keys alone."""
+    parts = zip(key.split(chunk), value.split(chunk), strict=True)
+    return torch.stack([attention(query, *part) for part in parts])
 
 
 def scores_kept(query: Tensor, key: Tensor, value: Tensor, chunk: int) -> Tensor:
@@ -300,36 +250,38 @@ def examine_memory(answer: Callable[..., Tensor]) -> str | None:
 
 EXERCISES["01.6"] = Exercise(
     "Attention without the matrix",
-    right=streaming(),
+    right=streaming,
     cases={"": calls(*random_inputs(24, 30, 4, 5), 7)},
     mistakes={
-        "the maximum rose, and the old sums were not rescaled: multiply both by exp(old − new maximum).": (
-            streaming(total=False, mixed=False)
+        "the maximum rose, and the old sums were not rescaled: multiply both by exp(old − new maximum).": "shrink * →",
+        "the maximum rose: you rescaled the sum of the exponentials, but not the mixed values.": (
+            "shrink * mixed → mixed"
         ),
-        "the maximum rose: you rescaled the sum of the exponentials, but not the mixed values.": streaming(mixed=False),
-        "the maximum rose: you rescaled the mixed values, but not the sum of the exponentials.": streaming(total=False),
+        "the maximum rose: you rescaled the mixed values, but not the sum of the exponentials.": (
+            "shrink * total → total"
+        ),
         "each chunk's exponentials are taken from its own maximum: sums of different chunks need one common maximum.": (
-            streaming(maximum="own")
+            "torch.maximum(highest, scores.amax(-1, keepdim=True)) → scores.amax(-1, keepdim=True); shrink * →"
         ),
         "this is the mean of the chunks' outputs: a chunk counts by the sum of its exponentials.": (
-            of_chunks(lambda outputs: outputs.mean(0))
+            lambda *given: of_chunks(*given).mean(0)
         ),
         "this is the sum of the chunks' outputs: one softmax over all keys has one denominator.": (
-            of_chunks(lambda outputs: outputs.sum(0))
+            lambda *given: of_chunks(*given).sum(0)
         ),
-        "this is the last chunk alone: carry the sums from chunk to chunk.": of_chunks(lambda outputs: outputs[-1]),
+        "this is the last chunk alone: carry the sums from chunk to chunk.": lambda *given: of_chunks(*given)[-1],
         "the last keys are missing: 30 keys in chunks of 7 leave a last chunk of 2.": (
-            lambda query, key, value, chunk: attention(query, key[:28], value[:28])
+            "in zip(key → in zip(key[:28]; value.split → value[:28].split"
         ),
-        "it is right without the division by √d_k: did you scale?": (
-            lambda query, key, value, chunk: attention(math.sqrt(query.size(-1)) * query, key, value)
-        ),
+        "it is right without the division by √d_k: did you scale?": "/ math.sqrt(query.size(-1)) →",
     },
     examine=examine_memory,
     caught={
         "a tensor of 720 numbers": lambda query, key, value, chunk: attention(query, key, value),
-        "with scores around 1,000 the result is not finite": streaming(start=0.0, maximum="fixed"),
-        "around −1,000 the result is not finite": streaming(start=0.0),
+        "with scores around 1,000 the result is not finite": (
+            "-math.inf → 0.0; torch.maximum(highest, scores.amax(-1, keepdim=True)) → highest"
+        ),
+        "around −1,000 the result is not finite": "-math.inf → 0.0",
         "alive at once": scores_kept,
     },
 )

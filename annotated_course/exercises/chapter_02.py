@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from annotated.attention import attention
 from annotated.masking import padding_mask
 from annotated.multi_head import MultiHeadAttention
-from annotated_course.exercises.exercise import Exercise, as_numbers, calls, each, form, is_same
+from annotated_course.exercises.exercise import Exercise, as_numbers, calls, form, is_same
 
 EXERCISES: dict[str, Exercise] = {}
 
@@ -55,26 +55,30 @@ EXERCISES["02.2"] = Exercise(
     },
 )
 
+
+def heads_last(heads: Tensor) -> Tensor:
+    """Set the outputs of the heads (heads, batch, length, d_v) side by side."""
+    return heads.permute(1, 2, 0, 3).flatten(2)
+
+
 EXERCISES["02.3"] = Exercise(
     "The way back, heads first",
-    right=lambda heads: heads.permute(1, 2, 0, 3).flatten(2),
+    right=heads_last,
     cases={"": calls(torch.arange(3 * 2 * 5 * 4.0).view(3, 2, 5, 4))},
     mistakes={
         "a reshape alone deals the numbers out in index order, across heads and positions: exchange axes first.": (
-            lambda heads: heads.reshape(2, 5, 12)
+            "permute(1, 2, 0, 3).flatten(2) → reshape(2, 5, 12)"
         ),
         "the batch comes first, but position and head are still in the wrong order: (batch, length, h, d_v).": (
-            lambda heads: heads.transpose(0, 1).reshape(2, 5, 12)
+            "permute(1, 2, 0, 3).flatten(2) → transpose(0, 1).reshape(2, 5, 12)"
         ),
-        "the heads are interleaved: all of head 0 must come first, then all of head 1.": (
-            lambda heads: heads.permute(1, 2, 3, 0).flatten(2)
-        ),
-        "the heads are summed; set them side by side.": lambda heads: heads.sum(0),
-        "the axes are in the right order, but not yet joined.": lambda heads: heads.permute(1, 2, 0, 3),
+        "the heads are interleaved: all of head 0 must come first, then all of head 1.": "2, 0, 3 → 2, 3, 0",
+        "the heads are summed; set them side by side.": "permute(1, 2, 0, 3).flatten(2) → sum(0)",
+        "the axes are in the right order, but not yet joined.": ".flatten(2) →",
         "the heads are joined along the positions; join them along the last axis.": (
-            lambda heads: heads.transpose(0, 1).flatten(1, 2)
+            "permute(1, 2, 0, 3).flatten(2) → transpose(0, 1).flatten(1, 2)"
         ),
-        "this is the mean over the heads; set them side by side.": lambda heads: heads.mean(0),
+        "this is the mean over the heads; set them side by side.": "permute(1, 2, 0, 3).flatten(2) → mean(0)",
     },
 )
 
@@ -89,61 +93,51 @@ CONCATENATION = "this is the concatenation; multiply it by W_o."
 ACROSS = "the merge cuts across positions: transpose head and position back before you join them."
 
 
-def multi_head(
-    finish=lambda heads, W_o: (heads @ W_o).sum(1), ask=lambda W_q: W_q, use=lambda mask: mask, factor=1.0, swap=False
-) -> Any:
-    """Multi-head attention with a way from the heads to the output, to use W_q and the mask, and who asks."""
-
-    def answer(x_q, x_kv, W_q, W_k, W_v, W_o, mask):
-        W_q, W_k = (W_k, W_q) if swap else (factor * ask(W_q), W_k)
-        queries, keys, values = x_q[:, None] @ W_q, x_kv[:, None] @ W_k, x_kv[:, None] @ W_v
-        return finish(attention(queries, keys, values, None if mask is None else use(mask)), W_o)
-
-    return answer
+def multi_head(x_q, x_kv, W_q, W_k, W_v, W_o, mask) -> Tensor:
+    """Multi-head attention with a matrix for each head."""
+    queries, keys, values = x_q[:, None] @ W_q, x_kv[:, None] @ W_k, x_kv[:, None] @ W_v
+    heads = attention(queries, keys, values, mask)
+    return (heads @ W_o).sum(1)
 
 
 STACKED = draw((2, 3, 13), (2, 5, 13), (4, 13, 7), (4, 13, 7), (4, 13, 6), (4, 6, 13))
 PADDING = padding_mask(torch.tensor([[5, 6, 7, 0, 0], [5, 6, 7, 8, 9]]))
 PER_HEAD = torch.rand(2, 4, 3, 5, generator=torch.Generator().manual_seed(1)) < torch.tensor([1, 0.5, 0.5, 0.5, 0.5])
 STACKED_HEADS = {
-    "these are the heads' outputs, not yet multiplied by W_o.": lambda heads, W: heads,
-    CONCATENATION: lambda heads, W: heads.transpose(1, 2).flatten(2),
-    "the parts of the heads are not yet added up (section 5).": torch.matmul,
-    "the outputs of the heads are averaged; W_o adds them up.": lambda heads, W: (heads @ W).mean(1),
-    "the heads are added up before W_o; each needs its own part of W_o first.": lambda heads, W: (
-        heads.sum(1) @ W.sum(0)
+    "these are the heads' outputs, not yet multiplied by W_o.": "(heads @ W_o).sum(1) → heads",
+    CONCATENATION: "(heads @ W_o).sum(1) → heads.transpose(1, 2).flatten(2)",
+    "the parts of the heads are not yet added up (section 5).": ".sum(1) →",
+    "the outputs of the heads are averaged; W_o adds them up.": "sum(1) → mean(1)",
+    "the heads are added up before W_o; each needs its own part of W_o first.": (
+        "(heads @ W_o).sum(1) → heads.sum(1) @ W_o.sum(0)"
     ),
-    ACROSS: lambda heads, W: heads.reshape(2, 3, 24) @ W.flatten(0, 1),
-    "the heads meet the parts of W_o in reverse order.": lambda heads, W: (heads @ W.flip(0)).sum(1),
-    "this is head 0 alone: add the others.": lambda heads, W: heads[:, 0] @ W[0],
-    "all heads ask with the matrix of head 0.": dict(ask=lambda W_q: W_q[:1].expand_as(W_q)),
-    "the scores are divided by √d_model; it is √d_k, the width of one head.": dict(factor=math.sqrt(7 / 13)),
-    "the scores are not scaled: `attention` does it, with the width of one head.": dict(factor=math.sqrt(7)),
-    "the scores are scaled twice: `attention` divides by √d_k already.": dict(factor=1 / math.sqrt(7)),
-    "queries and keys have changed places: x_q @ W_q asks.": dict(swap=True),
-    "it has no effect.": dict(use=lambda mask: None),
-    "it works the wrong way round: True = may attend.": dict(use=torch.logical_not),
+    ACROSS: "(heads @ W_o).sum(1) → heads.reshape(2, 3, 24) @ W_o.flatten(0, 1)",
+    "the heads meet the parts of W_o in reverse order.": "heads @ W_o → heads @ W_o.flip(0)",
+    "this is head 0 alone: add the others.": "(heads @ W_o).sum(1) → heads[:, 0] @ W_o[0]",
+    "all heads ask with the matrix of head 0.": "@ W_q → @ W_q[:1].expand_as(W_q)",
+    "the scores are divided by √d_model; it is √d_k, the width of one head.": "@ W_q → @ W_q * math.sqrt(7 / 13)",
+    "the scores are not scaled: `attention` does it, with the width of one head.": "@ W_q → @ W_q * math.sqrt(7)",
+    "the scores are scaled twice: `attention` divides by √d_k already.": "@ W_q → @ W_q / math.sqrt(7)",
+    "queries and keys have changed places: x_q @ W_q asks.": "@ W_q, → @ W_k_,; @ W_k, → @ W_q,; @ W_k_, → @ W_k,",
+    "it has no effect.": "values, mask) → values)",
+    "it works the wrong way round: True = may attend.": "values, mask) → values, None if mask is None else ~mask)",
 }
 EXERCISES["02.4"] = Exercise(
     "Multi-head attention from scratch",
-    right=multi_head(),
+    right=multi_head,
     cases={
         "": calls(*STACKED, None),
         "right without a mask, but with a padding mask (batch, 1, 1, m): ": calls(*STACKED, PADDING),
         "right without a mask, but with a mask for each head: ": calls(*STACKED, PER_HEAD),
     },
-    mistakes=each(multi_head, STACKED_HEADS),
+    mistakes=STACKED_HEADS,
 )
 
 
-def by_svd(root=1, left=1, right=0, swap=False) -> Any:
-    """W_q and W_k from the singular value decomposition: the power of √d_k, and of s in either."""
-
-    def answer(scores: Tensor, d_k: int) -> tuple[Tensor, Tensor]:
-        U, s, Vh = torch.linalg.svd(scores.T if swap else scores)
-        return math.sqrt(d_k) ** root * (U * s**left)[:, :d_k], (Vh.T * s**right)[:, :d_k]
-
-    return answer
+def by_svd(scores: Tensor, d_k: int) -> tuple[Tensor, Tensor]:
+    """W_q and W_k from the singular value decomposition."""
+    U, s, Vh = torch.linalg.svd(scores)
+    return math.sqrt(d_k) * (U * s)[:, :d_k], Vh.T[:, :d_k]
 
 
 def head_made(pair: tuple[Tensor, Tensor]) -> Tensor:
@@ -156,23 +150,24 @@ SCORES_6, SCORES_7 = (3 * left @ right.T for left, right in (draw((6, 2), (6, 2)
 MISSING = "the singular values are missing: U and V alone do not make the table"
 TWICE = "the singular values are in twice: to one side only, or their root to either"
 HEADS_TO_ORDER = {
-    "the scores are too small by the factor √d_k: the head divides by it.": dict(root=0),
-    "the scores are too large by the factor √d_k: the head divides by it once.": dict(root=2),
-    "rows and columns are exchanged: queries and keys have changed places.": dict(swap=True),
-    f"{MISSING}.": dict(root=0, left=0),
-    f"{MISSING} (the factor √d_k is there).": dict(left=0),
-    f"{TWICE}.": dict(root=0, right=1),
-    f"{TWICE} (the factor √d_k is right).": dict(right=1),
+    "return two tensors: W_q, W_k.": "return math.sqrt(d_k) * (U * s)[:, :d_k], Vh.T[:, :d_k] → return scores",
+    "the scores are too small by the factor √d_k: the head divides by it.": "math.sqrt(d_k) * →",
+    "the scores are too large by the factor √d_k: the head divides by it once.": "math.sqrt(d_k) → d_k",
+    "rows and columns are exchanged: queries and keys have changed places.": "svd(scores) → svd(scores.T)",
+    f"{MISSING}.": "math.sqrt(d_k) * (U * s) → U",
+    f"{MISSING} (the factor √d_k is there).": "(U * s) → U",
+    f"{TWICE}.": "math.sqrt(d_k) * →; Vh.T → (Vh.T * s)",
+    f"{TWICE} (the factor √d_k is right).": "Vh.T → (Vh.T * s)",
 }
 EXERCISES["02.5"] = Exercise(
     "A head to order",
-    right=by_svd(),
+    right=by_svd,
     cases={
         "n=7, d_k=5: W_q and W_k must both have the shape (7, 5): ": lambda answer: form(answer(SCORES_7, 5)),
         "n=6, d_k=2: ": lambda answer: head_made(answer(SCORES_6, 2)),
         "n=7, d_k=5: ": lambda answer: head_made(answer(SCORES_7, 5)),
     },
-    mistakes={"return two tensors: W_q, W_k.": lambda scores, d_k: scores} | each(by_svd, HEADS_TO_ORDER),
+    mistakes=HEADS_TO_ORDER,
     tolerance=1e-3,
 )
 
@@ -243,43 +238,41 @@ EXERCISES["02.6"] = Exercise(
 )
 
 
-def grouped(
-    of_keys=None, of_values=None, join=lambda heads: heads.transpose(1, 2).flatten(2), finish=torch.matmul, factor=1.0
-) -> Any:
-    """Attention with shared keys and values: the groups of the heads, and a way from the heads to the output."""
-
-    def answer(x_q, x_kv, W_q, W_k, W_v, W_o, heads, groups):
-        split = [(x_q @ W_q, heads), (x_kv @ W_k, groups), (x_kv @ W_v, groups)]
-        queries, keys, values = (x.unflatten(-1, (parts, -1)).transpose(1, 2) for x, parts in split)
-        own = [head * groups // heads for head in range(heads)]
-        return finish(join(attention(factor * queries, keys[:, of_keys or own], values[:, of_values or own])), W_o)
-
-    return answer
+def grouped(x_q, x_kv, W_q, W_k, W_v, W_o, heads, groups) -> Tensor:
+    """Attention whose keys and values several heads share."""
+    split = [(x_q @ W_q, heads), (x_kv @ W_k, groups), (x_kv @ W_v, groups)]
+    queries, keys, values = (x.unflatten(-1, (parts, -1)).transpose(1, 2) for x, parts in split)
+    own = [head * groups // heads for head in range(heads)]
+    mixed = attention(queries, keys[:, own], values[:, own])
+    return mixed.transpose(1, 2).flatten(2) @ W_o
 
 
-IN_TURN = [0, 1, 0, 1, 0, 1]
 GROUPINGS = {
     "the heads take the groups in turn (1, 2, 1, 2, …); neighbouring heads share a group (1, 1, 1, 2, …).": (
-        dict(of_keys=IN_TURN, of_values=IN_TURN)
+        "head * groups // heads → head % groups"
     ),
-    "all heads use the first group.": dict(of_keys=[0] * 6, of_values=[0] * 6),
-    "keys and values of a head come from different groups.": dict(of_values=IN_TURN),
-    "the values of a head come from another group than its keys.": dict(of_keys=IN_TURN),
-    CONCATENATION: dict(finish=lambda joined, W_o: joined),
-    ACROSS: dict(join=lambda heads: heads.reshape(2, 3, 24)),
+    "all heads use the first group.": "head * groups // heads → 0",
+    "keys and values of a head come from different groups.": (
+        "values[:, own] → values[:, [head % groups for head in range(heads)]]"
+    ),
+    "the values of a head come from another group than its keys.": (
+        "keys[:, own] → keys[:, [head % groups for head in range(heads)]]"
+    ),
+    CONCATENATION: "@ W_o →",
+    ACROSS: "mixed.transpose(1, 2).flatten(2) → mixed.reshape(2, 3, 24)",
     "the heads are joined in the wrong order: heads of a group are neighbours, group after group.": (
-        dict(join=lambda heads: heads[:, [0, 3, 1, 4, 2, 5]].transpose(1, 2).flatten(2))
+        "mixed.transpose → mixed[:, [0, 3, 1, 4, 2, 5]].transpose"
     ),
-    "the scores are not scaled: divide by √d_k.": dict(factor=math.sqrt(7)),
+    "the scores are not scaled: divide by √d_k.": "queries, keys[ → queries * math.sqrt(7), keys[",
 }
 EXERCISES["02.7"] = Exercise(
     "Shared keys and values",
-    right=grouped(),
+    right=grouped,
     cases={
         f"6 heads, {groups} groups: ": calls(
             *draw((2, 3, 13), (2, 5, 13), (13, 42), (13, 7 * groups), (13, 4 * groups), (24, 13)), 6, groups
         )
         for groups in (2, 1, 6)
     },
-    mistakes=each(grouped, GROUPINGS),
+    mistakes=GROUPINGS,
 )

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from annotated.attention import attention_weights
 from annotated.positional_encoding import sinusoids
-from annotated_course.exercises.exercise import AnyOf, Exercise, LargestTensor, as_numbers, calls, each, form
+from annotated_course.exercises.exercise import AnyOf, Exercise, LargestTensor, as_numbers, calls, form
 
 EXERCISES: dict[str, Exercise] = {}
 
@@ -41,16 +41,12 @@ EXERCISES["03.1"] = Exercise(
 )
 
 
-def picture(finish=lambda x: x, code=lambda length, d_model, half: sinusoids(length, d_model // 2), multiple=4) -> Any:
-    """Encode rows (half 0) and columns (half 1) for a multiple of some width, and change the result at last."""
-
-    def answer(height: int, width: int, d_model: int) -> Tensor:
-        if d_model % multiple:
-            raise ValueError(f"d_model = {d_model} must be divisible by {multiple}")
-        rows, columns = code(height, d_model, 0)[:, None], code(width, d_model, 1)
-        return finish(torch.cat([rows.expand(-1, width, -1), columns.expand(height, -1, -1)], dim=-1))
-
-    return answer
+def picture(height: int, width: int, d_model: int) -> Tensor:
+    """Encode rows in the first half of the columns, columns in the second."""
+    if d_model % 4:
+        raise ValueError(f"d_model = {d_model} must be divisible by 4")
+    rows, columns = sinusoids(height, d_model // 2)[:, None], sinusoids(width, d_model // 2)
+    return torch.cat([rows.expand(-1, width, -1), columns.expand(height, -1, -1)], dim=-1)
 
 
 def examine_widths(answer: Any) -> str | None:
@@ -63,36 +59,37 @@ def examine_widths(answer: Any) -> str | None:
 
 
 PICTURES = {
-    "the row comes first, then the column; yours are exchanged.": lambda x: x.roll(x.size(-1) // 2, -1),
+    "the row comes first, then the column; yours are exchanged.": "dim=-1) → dim=-1).roll(d_model // 2, -1)",
     "each half has the rates of its own width, d_model / 2; yours has those of d_model, cut off.": (
-        dict(code=lambda length, d_model, half: sinusoids(length, d_model).chunk(2, -1)[0])
+        "d_model // 2) → d_model)[:, : d_model // 2]"
     ),
     "each half has the rates of its own width; you cut one encoding of width d_model in two.": (
-        dict(code=lambda length, d_model, half: sinusoids(length, d_model).chunk(2, -1)[half])
+        "(height, d_model // 2) → (height, d_model)[:, : d_model // 2]; "
+        "(width, d_model // 2) → (width, d_model)[:, d_model // 2 :]"
     ),
     "you added both codes; give each a half of its own: the patches (1, 2) and (2, 1) are now alike.": (
-        lambda x: sinusoids(len(x), x.size(2))[:, None] + sinusoids(*x.shape[1:])
+        lambda height, width, d_model: sinusoids(height, d_model)[:, None] + sinusoids(width, d_model)
     ),
     "this numbers the patches one after the other; the patch below is then `width` positions away.": (
-        lambda x: sinusoids(x.size(0) * x.size(1), x.size(2)).view(x.shape)
+        lambda height, width, d_model: sinusoids(height * width, d_model).view(height, width, d_model)
     ),
-    "the first axis is the row, the second the column; yours are exchanged.": lambda x: x.transpose(0, 1),
-    "the patches stand in one long list; give rows and columns an axis each.": lambda x: x.flatten(0, 1),
-    "rows and columns are counted from 0; yours start at 1.": dict(code=lambda n, d, _: sinusoids(n + 1, d // 2)[1:]),
+    "the first axis is the row, the second the column; yours are exchanged.": "dim=-1) → dim=-1).transpose(0, 1)",
+    "the patches stand in one long list; give rows and columns an axis each.": "dim=-1) → dim=-1).flatten(0, 1)",
+    "rows and columns are counted from 0; yours start at 1.": (
+        "(height, d_model // 2) → (height + 1, d_model // 2)[1:]; (width, d_model // 2) → (width + 1, d_model // 2)[1:]"
+    ),
 }
 EXERCISES["03.2"] = Exercise(
     "Positions in a picture",
-    right=picture(),
+    right=picture,
     cases={
         "height {}, width {}, d_model {}: ".format(*size): calls(*size) for size in ((3, 5, 8), (4, 4, 12), (1, 30, 64))
     },
-    mistakes=each(picture, PICTURES),
+    mistakes=PICTURES,
     examine=examine_widths,
     caught={
-        "d_model = 10 must end": picture(
-            code=lambda length, d_model, half: sinusoids(length, d_model // 4 * 2), multiple=1
-        ),
-        "d_model = 9 must end": picture(multiple=1),
+        "d_model = 10 must end": "d_model % 4 → False; d_model // 2 → d_model // 4 * 2",
+        "d_model = 9 must end": "d_model % 4 → False",
     },
 )
 
@@ -108,31 +105,35 @@ def turn(angles: Tensor, signs: str = "++-+") -> Tensor:
     return torch.block_diag(*torch.stack(entries, dim=-1).view(-1, 2, 2).float())
 
 
-def mirror(signs="-+++", step=2.0, to=lambda length: length - 1, finish=lambda matrix: matrix) -> Any:
-    """Turn all hands back and then on, to where position 0 must come, and change the result at last."""
-    return lambda length, d_model: finish(turn(to(length) * rates(d_model, step), signs))
+def mirror(length: int, d_model: int) -> Tensor:
+    """Turn all hands back and then on, to where position 0 must come."""
+    return turn((length - 1) * rates(d_model), "-+++")
 
 
 MIRRORS = {
-    "position 0 must become length − 1, as positions are counted from 0; yours becomes length.": dict(to=lambda n: n),
-    "this is T(length − 1): it moves every position on, but their order stays; the hands must turn back.": "++-+",
-    "this is T(1 − length): it moves every position back, but their order stays.": "+-++",
-    "this maps p to −p; now move on by length − 1.": dict(to=lambda length: 0),
-    "this maps p to −(length − 1) − p: the two sines have the wrong sign, or you move first and mirror then.": "---+",
+    "position 0 must become length − 1, as positions are counted from 0; yours becomes length.": "length - 1 → length",
+    "this is T(length − 1): it moves every position on, but their order stays; the hands must turn back.": (
+        "-+++ → ++-+"
+    ),
+    "this is T(1 − length): it moves every position back, but their order stays.": "-+++ → +-++",
+    "this maps p to −p; now move on by length − 1.": "(length - 1) → 0",
+    "this maps p to −(length − 1) − p: the two sines have the wrong sign, or you move first and mirror then.": (
+        "-+++ → ---+"
+    ),
     "this exchanges the columns of one encoding; exchange positions, by turning each hand.": (
-        dict(finish=lambda matrix: torch.eye(len(matrix)).flip(0))
+        lambda length, d_model: torch.eye(d_model).flip(0)
     ),
-    "the signs of the two cosines are exchanged: cos(θ − α) = cos θ cos α + sin θ sin α.": "+++-",
+    "the signs of the two cosines are exchanged: cos(θ − α) = cos θ cos α + sin θ sin α.": "-+++ → +++-",
     "sine and cosine alternate in the paper's rows; yours are all sines, then all cosines.": (
-        dict(finish=lambda matrix: halves(halves(matrix).T))
+        'turn((length - 1) * rates(d_model), "-+++") → halves(halves(turn((length - 1) * rates(d_model), "-+++")).T)'
     ),
-    "the exponent of the frequency is 2i/d_model; you used i/d_model.": dict(step=1.0),
+    "the exponent of the frequency is 2i/d_model; you used i/d_model.": "rates(d_model) → rates(d_model, 1.0)",
 }
 EXERCISES["03.3"] = Exercise(
     "Backwards by one matrix",
-    right=mirror(),
+    right=mirror,
     cases={"length {}, d_model {}: ".format(*size): calls(*size) for size in ((10, 6), (2, 4), (500, 8))},
-    mistakes=each(mirror, MIRRORS),
+    mistakes=MIRRORS,
     tolerance=2e-4,
 )
 
@@ -206,14 +207,10 @@ EXERCISES["03.4"] = Exercise(
 )
 
 
-def look_back(places=lambda k: k, factor=99.0, slow=False) -> Any:
-    """Turn the query back some places, and read the fast hands, or the slow ones."""
-
-    def answer(k: int, d_model: int, d_k: int) -> tuple[Tensor, Tensor]:
-        columns = slice(d_model - d_k, None) if slow else slice(d_k)
-        return factor * turn(-places(k) * rates(d_model)).T[:, columns], torch.eye(d_model)[:, columns]
-
-    return answer
+def look_back(k: int, d_model: int, d_k: int) -> tuple[Tensor, Tensor]:
+    """Turn the query back k places, and read the fast hands."""
+    fast = slice(d_k)
+    return 99.0 * turn(-k * rates(d_model)).T[:, fast], torch.eye(d_model)[:, fast]
 
 
 def examine_look_back(answer: Any) -> str | None:
@@ -251,61 +248,58 @@ def examine_look_back(answer: Any) -> str | None:
 
 EXERCISES["03.5"] = Exercise(
     "A head that looks back",
-    right=look_back(),
+    right=look_back,
     cases={},
     examine=examine_look_back,
     caught={
         "return two tensors: w_query, w_key.": lambda k, d_model, d_k: turn(-k * rates(d_model)),
-        "both must have the shape (64, 32); got": lambda k, d_model, d_k: look_back()(k, d_model, d_model),
-        "the weights are not finite": look_back(factor=math.inf),
-        "your keys use slow hands only": look_back(slow=True),
-        "every position finds the right one, but a weight there is 0.": look_back(factor=1.0),
-        "you look k places ahead": look_back(lambda k: -k),
-        "each position attends to itself": look_back(lambda k: 0),
-        "length 600: position 3 attends to 2, not to 0.": look_back(lambda k: 1),
+        "both must have the shape (64, 32); got": lambda k, d_model, d_k: look_back(k, d_model, d_model),
+        "the weights are not finite": "99.0 → math.inf",
+        "your keys use slow hands only": "slice(d_k) → slice(d_model - d_k, None)",
+        "every position finds the right one, but a weight there is 0.": "99.0 → 1.0",
+        "you look k places ahead": "(-k → (k",
+        "each position attends to itself": "(-k → (0",
+        "length 600: position 3 attends to 2, not to 0.": "(-k → (-1",
     },
 )
 
 
-def rotate(sign=1, start_used=True, first=0, step=2.0, apart=False, joined_apart=False) -> Any:
-    """Turn each row by its position; the columns of a pair may be apart, in what is given or in the result."""
-
-    def answer(x: Tensor, start: int = 0) -> Tensor:
-        position = torch.arange(x.size(-2)) + first + start * start_used
-        angle = (sign * position[:, None] * rates(x.size(-1), step)).float()
-        one, other = x.chunk(2, -1) if apart else (x[..., 0::2], x[..., 1::2])
-        both = angle.cos() * one + angle.sin() * other, angle.cos() * other - angle.sin() * one
-        return torch.cat(both, -1) if apart or joined_apart else torch.stack(both, -1).flatten(-2)
-
-    return answer
+def rotate(x: Tensor, start: int = 0) -> Tensor:
+    """Turn each row by its position."""
+    position = torch.arange(x.size(-2)) + start
+    angle = (position[:, None] * rates(x.size(-1))).float()
+    one, other = x[..., 0::2], x[..., 1::2]
+    both = angle.cos() * one + angle.sin() * other, angle.cos() * other - angle.sin() * one
+    return torch.stack(both, -1).flatten(-2)
 
 
 ROWS = torch.randn(2, 3, 5, 6, generator=torch.Generator().manual_seed(0))
-ROTATIONS = {
-    "each row turns the wrong way: T(p) has + sin θ in its upper right corner.": dict(sign=-1),
-    "you paired column i with column i + d/2; the pairs are the columns 2i and 2i + 1.": dict(apart=True),
-    "you paired column i with column i + d/2, and turned the wrong way.": dict(apart=True, sign=-1),
-    "the first row is position start = 0 and must not change; yours is turned by T(1).": dict(first=1),
-    "the exponent of the frequency is 2i/d; you used i/d.": dict(step=1.0),
-    "all pairs turn equally fast; pair i has the frequency 10000^(−2i/d).": dict(step=0.0),
-    "the turned pairs are right, but all first halves stand before all second ones: let them alternate.": (
-        dict(joined_apart=True)
+APART = "x[..., 0::2], x[..., 1::2] → x.chunk(2, -1); torch.stack(both, -1).flatten(-2) → torch.cat(both, -1)"
+ROTATIONS: dict[str, Any] = {
+    "each row turns the wrong way: T(p) has + sin θ in its upper right corner.": "angle = → angle = -1 *",
+    "you paired column i with column i + d/2; the pairs are the columns 2i and 2i + 1.": APART,
+    "you paired column i with column i + d/2, and turned the wrong way.": APART + "; angle = → angle = -1 *",
+    "the first row is position start = 0 and must not change; yours is turned by T(1).": "+ start → + start + 1",
+    "the exponent of the frequency is 2i/d; you used i/d.": "rates(x.size(-1)) → rates(x.size(-1), 1.0)",
+    "all pairs turn equally fast; pair i has the frequency 10000^(−2i/d).": (
+        "rates(x.size(-1)) → rates(x.size(-1), 0.0)"
     ),
-    "`start` has no effect: the first row is position `start`.": dict(start_used=False),
+    "the turned pairs are right, but all first halves stand before all second ones: let them alternate.": (
+        "torch.stack(both, -1).flatten(-2) → torch.cat(both, -1)"
+    ),
+    "`start` has no effect: the first row is position `start`.": "+ start →",
+    "this adds the encoding; turn the row instead.": lambda x, start=0: x + sinusoids(*x.shape[-2:]),
+    "this multiplies by the encoding, number by number; a turn mixes the two columns of a pair.": (
+        lambda x, start=0: x * sinusoids(*x.shape[-2:])
+    ),
+    "a row turns by its position; you turned along another axis.": (
+        lambda x, start=0: rotate(x.transpose(1, 2)).transpose(1, 2)
+    ),
+    "this is x unchanged.": lambda x, start=0: x,
 }
 EXERCISES["03.6"] = Exercise(
     "Turn instead of add",
-    right=rotate(),
+    right=rotate,
     cases={"": calls(ROWS), "with start = 7 and one matrix: ": calls(ROWS[0, 0], start=7)},
-    mistakes=each(rotate, ROTATIONS)
-    | {
-        "this adds the encoding; turn the row instead.": lambda x, start=0: x + sinusoids(*x.shape[-2:]),
-        "this multiplies by the encoding, number by number; a turn mixes the two columns of a pair.": (
-            lambda x, start=0: x * sinusoids(*x.shape[-2:])
-        ),
-        "a row turns by its position; you turned along another axis.": (
-            lambda x, start=0: rotate()(x.transpose(1, 2)).transpose(1, 2)
-        ),
-        "this is x unchanged.": lambda x, start=0: x,
-    },
+    mistakes=ROTATIONS,
 )

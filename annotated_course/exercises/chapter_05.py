@@ -3,7 +3,7 @@
 import math
 from collections.abc import Callable
 from types import SimpleNamespace
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -40,57 +40,52 @@ EXERCISES["05.1"] = Exercise(
 )
 
 
-class Filled(NamedTuple):
-    """Sentences filled up with padding: with bos in front, with eos behind, with neither and with both."""
-
-    reads: Tensor
-    predicts: Tensor
-    words: Tensor
-    whole: Tensor
+def filled(rows: list[list[int]], pad: int) -> Tensor:
+    """Fill up rows with padding."""
+    longest = max(map(len, rows))
+    return torch.tensor([row + [pad] * (longest - len(row)) for row in rows])
 
 
-def shift(choose: Callable[[Filled], Any] = lambda f: (f.reads, f.predicts), *, left: bool = False) -> Any:
-    """Choose what is read and predicted, with the padding on the right or on the left."""
-
-    def answer(sentences: list[list[int]], bos: int, eos: int, pad: int) -> Any:
-        def filled(rows: list[list[int]]) -> Tensor:
-            padding = [[pad] * (max(map(len, rows)) - len(row)) for row in rows]
-            return torch.tensor([more + row if left else row + more for row, more in zip(rows, padding, strict=True)])
-
-        begun, whole = [[bos, *words] for words in sentences], [[bos, *words, eos] for words in sentences]
-        return choose(Filled(filled(begun), filled([row[1:] for row in whole]), filled(sentences), filled(whole)))
-
-    return answer
+def filled_left(rows: list[list[int]], pad: int) -> Tensor:
+    """Fill up rows with padding, in front."""
+    return filled([row[::-1] for row in rows], pad).flip(1)
 
 
+def shift(sentences: list[list[int]], bos: int, eos: int, pad: int) -> Any:
+    """What is read and what is predicted: each sentence after its beginning, and before its end."""
+    reads = filled([[bos, *words] for words in sentences], pad)
+    predicts = filled([[*words, eos] for words in sentences], pad)
+    return reads, predicts
+
+
+SHAPES = (
+    "reads and predicts must have the same shape; got (3, {}) and (3, {}). Something is predicted at every position "
+    "that is read."
+)
 EXERCISES["05.2"] = Exercise(
     "Shift and pad",
-    right=shift(),
+    right=shift,
     cases={"": calls([[7, 8, 9], [5], [6, 4]], 21, 22, 20)},
     mistakes={
-        "return two tensors: reads, predicts.": shift(lambda f: f.reads),
-        "reads and predicts must have the same shape; got (3, 4) and (3, 3). Something is predicted at every position "
-        "that is read.": shift(lambda f: (f.reads, f.words)),
-        "reads and predicts must have the same shape; got (3, 5) and (3, 4). Something is predicted at every position "
-        "that is read.": shift(lambda f: (f.whole, f.predicts)),
+        "return two tensors: reads, predicts.": "return reads, predicts → return reads",
+        SHAPES.format(4, 3): "[*words, eos] → words",
+        SHAPES.format(5, 4): "[bos, *words] → [bos, *words, eos]",
         "there is no shift: both are the same, so the decoder reads what it should predict.": (
-            shift(lambda f: (f.predicts, f.predicts))
+            "return reads → return predicts"
         ),
-        "there is no shift: both are the same, and the end is never predicted.": shift(lambda f: (f.reads, f.reads)),
-        "reads and predicts are the wrong way round.": shift(lambda f: (f.predicts, f.reads)),
+        "there is no shift: both are the same, and the end is never predicted.": "reads, predicts → reads, reads",
+        "reads and predicts are the wrong way round.": "reads, predicts → predicts, reads",
         "the end symbol stands after the padding: a short sentence ends before it.": (
-            shift(lambda f: (f.reads, F.pad(f.words, (0, 1), value=22)))
+            "filled([[*words, eos] for words in sentences], pad) → F.pad(filled(sentences, pad), (0, 1), value=eos)"
         ),
         "the end is never predicted, so the model would never stop: append eos to each sentence.": (
-            shift(lambda f: (f.reads, F.pad(f.words, (0, 1), value=20)))
+            "[*words, eos] → [*words, pad]"
         ),
         "a short sentence reads its eos here. Leave it out: nothing real is predicted from it.": (
-            shift(lambda f: (f.whole[:, :-1], f.predicts))
+            "[bos, *words] → [bos, *words, eos]; return reads → return reads[:, :-1]"
         ),
-        "the special ids are arguments: use bos, eos and pad, not 1, 2 and 0.": (
-            lambda sentences, bos, eos, pad: shift()(sentences, 1, 2, 0)
-        ),
-        "the padding must be on the right.": shift(left=True),
+        "the special ids are arguments: use bos, eos and pad, not 1, 2 and 0.": "[bos → [1; eos] → 2]; , pad) → , 0)",
+        "the padding must be on the right.": "filled( → filled_left(",
     },
 )
 
@@ -110,92 +105,60 @@ def writing(source: list[int]) -> Callable[[Any], Any]:
     return run
 
 
-def greedy(
-    *,
-    start: int = BOS,
-    stop: bool = True,
-    last_only: bool = False,
-    place: int = -1,
-    sign: int = 1,
-    more: int = 0,
-    finish: Callable[[list[int]], Any] = lambda ids: ids[1:],
-) -> Any:
-    """Write greedily, rightly or with a mistake: what is read, whose logits count and how, and when it ends."""
-
-    def answer(model: nn.Module, src: Tensor, limit: int) -> Any:
-        ids = [start]
-        while len(ids) <= limit + more:
-            logits = model(src, torch.tensor([ids[-1:] if last_only else ids]))
-            token = int((sign * logits[0, place]).argmax())
-            if stop and token == EOS:
-                break
-            ids.append(token)
-        return finish(ids)
-
-    return answer
+def greedy(model: nn.Module, src: Tensor, limit: int) -> Any:
+    """Write greedily, reading all anew for each token."""
+    ids = [BOS]
+    while len(ids) <= limit:
+        token = int(model(src, torch.tensor([ids]))[0, -1].argmax())
+        if token == EOS:
+            break
+        ids.append(token)
+    return ids[1:]
 
 
 EXERCISES["05.3"] = Exercise(
     "Greedy, without a cache",
-    right=greedy(),
+    right=greedy,
     cases={"": writing([15, 16, 5, 2]), "with a sentence that does not end: ": writing([10, 11, 12, 13, 2])},
     mistakes={
-        "return a list of ids, not a tensor: .tolist() makes one.": greedy(finish=lambda ids: torch.tensor(ids[1:])),
-        "the list begins with BOS: return only what was written.": greedy(finish=lambda ids: ids),
-        "the list ends with EOS: return the words only.": greedy(finish=lambda ids: [*ids[1:], EOS]),
-        "the list holds BOS and EOS: return only what was written.": greedy(finish=lambda ids: [*ids, EOS]),
-        "you went on after EOS: stop there.": greedy(stop=False),
+        "return a list of ids, not a tensor: .tolist() makes one.": "ids[1:] → torch.tensor(ids[1:])",
+        "the list begins with BOS: return only what was written.": "ids[1:] → ids",
+        "the list ends with EOS: return the words only.": "ids[1:] → [*ids[1:], EOS]",
+        "the list holds BOS and EOS: return only what was written.": "ids[1:] → [*ids, EOS]",
+        "you went on after EOS: stop there.": "token == EOS → False",
         "each step must read everything written so far; here it reads the last token only, without a cache.": (
-            greedy(last_only=True)
+            "[ids] → [ids[-1:]]"
         ),
-        "take the logits of the last position, [0, -1]: that is where the next token is predicted.": greedy(place=0),
-        "one token too many: stop when `limit` tokens have been written.": greedy(more=1),
-        "one token too few: `limit` tokens may be written, and BOS does not count.": greedy(more=-1),
-        "it starts with EOS; start with BOS.": greedy(start=EOS),
-        "the least probable token is taken.": greedy(sign=-1),
+        "take the logits of the last position, [0, -1]: that is where the next token is predicted.": "[0, -1] → [0, 0]",
+        "one token too many: stop when `limit` tokens have been written.": "<= limit → <= limit + 1",
+        "one token too few: `limit` tokens may be written, and BOS does not count.": "<= limit → < limit",
+        "it starts with EOS; start with BOS.": "[BOS] → [EOS]",
+        "the least probable token is taken.": "argmax → argmin",
     },
 )
 
 
-def layer(
-    *slips: str,
-    connect: Callable[..., Tensor] = lambda x, norm, sublayer, first: x + sublayer(norm(x)),
-    order: tuple[int, ...] = (0, 1, 2),
-    norms: Callable[..., Any] = lambda: nn.ModuleList(LayerNorm(12) for _ in range(3)),
-    change: Callable[..., Any] = lambda layer: None,
-) -> type[nn.Module]:
-    """Write a decoder layer, in pre-norm or with mistakes.
+class Layer(nn.Module):
+    """A decoder layer in pre-norm."""
 
-    Args:
-        slips: names of small mistakes.
-        connect: how a sub-layer is joined with its norm, its input x and the layer's own.
-        order: of the sub-layers; number 3 looks at the target again, where the memory belongs.
-        norms, change: what `__init__` makes, and what it does last.
-    """
+    def __init__(self, d_model: int, heads: int, d_ff: int):
+        super().__init__()
+        self.self_attention = MultiHeadAttention(d_model, heads)
+        self.cross_attention = MultiHeadAttention(d_model, heads)
+        self.feed_forward = FeedForward(d_model, d_ff)
+        self.norms: Any = nn.ModuleList(LayerNorm(d_model) for _ in range(3))
 
-    class Layer(nn.Module):
-        def __init__(self, d_model: int, heads: int, d_ff: int):
-            super().__init__()
-            self.self_attention, self.cross_attention = (MultiHeadAttention(d_model, heads) for _ in range(2))
-            self.feed_forward = FeedForward(d_model, d_ff)
-            self.norms = norms()
-            change(self)
-
-        def forward(self, x: Tensor, memory: Tensor, tgt_mask: Tensor, src_mask: Tensor) -> Tensor:
-            first = x
-            if "memory normalised" in slips:
-                memory = self.norms[1](memory)
-            sublayers: list[Callable[[Tensor], Tensor]] = [
-                lambda y: self.self_attention(y, y, y, None if "future" in slips else tgt_mask),
-                lambda y: self.cross_attention(y, memory, memory, None if "padding" in slips else src_mask),
-                self.feed_forward,
-                lambda y: self.cross_attention(y, y, y),
-            ]
-            for norm, place in zip(self.norms[::-1] if "backwards" in slips else self.norms, order, strict=False):
-                x = connect(x, norm, sublayers[place], first)
-            return self.norms[2](x) if "last norm" in slips else x
-
-    return Layer
+    def forward(self, x: Tensor, memory: Tensor, tgt_mask: Tensor, src_mask: Tensor) -> Tensor:
+        """Map x (batch, length, d_model) to the same shape."""
+        sublayers: list[Callable[[Tensor], Tensor]] = [
+            lambda y: self.self_attention(y, y, y, tgt_mask),
+            lambda y: self.cross_attention(y, memory, memory, src_mask),
+            self.feed_forward,
+        ]
+        for place, sublayer in enumerate(sublayers):
+            norm = self.norms[place]
+            x = x + sublayer(norm(x))
+        return x
 
 
 NAMES = ("self_attention", "cross_attention", "feed_forward", "norms")
@@ -218,7 +181,7 @@ def anatomy(answer: Any) -> dict[str, int]:
 def layer_output(answer: Any) -> Any:
     """Run a layer with parameters and inputs that are drawn, and with padding on both sides."""
     torch.manual_seed(0)
-    ours = layer()(12, 3, 7)
+    ours = Layer(12, 3, 7)
     for parameter in ours.parameters():
         nn.init.normal_(parameter, std=0.3)
     x, memory = torch.randn(2, 5, 12), torch.randn(2, 6, 12)
@@ -233,7 +196,7 @@ def layer_output(answer: Any) -> Any:
 
 def examine_parameters(answer: Any) -> str | None:
     """Count all parameters that an optimizer would find."""
-    count, right = (sum(one.numel() for one in make(12, 3, 7).parameters()) for make in (answer, layer()))
+    count, right = (sum(one.numel() for one in make(12, 3, 7).parameters()) for make in (answer, Layer))
     if count < right:
         return (
             f"the module knows of {count} parameters only, not of {right}: a plain list hides its modules, "
@@ -242,93 +205,82 @@ def examine_parameters(answer: Any) -> str | None:
     return f"the layer has {count} parameters, not {right}: which part is too many?" if count > right else None
 
 
+SUBLAYER = "x = x + sublayer(norm(x))"
 EXERCISES["05.4"] = Exercise(
     "The decoder layer from scratch",
-    right=layer(),
+    right=Layer,
     cases={"its parts, and how many parameters each has: ": anatomy, "": layer_output},
     mistakes={
-        f"a part is missing: {name}. Make it in __init__, as self.{name}.": (
-            layer(change=lambda self, name=name: delattr(self, name))
-        )
-        for name in NAMES
+        f"a part is missing: {name}. Make it in __init__, as self.{name}.": f"self.{name} → self.other"
+        for name in NAMES[:3]
     }
+    | {"a part is missing: norms. Make it in __init__, as self.norms.": "self.norms: → self.other:"}
     | {
-        f"there must be three LayerNorms, one for each sub-layer; got {count}.": (
-            layer(norms=lambda count=count: nn.ModuleList(LayerNorm(12) for _ in range(count)))
-        )
+        f"there must be three LayerNorms, one for each sub-layer; got {count}.": f"range(3) → range({count})"
         for count in (1, 2, 4)
     }
     | {
-        "the class must be an nn.Module.": lambda *sizes: SimpleNamespace(**dict(layer()(*sizes).named_children())),
+        "the class must be an nn.Module.": lambda *sizes: SimpleNamespace(**dict(Layer(*sizes).named_children())),
         "both attentions are the same module: each needs projections of its own.": (
-            layer(change=lambda self: setattr(self, "cross_attention", self.self_attention))
+            "self.cross_attention = MultiHeadAttention(d_model, heads) → self.cross_attention = self.self_attention"
         ),
         "the norms are one module three times: each sub-layer needs a LayerNorm of its own.": (
-            layer(norms=lambda: nn.ModuleList([LayerNorm(12)] * 3))
+            "LayerNorm(d_model) for _ in range(3) → [LayerNorm(d_model)] * 3"
         ),
         "this is post-norm; here the norm comes first, on what the sub-layer reads: x + sublayer(norm(x)).": (
-            layer(connect=lambda x, norm, sublayer, first: norm(x + sublayer(x)))
+            f"{SUBLAYER} → x = norm(x + sublayer(x))"
         ),
         "the norm belongs on what the sub-layer reads, not on what it returns: x + sublayer(norm(x)).": (
-            layer(connect=lambda x, norm, sublayer, first: x + norm(sublayer(x)))
+            f"{SUBLAYER} → x = x + norm(sublayer(x))"
         ),
-        "the residual adds the normalised x; add x as it was: x + sublayer(norm(x)).": (
-            layer(connect=lambda x, norm, sublayer, first: norm(x) + sublayer(norm(x)))
-        ),
-        "the residual connections are missing: add x to what each sub-layer makes of it.": (
-            layer(connect=lambda x, norm, sublayer, first: sublayer(norm(x)))
-        ),
-        "the norms are never used.": layer(connect=lambda x, norm, sublayer, first: x + sublayer(x)),
+        "the residual adds the normalised x; add x as it was: x + sublayer(norm(x)).": "= x + → = norm(x) +",
+        "the residual connections are missing: add x to what each sub-layer makes of it.": "x + sublayer → sublayer",
+        "the norms are never used.": "sublayer(norm(x)) → sublayer(x)",
         "each residual must add what went into its sub-layer; here it adds the layer's input every time.": (
-            layer(connect=lambda x, norm, sublayer, first: first + sublayer(norm(x)))
+            "norm = self.norms[place] → norm, x_0 = self.norms[place], x_0 if place else x; x + → x_0 +"
         ),
         "the second attention looks at the target again; its keys and values come from the memory.": (
-            layer(order=(0, 3, 2))
+            "memory, memory, src_mask → y, y"
         ),
-        "the future is visible: hand tgt_mask to the self-attention.": layer("future"),
-        "the source's padding is visible: hand src_mask to the cross-attention.": layer("padding"),
-        "both masks are missing.": layer("future", "padding"),
-        "the order is masked self-attention, then the memory; yours is the other way round.": layer(order=(1, 0, 2)),
-        "the norms are used in another order: norms[0] before the first sub-layer.": layer("backwards"),
-        "the memory must not be normalised: keys and values come from it as it is.": layer("memory normalised"),
-        "there is one LayerNorm too many: nothing is normalised after the last sum.": layer("last norm"),
-        "the feed-forward network is missing.": layer(order=(0, 1)),
-        "the feed-forward network comes last.": layer(order=(2, 0, 1)),
+        "the future is visible: hand tgt_mask to the self-attention.": ", tgt_mask), →),",
+        "the source's padding is visible: hand src_mask to the cross-attention.": ", src_mask), →),",
+        "both masks are missing.": ", tgt_mask), →),; , src_mask), →),",
+        "the order is masked self-attention, then the memory; yours is the other way round.": (
+            "enumerate(sublayers) → enumerate([sublayers[i] for i in (1, 0, 2)])"
+        ),
+        "the norms are used in another order: norms[0] before the first sub-layer.": "[place] → [2 - place]",
+        "the memory must not be normalised: keys and values come from it as it is.": (
+            "(y, memory, memory → (y, *[self.norms[1](memory)] * 2"
+        ),
+        "there is one LayerNorm too many: nothing is normalised after the last sum.": "return x → return norm(x)",
+        "the feed-forward network is missing.": "enumerate(sublayers) → enumerate(sublayers[:2])",
+        "the feed-forward network comes last.": "enumerate(sublayers) → enumerate([sublayers[i] for i in (2, 0, 1)])",
     },
     examine=examine_parameters,
     caught={
-        "the module knows of 1339 parameters only": layer(norms=lambda: [LayerNorm(12) for _ in range(3)]),
-        "the layer has 1435 parameters": layer(change=lambda self: setattr(self, "norm", LayerNorm(12))),
+        "the module knows of 1339 parameters only": "nn.ModuleList → list",
+        "the layer has 1435 parameters": "self.feed_forward = → self.norm, self.feed_forward = LayerNorm(d_model),",
     },
 )
 
 
-def cache(
-    keep: Callable[..., Tensor] = lambda old, new, both, window: both[:, :, -window:],
-    *,
-    select: Callable[[Tensor, Tensor], Tensor] = lambda kept, rows: kept[rows],
-    back: Callable[[Tensor, Tensor], Any] = lambda keys, values: (keys, values),
-    forgets: bool = False,
-    shared: bool = False,
-) -> type:
-    """Write a cache: what is kept, after a choice of rows too, which may end the window; what comes back; from whom."""
-    common: dict[str, Tensor] = {}
+class Cache:
+    """Keeps the keys and values of the last positions."""
 
-    class Cache:
-        def __init__(self, window: int):
-            self.window, self.kept = window, common if shared else {}
+    def __init__(self, window: int):
+        self.window, self.kept = window, dict[str, Tensor]()
 
-        def append(self, keys: Tensor, values: Tensor) -> Any:
-            for name, new in (("keys", keys), ("values", values)):
-                old = self.kept.get(name, new[:, :, :0])
-                self.kept[name] = keep(old, new, torch.cat([old, new], dim=2), self.window)
-            return back(self.kept["keys"], self.kept["values"])
+    def append(self, keys: Tensor, values: Tensor) -> Any:
+        """Add some positions, and return all that are kept."""
+        for name, new in (("keys", keys), ("values", values)):
+            old = self.kept.get(name, new[:, :, :0])
+            both = torch.cat([old, new], dim=2)
+            self.kept[name] = both[:, :, -self.window :]
+        return self.kept["keys"], self.kept["values"]
 
-        def select(self, rows: Tensor) -> None:
-            self.kept = {name: select(kept, rows) for name, kept in self.kept.items()}
-            self.window = 99 if forgets else self.window
-
-    return Cache
+    def select(self, rows: Tensor) -> None:
+        """Keep these rows of the batch, in this order."""
+        self.kept = {name: kept[rows] for name, kept in self.kept.items()}
 
 
 def caching(*steps: int | list[int], place: int | None = None) -> Callable[[Any], Any]:
@@ -355,7 +307,7 @@ STEPS: dict[str, list[Any]] = {
 }
 EXERCISES["05.5"] = Exercise(
     "A cache with a window",
-    right=cache(),
+    right=Cache,
     cases={
         "first step: ": caching(3),
         "a second cache, which must start empty: ": caching(1),  # the first is that of the first step
@@ -366,50 +318,41 @@ EXERCISES["05.5"] = Exercise(
         for place, name in enumerate(("keys", "values"))
     },
     mistakes={
-        "append must return two tensors: the keys and the values that are kept.": cache(back=lambda keys, values: keys),
-        "keys and values are exchanged.": cache(back=lambda keys, values: (values, keys)),
-        "only the new positions come back; return all that are kept.": cache(lambda old, new, both, window: new),
-        "only the old positions come back.": cache(lambda old, new, both, window: old if old.numel() else new),
-        "all 5 positions come back; the window is 4: leave out the oldest.": cache(lambda old, new, both, window: both),
-        "the first 4 positions are kept; keep the last 4.": cache(lambda old, new, both, window: both[:, :, :window]),
-        "one position too few is kept.": cache(lambda old, new, both, window: both[:, :, 1 - window :]),
-        "the new positions stand in front; append them at the end.": (
-            cache(lambda old, new, both, window: torch.cat([new, old], dim=2)[:, :, -window:])
+        "append must return two tensors: the keys and the values that are kept.": (
+            'self.kept["keys"], self.kept["values"] → self.kept["keys"]'
         ),
-        "the order is reversed: the oldest position comes first.": (
-            cache(back=lambda keys, values: (keys.flip(2), values.flip(2)))
+        "keys and values are exchanged.": '"keys"], self.kept["values"] → "values"], self.kept["keys"]',
+        "only the new positions come back; return all that are kept.": "both[:, :, -self.window :] → new",
+        "only the old positions come back.": "both[:, :, -self.window :] → old if old.numel() else new",
+        "all 5 positions come back; the window is 4: leave out the oldest.": "both[:, :, -self.window :] → both",
+        "the first 4 positions are kept; keep the last 4.": "-self.window : → : self.window",
+        "one position too few is kept.": "-self.window : → 1 - self.window :",
+        "the new positions stand in front; append them at the end.": "[old, new] → [new, old]",
+        "the order is reversed: the oldest position comes first.": '"] → "].flip(2)',
+        "all 6 new positions come back; the window is 4.": "both[:, → new if not old.numel() else both[:,",
+        "all positions come back; the window is 4: leave out the oldest.": (
+            "self.kept = { → self.window, self.kept = 99, {"
         ),
-        "all 6 new positions come back; the window is 4.": (
-            cache(lambda old, new, both, window: both[:, :, -window:] if old.numel() else new)
-        ),
-        "all positions come back; the window is 4: leave out the oldest.": cache(forgets=True),
-        "the rows are as they were before the select: keep the selection.": cache(select=lambda kept, rows: kept),
-        "row i of the result must be the old row rows[i], not the other way round.": (
-            cache(select=lambda kept, rows: kept[rows.argsort()])
-        ),
+        "the rows are as they were before the select: keep the selection.": "kept[rows] → kept",
+        "row i of the result must be the old row rows[i], not the other way round.": "[rows] → [rows.argsort()]",
     },
-    caught={"a second cache, which must start empty: item 0": cache(shared=True)},
+    caught={
+        "a second cache, which must start empty: item 0": (
+            "window: int → window: int, kept: Any = {}; dict[str, Tensor]() → kept"
+        )
+    },
 )
 
 
-def in_chunks(
-    mask: Callable[[int, int], Tensor | None] = lambda start, end: causal_mask(end)[start:], use: str = "kept"
-) -> Any:
-    """Self-attention in chunks, by a mask from a chunk's start and end; its keys are kept, made again, or its own."""
-
-    def answer(attention: MultiHeadAttention, x: Tensor, chunk: int) -> Tensor:
-        cache, outputs, start = LayerCache(), [], 0
-        for new in x.split(chunk, dim=1):
-            end = start + new.size(1)
-            seen = x[:, :end] if use == "again" else new
-            keys, values = attention.project(seen, seen)
-            if use == "kept":
-                keys, values = cache.append(keys, values)
-            outputs.append(attention.attend(new, keys, values, mask(start, end)))
-            start = end
-        return torch.cat(outputs, dim=1)
-
-    return answer
+def in_chunks(attention: MultiHeadAttention, x: Tensor, chunk: int) -> Tensor:
+    """Self-attention in chunks, whose keys and values are kept."""
+    cache, outputs, end = LayerCache(), [], 0
+    for new in x.split(chunk, dim=1):
+        start, end = end, end + new.size(1)
+        mask = causal_mask(end)[start:]
+        keys, values = cache.append(*attention.project(new, new))
+        outputs.append(attention.attend(new, keys, values, mask))
+    return torch.cat(outputs, dim=1)
 
 
 def attend(answer: Any, chunk: int) -> Any:
@@ -440,7 +383,7 @@ def examine_counts(answer: Callable[..., Tensor]) -> str | None:
 
 EXERCISES["05.6"] = Exercise(
     "Several tokens at a time",
-    right=in_chunks(),
+    right=in_chunks,
     cases={
         "": lambda answer: attend(answer, 3)[0],
         "chunk = 1: ": lambda answer: attend(answer, 1)[0],
@@ -448,20 +391,16 @@ EXERCISES["05.6"] = Exercise(
         "chunk = 11: ": lambda answer: attend(answer, 11)[0],
     },
     mistakes={
-        "inside a chunk the future is visible: a chunk needs a mask, (new, so far).": in_chunks(
-            lambda start, end: None
-        ),
+        "inside a chunk the future is visible: a chunk needs a mask, (new, so far).": "values, mask → values, None",
         "the mask is aligned at the left: row 0 of a chunk must see everything before the chunk. Take the last "
-        "rows of the square, not the first.": in_chunks(lambda start, end: causal_mask(end)[: end - start]),
+        "rows of the square, not the first.": "[start:] → [: end - start]",
         "each chunk sees itself only: the keys and values of earlier chunks are missing.": (
-            in_chunks(lambda start, end: causal_mask(end - start), use="own")
+            "cache.append(*attention.project(new, new)) → attention.project(new, new); (end)[start:] → (end - start)"
         ),
-        "the mask hides the position itself: keep the diagonal.": (
-            in_chunks(lambda start, end: causal_mask(end).tril(-1)[start:])
-        ),
+        "the mask hides the position itself: keep the diagonal.": "[start:] → .tril(-1)[start:]",
         "nothing is masked: no position may see later ones.": lambda attention, x, chunk: attention(x, x, x),
         "the last positions are missing: 8 positions in chunks of 3 leave a last chunk of 2.": (
-            lambda attention, x, chunk: in_chunks()(attention, x[:, :6], chunk)
+            "x.split → x[:, :6].split"
         ),
     },
     examine=examine_counts,
@@ -469,29 +408,26 @@ EXERCISES["05.6"] = Exercise(
         "8 positions were asked at once; a chunk has 3": (
             lambda attention, x, chunk: attention(x, x, x, causal_mask(8))
         ),
-        "17 positions were projected to keys": in_chunks(use="again"),
+        "17 positions were projected to keys": (
+            "cache.append(*attention.project(new, new)) → attention.project(x[:, :end], x[:, :end])"
+        ),
     },
 )
 
 
-def tied(source: int | float = 1, target: int | float = 1, output: int | float = 1, lost: str = "") -> Any:
-    """Add the gradients of the three uses, by weights; where one is lost, a token keeps one gradient of several."""
-
-    def answer(embedding: Tensor, src: Tensor, reads: Tensor, predicts: Tensor) -> Tensor:
-        rows = [one.clone().requires_grad_() for one in (embedding[src], embedding[reads], embedding)]
-        states = math.sqrt(embedding.size(1)) * (rows[1] + rows[0].mean(0))
-        at_source, at_target, total = torch.autograd.grad(F.cross_entropy(states @ rows[2].T, predicts), rows)
-        total *= output
-        for use, ids, gradient in (("source", src, source * at_source), ("target", reads, target * at_target)):
-            total += torch.zeros_like(total).index_put((ids,), gradient, accumulate=use not in lost)
-        return total
-
-    return answer
+def tied(embedding: Tensor, src: Tensor, reads: Tensor, predicts: Tensor) -> Tensor:
+    """Add the gradients of the three uses of a matrix."""
+    rows = [one.clone().requires_grad_() for one in (embedding[src], embedding[reads], embedding)]
+    states = math.sqrt(embedding.size(1)) * (rows[1] + rows[0].mean(0))
+    source, target, total = torch.autograd.grad(F.cross_entropy(states @ rows[2].T, predicts), rows)
+    at_source = torch.zeros_like(total).index_put((src,), source, accumulate=True)
+    at_target = torch.zeros_like(total).index_put((reads,), target, accumulate=True)
+    return at_source + at_target + total
 
 
 EXERCISES["05.7"] = Exercise(
     "The gradient of a tied matrix",
-    right=tied(),
+    right=tied,
     cases={
         "": calls(
             torch.randn(11, 4, generator=torch.Generator().manual_seed(0)),
@@ -499,19 +435,21 @@ EXERCISES["05.7"] = Exercise(
         )
     },
     mistakes={
-        "this is the projection's part alone; the two embeddings send a gradient as well.": tied(source=0, target=0),
-        "the source embedding's part is missing.": tied(source=0),
-        "the target embedding's part is missing.": tied(target=0),
-        "the projection's part is missing: the softmax reaches every row.": tied(output=0),
-        "the embeddings' parts lack the factor √d.": tied(source=1 / 2, target=1 / 2),
-        "it is the gradient of the sum of the losses; the loss is their mean: divide by n.": tied(4, 4, 4),
-        "the source's part must be divided by m, the number of source tokens.": tied(source=5),
-        "the three parts must be added, not averaged.": tied(1 / 3, 1 / 3, 1 / 3),
-        "a token that occurs twice must get both gradients: += on a row list keeps only one. Use index_add_.": (
-            tied(lost="source, target")
+        "this is the projection's part alone; the two embeddings send a gradient as well.": "at_source + at_target + →",
+        "the source embedding's part is missing.": "at_source + at → at",
+        "the target embedding's part is missing.": "at_target + →",
+        "the projection's part is missing: the softmax reaches every row.": "+ total →",
+        "the embeddings' parts lack the factor √d.": "at_source + at_target → (at_source + at_target) / 2",
+        "it is the gradient of the sum of the losses; the loss is their mean: divide by n.": (
+            "predicts) → predicts) * 4"
         ),
-        "a source token that occurs twice must get both gradients: use index_add_.": tied(lost="source"),
-        "a target token that occurs twice must get both gradients: use index_add_.": tied(lost="target"),
-        "the sign is reversed.": tied(-1, -1, -1),
+        "the source's part must be divided by m, the number of source tokens.": "return → return 4 * at_source +",
+        "the three parts must be added, not averaged.": "predicts) → predicts) / 3",
+        "a token that occurs twice must get both gradients: += on a row list keeps only one. Use index_add_.": (
+            "accumulate=True → accumulate=False"
+        ),
+        "a source token that occurs twice must get both gradients: use index_add_.": "source, accumulate=True → source",
+        "a target token that occurs twice must get both gradients: use index_add_.": "target, accumulate=True → target",
+        "the sign is reversed.": "predicts) → predicts) * -1",
     },
 )

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -59,24 +59,17 @@ EXERCISES["06.1"] = Exercise(
 )
 
 
-def converter(
-    added: Callable[[Tensor], Tensor] = lambda mask: mask > -1000,
-    finish: Callable[[Tensor], Tensor] = lambda mask: mask,
-) -> Any:
-    """Convert what is added with a given limit, and do something to every mask at the end."""
-
-    def answer(mask: Tensor, meaning: str) -> Tensor:
-        kept = {"keep": mask.bool(), "drop": mask == 0, "zero_one": mask != 0, "added": added(mask)}
-        return finish(kept[meaning])
-
-    return answer
+def converted(mask: Tensor, meaning: str) -> Tensor:
+    """Turn a mask of another library into ours."""
+    kept = {"keep": mask.bool(), "drop": mask == 0, "zero_one": mask != 0, "added": mask > -1000}
+    return kept[meaning]
 
 
 KEPT = torch.rand(2, 3, 5, generator=torch.Generator().manual_seed(0)) < 0.6
 HIDING = torch.tensor([-math.inf, -1e9, -1e4, torch.finfo(torch.float32).min, -1e3])
 EXERCISES["06.2"] = Exercise(
     "From anybody's mask to ours",
-    right=converter(),
+    right=converted,
     cases={
         '"keep": ': calls(KEPT, "keep"),
         '"drop": ': calls(~KEPT, "drop"),
@@ -86,47 +79,25 @@ EXERCISES["06.2"] = Exercise(
         '"added", half precision: ': calls(torch.where(KEPT, 0.0, -math.inf).half(), "added"),
     },
     mistakes={
-        "the polarity is reversed: True must mean 'may attend'.": converter(finish=torch.logical_not),
-        "all is allowed, or all is hidden: does your code reach this case?": converter(finish=torch.ones_like),
-        "nothing is allowed: does your code reach this case?": converter(finish=torch.zeros_like),
-        "`.bool()` turns every number but 0 into True; what is very negative hides.": converter(torch.Tensor.bool),
-        "a small number such as −0.5 or 1.5 does not hide a key: only −1,000 and below do.": (
-            converter(lambda mask: mask == 0)
-        ),
-        "a small negative number such as −0.5 does not hide a key: only −1,000 and below do.": (
-            converter(lambda mask: mask >= 0)
-        ),
-        "−1e9, −10,000 and the lowest number hide a key too, not only −∞.": converter(lambda mask: mask > -math.inf),
-        "−1,000 itself hides too.": converter(lambda mask: mask >= -1000),
-        "−10,000 and −1,000 hide a key too.": converter(lambda mask: mask > -1e9 / 2),
+        "the polarity is reversed: True must mean 'may attend'.": "kept[meaning] → ~kept[meaning]",
+        "all is allowed, or all is hidden: does your code reach this case?": "kept[meaning] → mask == mask",
+        "nothing is allowed: does your code reach this case?": "kept[meaning] → mask != mask",
+        "`.bool()` turns every number but 0 into True; what is very negative hides.": "mask > -1000 → mask.bool()",
+        "a small number such as −0.5 or 1.5 does not hide a key: only −1,000 and below do.": "> -1000 → == 0",
+        "a small negative number such as −0.5 does not hide a key: only −1,000 and below do.": "> -1000 → >= 0",
+        "−1e9, −10,000 and the lowest number hide a key too, not only −∞.": "-1000 → -math.inf",
+        "−1,000 itself hides too.": "mask > → mask >=",
+        "−10,000 and −1,000 hide a key too.": "-1000 → -1e9 / 2",
     },
 )
 
 
-class Packed(NamedTuple):
-    """What a mask of packed sentences is made of, the right one, and how many keys each token sees by it."""
-
-    same: Tensor  # (batch, 1, query, key)
-    past: Tensor  # (query, key)
-    real: Tensor  # (batch, 1, 1, key)
-    earlier: Tensor  # (batch, 1, query, key), the same sentence or one before it
-    right: Tensor  # (batch, 1, query, key)
-    seen: Tensor  # (batch, length)
-
-
-def packing(
-    mask: Callable[[Packed], Tensor] = lambda p: p.right,
-    positions: Callable[[Packed], Tensor] = lambda p: (p.seen - 1).clamp(min=0),
-) -> Any:
-    """Put a mask and positions together in one way."""
-
-    def answer(segments: Tensor) -> tuple[Tensor, Tensor]:
-        query, key, past = segments[:, None, :, None], segments[:, None, None, :], causal_mask(segments.size(1))
-        right = (query == key) & past & (key != 0)
-        parts = Packed(query == key, past, key != 0, key <= query, right, right.sum(-1)[:, 0])
-        return mask(parts), positions(parts)
-
-    return answer
+def packing(segments: Tensor) -> tuple[Tensor, Tensor]:
+    """The mask of packed sentences, and the positions of their tokens."""
+    query, key, past = segments[:, None, :, None], segments[:, None, None, :], causal_mask(segments.size(1))
+    mask = (query == key) & past & (key != 0)
+    seen = mask.sum(-1)[:, 0]
+    return mask, (seen - 1).clamp(min=0)
 
 
 def packed(place: int) -> Callable[[Any], Any]:
@@ -140,96 +111,66 @@ def packed(place: int) -> Callable[[Any], Any]:
     return run
 
 
+COMPARE = "the sentences before are visible, and padding sees words: compare the numbers with ==, not with ≤."
 EXERCISES["06.3"] = Exercise(
     "Packing",
-    right=packing(),
+    right=packing,
     cases={"the mask: ": packed(0), "the positions: ": packed(1)},
     mistakes={
-        "return two tensors: the mask and the positions.": lambda segments: packing()(segments)[0],
-        "the polarity is reversed: True must mean 'may attend'.": packing(lambda p: ~p.right),
-        "padding may attend to padding: segment 0 is no sentence, hide it.": packing(lambda p: p.same & p.past),
-        "the future of the sentence is visible: this is an encoder's mask. Join it with the causal one.": (
-            packing(lambda p: p.same & p.real)
-        ),
-        "the sentences before are visible: a pair is allowed only if both numbers agree.": (
-            packing(lambda p: p.past & p.real)
-        ),
-        "the sentences before are visible, and padding sees words: compare the numbers with ==, not with ≤.": (
-            packing(lambda p: p.past & p.real & p.earlier)
-        ),
-        "no token sees itself: keep the diagonal.": packing(lambda p: p.right & p.past.tril(-1)),
-        "the past is hidden and the future is visible: keys are the last axis.": packing(lambda p: p.right.mT & p.real),
-        "any one condition alone lets a key through; all must hold: use &.": packing(lambda p: p.same | p.past),
-        "the mask is right but for its shape, which is (batch, 1, length, length).": packing(lambda p: p.right[:, 0]),
-        "they count from 1: a token sees itself too, so subtract 1.": packing(positions=lambda p: p.seen),
-        "padding has the position −1: make it 0.": packing(positions=lambda p: p.seen - 1),
-        "they do not start anew in each sentence.": packing(positions=lambda p: p.seen * 0 + torch.arange(8)),
+        "return two tensors: the mask and the positions.": ", (seen - 1).clamp(min=0) →",
+        "the polarity is reversed: True must mean 'may attend'.": "return mask → return ~mask",
+        "padding may attend to padding: segment 0 is no sentence, hide it.": "& (key != 0) →",
+        "the future of the sentence is visible: this is an encoder's mask. Join it with the causal one.": "& past →",
+        "the sentences before are visible: a pair is allowed only if both numbers agree.": "(query == key) & →",
+        COMPARE: "return mask → return (key <= query) & past & (key != 0)",
+        "no token sees itself: keep the diagonal.": "& past → & past.tril(-1)",
+        "the past is hidden and the future is visible: keys are the last axis.": "& past → & past.T",
+        "any one condition alone lets a key through; all must hold: use &.": "& past & (key != 0) → | past",
+        "the mask is right but for its shape, which is (batch, 1, length, length).": "return mask → return mask[:, 0]",
+        "they count from 1: a token sees itself too, so subtract 1.": "(seen - 1).clamp(min=0) → seen",
+        "padding has the position −1: make it 0.": ".clamp(min=0) →",
+        "they do not start anew in each sentence.": "(seen - 1).clamp(min=0) → seen * 0 + torch.arange(8)",
         "they do not start anew in each sentence; padding alone is 0.": (
-            packing(positions=lambda p: (p.seen > 0) * torch.arange(8))
+            "(seen - 1).clamp(min=0) → (seen > 0) * torch.arange(8)"
         ),
-        "their shape is (batch, length), not (batch, 1, length).": (
-            packing(positions=lambda p: (p.seen - 1).clamp(min=0)[:, None])
-        ),
+        "their shape is (batch, length), not (batch, 1, length).": "clamp(min=0) → clamp(min=0)[:, None]",
     },
 )
 
 
-class Prefixed(NamedTuple):
-    """What a mask with a prefix is made of, and the right one with and without padding."""
-
-    real: Tensor  # (batch, 1, 1, key)
-    past: Tensor  # (query, key)
-    first: Tensor  # (batch, 1, 1, key), the prefix
-    open: Tensor  # (batch, 1, query, key), past or prefix
-    right: Tensor  # (batch, 1, query, key)
+def prefixed(ids: Tensor, pad_id: int, prefix: Tensor) -> Tensor:
+    """A decoder's mask in which each row's prefix sees itself, too."""
+    real, past = padding_mask(ids, pad_id), causal_mask(ids.size(1))
+    first = torch.arange(ids.size(1)) < prefix[:, None, None, None]
+    return real & (past | first)
 
 
-def prefixed(
-    combine: Callable[[Prefixed], Tensor] = lambda m: m.right, *, longer: int = 0, pad: int | None = None
-) -> Any:
-    """A mask with one way to put its parts together, and perhaps a longer prefix or another padding."""
-
-    def answer(ids: Tensor, pad_id: int, prefix: Tensor) -> Tensor:
-        real, past = padding_mask(ids, pad_id if pad is None else pad), causal_mask(ids.size(1))
-        first = torch.arange(ids.size(1)) < prefix[:, None, None, None] + longer
-        return combine(Prefixed(real, past, first, past | first, real & (past | first)))
-
-    return answer
-
-
+BOTH_WAYS = "the prefix has no effect: its tokens must see one another in both directions."
 IDS = torch.tensor([[5, 6, 0, 8, 9, 4], [7, 6, 5, 8, 3, 3], [5, 8, 6, 7, 4, 3]])
 EXERCISES["06.4"] = Exercise(
     "A prefix that sees itself",
-    right=prefixed(),
+    right=prefixed,
     cases={"": calls(IDS, 3, torch.tensor([3, 1, 4]))},
     mistakes={
-        "the polarity is reversed: True must mean 'may attend'.": prefixed(lambda m: ~m.right),
-        "the prefix has no effect: its tokens must see one another in both directions.": (
-            prefixed(lambda m: m.real & m.past)
-        ),
-        "the padding is still visible: hide the keys whose id is pad_id.": prefixed(lambda m: m.open),
-        "the padding of id 0 is hidden; the id to hide is pad_id.": prefixed(pad=0),
-        "a token after the prefix no longer sees the past of the target: use | for 'past or prefix'.": (
-            prefixed(lambda m: m.right & m.past & m.first)
-        ),
+        "the polarity is reversed: True must mean 'may attend'.": "real & (past | first) → ~(real & (past | first))",
+        BOTH_WAYS: "past | first → past",
+        "the padding is still visible: hide the keys whose id is pad_id.": "return real & → return",
+        "the padding of id 0 is hidden; the id to hide is pad_id.": "ids, pad_id), → ids),",
+        "a token after the prefix no longer sees the past of the target: use | for 'past or prefix'.": "| → &",
         "only the prefix is visible: later tokens also see what came before them.": AnyOf(
-            prefixed(lambda m: m.real & m.first), prefixed(lambda m: m.real & m.first.expand_as(m.open))
+            "past | first → first", "past | first → first.expand(-1, -1, 6, -1)"
         ),
-        "the prefix is one token too long: position < prefix.": prefixed(longer=1),
-        "the prefix sees the whole row: the key, not the query, must lie in the prefix.": (
-            prefixed(lambda m: m.real & (m.past | m.first.mT))
-        ),
+        "the prefix is one token too long: position < prefix.": "< → <=",
+        "the prefix sees the whole row: the key, not the query, must lie in the prefix.": "| first → | first.mT",
         "prefix and target do not see each other: later tokens see the whole prefix.": (
-            prefixed(lambda m: m.right & (m.first.mT == m.first))
+            "(past | first) → (past | first) & (first.mT == first)"
         ),
-        "the same prefix in every sentence: each row has its own.": (
-            prefixed(lambda m: m.real & (m.past | m.first[0]))
-        ),
+        "the same prefix in every sentence: each row has its own.": "| first → | first[0]",
         "the padding mask works on the queries; hide the keys: the last axis.": AnyOf(
-            prefixed(lambda m: m.real.mT & m.open), prefixed(lambda m: m.right & m.real.mT)
+            "return real → return real.mT", "return real → return real.mT & real"
         ),
         "the mask is right but for its shape, which is (batch, 1, length, length).": (
-            prefixed(lambda m: m.right[:, 0])
+            "real & (past | first) → (real & (past | first))[:, 0]"
         ),
     },
 )

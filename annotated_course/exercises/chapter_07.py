@@ -4,7 +4,7 @@ import copy
 import math
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from functools import cache
+from functools import cache, partial
 from itertools import pairwise
 from typing import Any
 
@@ -15,7 +15,7 @@ from torch import Tensor
 from annotated.config import BOS, EOS, PAD, TransformerConfig
 from annotated.training import label_smoothed_loss, make_optimizer, noam_rate, set_rate
 from annotated.transformer import Transformer
-from annotated_course.exercises.exercise import AnyOf, Exercise, calls, changed, difference, each, is_same, numbers
+from annotated_course.exercises.exercise import AnyOf, Exercise, calls, changed, difference, is_same, numbers, slip
 from annotated_workbench.data import pad
 
 EXERCISES: dict[str, Exercise] = {}
@@ -52,89 +52,62 @@ EXERCISES["07.1"] = Exercise(
 )
 
 
-def smoothed(fault: str = "") -> Any:
-    """The mean cross-entropy with a smoothed target, and with one fault."""
-
-    def answer(logits: Tensor, target: Tensor, e: float, pad_id: int) -> Tensor:
-        pad_id = 0 if fault == "id 0" else pad_id
-        v, counts = logits.size(-1), target != pad_id
-        real = (torch.arange(v) != pad_id).float()
-        sharp = F.one_hot(target, v).float()
-        wrong = real * (1 - sharp)
-        e_scaled = e * (v - 2) / (v - 1)
-        q = {
-            "sharp": sharp,
-            "ours": (1 - e) * sharp + e / (v - 1) * real,
-            "torch": (1 - e) * sharp + e / v,
-            "padding": (1 - e) * sharp + e / (v - 1) * (1 - sharp),
-            "V − 1": (1 - e) * sharp + e / (v - 1) * wrong,
-            "V": (1 - e) * sharp + e / v * wrong,
-            "whole": sharp + e / (v - 2) * wrong,
-            "swapped": e * sharp + (1 - e) / (v - 2) * wrong,
-            "scaled": (1 - e_scaled) * sharp + e_scaled / (v - 1) * real,
-        }.get(fault, (1 - e) * sharp + e / (v - 2) * wrong)
-        losses = -(q * logits.log_softmax(-1)).sum(-1)
-        return {
-            "all": losses.mean(),
-            "by all": losses[counts].sum() / counts.numel(),
-            "sum": losses[counts].sum(),
-            "rows": ((losses * counts).sum(1) / counts.sum(1)).mean(),
-            "sign": -losses[counts].mean(),
-        }.get(fault, losses[counts].mean())
-
-    return answer
+def smoothed(logits: Tensor, target: Tensor, e: float, pad_id: int) -> Tensor:
+    """The mean cross-entropy with a smoothed target, of which the right token gets exactly 1 − ε."""
+    v, counts = logits.size(-1), target != pad_id
+    real = (torch.arange(v) != pad_id).float()
+    sharp = F.one_hot(target, v).float()
+    wrong = real * (1 - sharp)
+    q = (1 - e) * sharp + e / (v - 2) * wrong
+    losses = -(q * logits.log_softmax(-1)).sum(-1)
+    return losses[counts].mean()
 
 
+SCALED = "you scaled ε the wrong way round: our right token gets 1 − ε + ε/n, which must become 1 − ε."
+OURS = "this is section 3's convention: here the right token gets nothing of ε, it keeps exactly 1 − ε."
 OTHER_LOSSES = {
-    "this is the loss without smoothing.": "sharp",
-    "this is section 3's convention: here the right token gets nothing of ε, it keeps exactly 1 − ε.": "ours",
-    "this is PyTorch's convention: ε goes to all V tokens; here to all but padding and the right one.": "torch",
-    "padding still gets its share of ε: it is not one of the others.": "padding",
-    "your target sums to less than 1: V − 2 tokens share ε, all but padding and the right one.": "V − 1",
-    "you divided ε by V; V − 2 tokens share it, all but padding and the right one.": "V",
-    "ε is spread, but the right token still keeps a whole 1: it keeps 1 − ε.": "whole",
-    "1 − ε and ε are swapped.": "swapped",
-    "you scaled ε the wrong way round: our right token gets 1 − ε + ε/n, which must become 1 − ε.": "scaled",
-    "the positions whose answer is padding still count.": "all",
-    "padding adds nothing to the sum, but you divide by all positions: divide by those that count.": "by all",
-    "this is the sum: divide by the number of positions that count.": "sum",
-    "this is the mean of each sentence's mean; every token counts the same.": "rows",
-    "the sign is reversed: a loss is minus the logarithm.": "sign",
-    "you hid the id 0; the id of padding is pad_id.": "id 0",
+    "this is the loss without smoothing.": "* sharp + e / (v - 2) * wrong → * sharp / (1 - e)",
+    OURS: "e / (v - 2) * wrong → e / (v - 1) * real",
+    "this is PyTorch's convention: ε goes to all V tokens; here to all but padding and the right one.": (
+        "e / (v - 2) * wrong → e / v"
+    ),
+    "padding still gets its share of ε: it is not one of the others.": "/ (v - 2) * wrong → / (v - 1) * (1 - sharp)",
+    "your target sums to less than 1: V − 2 tokens share ε, all but padding and the right one.": "v - 2 → v - 1",
+    "you divided ε by V; V − 2 tokens share it, all but padding and the right one.": "v - 2 → v",
+    "ε is spread, but the right token still keeps a whole 1: it keeps 1 − ε.": "(1 - e) * sharp → sharp",
+    "1 − ε and ε are swapped.": "(1 - e) * sharp + e → e * sharp + (1 - e)",
+    SCALED: "q = (1 - e) → q = (1 - e * (v - 2) / (v - 1)); e / (v - 2) * wrong → e * (v - 2) / (v - 1) ** 2 * real",
+    "the positions whose answer is padding still count.": "losses[counts] → losses",
+    "padding adds nothing to the sum, but you divide by all positions: divide by those that count.": (
+        "losses[counts].mean() → losses[counts].sum() / counts.numel()"
+    ),
+    "this is the sum: divide by the number of positions that count.": "losses[counts].mean() → losses[counts].sum()",
+    "this is the mean of each sentence's mean; every token counts the same.": (
+        "losses[counts].mean() → ((losses * counts).sum(1) / counts.sum(1)).mean()"
+    ),
+    "the sign is reversed: a loss is minus the logarithm.": "= -( → = (",
+    "you hid the id 0; the id of padding is pad_id.": "!= pad_id → != 0",
 }
 LOGITS = torch.randn(3, 5, 7, generator=torch.Generator().manual_seed(0))
 TARGET = torch.tensor([[1, 6, 2, 5, 5], [3, 1, 4, 5, 5], [6, 2, 5, 5, 5]])
 LOSSES = {"": calls(LOGITS, TARGET, 0.3, 5), "with large logits: ": calls(300 * LOGITS, TARGET, 0.3, 5)}
-EXERCISES["07.2"] = Exercise(
-    "The other convention", right=smoothed(), cases=LOSSES, mistakes=each(smoothed, OTHER_LOSSES)
-)
+EXERCISES["07.2"] = Exercise("The other convention", right=smoothed, cases=LOSSES, mistakes=OTHER_LOSSES)
 
 
-def merges(fault: str = "") -> Any:
-    """Byte-pair merges, with one fault."""
-
-    def answer(counts: Mapping[str, int], limit: int) -> list[Any]:
-        words = [(list(word), 1 if fault == "weight" else count) for word, count in counts.items()]
-        if fault == "across":
-            words = [([piece for parts, count in words for _ in range(count) for piece in parts], 1)]
-        learned: list[Any] = []
-        pairs: Counter[tuple[str, str]] = Counter()
-        while len(learned) < limit:
-            if fault == "counts" and learned:
-                del pairs[learned[-1]]
-            else:
-                pairs = Counter(pair for parts, count in words for pair in pairwise(parts) for _ in range(count))
-            if not pairs:
-                break
-            equal = [pair for pair in pairs if pairs[pair] == max(pairs.values())]
-            learned.append(max(equal) if fault == "last" else min(equal))
-            words = [(joined(parts, learned[-1], twice=fault == "twice"), count) for parts, count in words]
-        return ["".join(pair) for pair in learned] if fault == "strings" else learned
-
-    return answer
+def merges(counts: Mapping[str, int], limit: int) -> list[tuple[str, str]]:
+    """Byte-pair merges."""
+    words = [(list(word), count) for word, count in counts.items()]
+    learned: list[tuple[str, str]] = []
+    while len(learned) < limit:
+        pairs = Counter(pair for parts, count in words for pair in pairwise(parts) for _ in range(count))
+        if not pairs:
+            break
+        learned.append(min(pairs, key=lambda pair: (-pairs[pair], pair)))
+        words = [(joined(parts, learned[-1]), count) for parts, count in words]
+    return learned
 
 
-def joined(parts: Sequence[str], pair: tuple[str, str], twice: bool) -> list[str]:
+def joined(parts: Sequence[str], pair: tuple[str, str], twice: bool = False) -> list[str]:
     """Join a pair wherever it stands; where it overlaps itself, once, or wrongly `twice`."""
     result, i = [], 0
     while i < len(parts):
@@ -145,12 +118,21 @@ def joined(parts: Sequence[str], pair: tuple[str, str], twice: bool) -> list[str
 
 
 MERGES = {
-    "each word is counted once; a pair counts as often as its word occurs.": "weight",
-    "pairs are counted across the end of a word; a merge stays inside a word.": "across",
-    "after a merge the pairs must be counted anew: their neighbours have changed.": "counts",
-    "a draw must go to the pair that comes first alphabetically; yours goes to the last.": "last",
-    "in 'aaa' the pair (a, a) can be merged only once: go on behind the merged piece.": "twice",
-    "each merge is a pair of two strings, such as ('a', 'u').": "strings",
+    "each word is counted once; a pair counts as often as its word occurs.": "(list(word), count) → (list(word), 1)",
+    "pairs are counted across the end of a word; a merge stays inside a word.": (
+        "[(list(word), count) for word, count in counts.items()] → [([*''.join(w * n for w, n in counts.items())], 1)]"
+    ),
+    "after a merge the pairs must be counted anew: their neighbours have changed.": (
+        "for parts, count in words for pair → for word, count in counts.items() for parts in [list(word)] for pair; "
+        "if not pairs → [pairs.pop(pair, 0) for pair in learned]\n        if not pairs"
+    ),
+    "a draw must go to the pair that comes first alphabetically; yours goes to the last.": (
+        "min(pairs, key=lambda pair: (-pairs[pair], pair)) → max(pairs, key=lambda pair: (pairs[pair], pair))"
+    ),
+    "in 'aaa' the pair (a, a) can be merged only once: go on behind the merged piece.": (
+        "learned[-1]), → learned[-1], True),"
+    ),
+    "each merge is a pair of two strings, such as ('a', 'u').": "return learned → return [*map(''.join, learned)]",
 }
 WORDS: list[tuple[dict[str, int], int]] = [
     ({"Haus": 6, "Bau": 5, "Maus": 4, "Hausmaus": 2, "Fledermaus": 1}, 5),
@@ -160,42 +142,44 @@ WORDS: list[tuple[dict[str, int], int]] = [
 ]
 EXERCISES["07.3"] = Exercise(
     "Learn the merges",
-    right=merges(),
+    right=merges,
     cases={f"for the counts {counts}, {limit} merges asked: ": calls(counts, limit) for counts, limit in WORDS}
     | {"stop when no pair is left: {'ab': 1} allows one merge, however many are asked: ": calls({"ab": 1}, 3)},
-    mistakes=each(merges, MERGES),
-    caught={"one merge, however many are asked": lambda counts, limit: [*merges()(counts, limit), ("", "")][:limit]},
+    mistakes=MERGES,
+    caught={"one merge, however many are asked": lambda counts, limit: [*merges(counts, limit), ("", "")][:limit]},
 )
 
 
-def needed(lengths: Sequence[int], budget: int, fault: str = "") -> int:
-    """Count the batches that a budget needs, with one fault.
+def needed(lengths: Sequence[int], budget: int) -> int:
+    """Count the batches that a budget needs.
 
     Sentences sorted by length, each batch filled as long as the next one fits: no other grouping needs fewer batches.
     Neighbours in length may always stand together, and what fits still does after a sentence is left out.
     """
     batches, rows = 0, [0]
-    for length in lengths if fault == "order" else sorted(lengths):
+    for length in sorted(lengths):
         rows.append(length)
-        places = sum(rows) if fault == "tokens" else len(rows) * max(rows)
-        if not batches or places > budget - (fault == "below"):
+        if not batches or len(rows) * max(rows) > budget:
             batches, rows = batches + 1, [length]
-    return batches - (fault == "last")
+    return batches
 
 
-def smallest_budget(fault: str = "") -> Any:
-    """Find the smallest budget, with one fault, which shows for more than ten sentences only or for fewer as well."""
+def smallest_budget(lengths: Sequence[int], limit: int, count: Callable[..., int] = needed) -> int:
+    """Find the smallest budget, by a way to count the batches that one needs."""
+    budget = max(lengths)
+    while count(lengths, budget) > limit:
+        budget += 1
+    return budget
 
-    def answer(lengths: Sequence[int], limit: int) -> int:
-        longest = max(lengths)
-        budget = {"one": 1, "below": longest + 1}.get(fault, longest)
-        while needed(lengths, budget, fault) > limit:
-            budget += 1
-        late = {"longest": longest - 1, "less": budget - 1, "more": budget + 1} if len(lengths) > 10 else {}
-        share, rows = math.ceil(sum(lengths) / limit), math.ceil(len(lengths) / limit)
-        return {"share": max(longest, share), "rows": longest * rows, **late}.get(fault, budget)
 
-    return answer
+def counted(change: str) -> Any:
+    """Find the smallest budget by a count with a fault."""
+    return partial(smallest_budget, count=slip(needed, change))
+
+
+def late(more: int) -> Any:
+    """Find a budget that is wrong for more than ten sentences only."""
+    return lambda lengths, limit: smallest_budget(lengths, limit) + (more if len(lengths) > 10 else 0)
 
 
 def examine_budget(answer: Callable[..., int]) -> str | None:
@@ -207,53 +191,54 @@ def examine_budget(answer: Callable[..., int]) -> str | None:
             return f"{which}: the longest has {max(many)} tokens and does not fit into {budget} places."
         if (batches := needed(many, budget)) > limit:
             return f"{which}: with {budget} places a batch at least {batches} batches are needed, {limit} are allowed."
-        if budget > smallest_budget()(many, limit):
+        if budget > smallest_budget(many, limit):
             return f"{which} and at most {limit} batches: {budget} places are more than needed."
     return None
 
 
-BUDGETS = {
-    "that is for the sentences as they come; group those of similar length.": "order",
-    "you counted tokens without the padding: rows × longest row is what a batch takes.": "tokens",
-    "a batch may take exactly the budget: one place less will do.": "below",
-    "the last batch counts, too: you take one batch more than allowed.": "last",
-    "the longest sentence must fit: no budget is below its length.": "one",
-    "tokens / limit leaves no place for padding.": "share",
-    "batches need not have equally many rows: of short sentences more fit.": "rows",
+BUDGETS: dict[str, Any] = {
+    "that is for the sentences as they come; group those of similar length.": counted("sorted(lengths) → lengths"),
+    "you counted tokens without the padding: rows × longest row is what a batch takes.": (
+        counted("len(rows) * max(rows) → sum(rows)")
+    ),
+    "a batch may take exactly the budget: one place less will do.": counted("> budget → >= budget"),
+    "the last batch counts, too: you take one batch more than allowed.": counted("return batches → return batches - 1"),
+    "the longest sentence must fit: no budget is below its length.": "max(lengths) → 1",
+    "tokens / limit leaves no place for padding.": (
+        lambda lengths, limit: max(max(lengths), math.ceil(sum(lengths) / limit))
+    ),
+    "batches need not have equally many rows: of short sentences more fit.": (
+        lambda lengths, limit: max(lengths) * math.ceil(len(lengths) / limit)
+    ),
 }
 LENGTHS = (([4, 12, 5, 11], 2), ([3, 12, 4, 11, 3, 5, 9, 3], 3), ([3, 20, 5], 3), ([7], 1))
 EXERCISES["07.4"] = Exercise(
     "The smallest budget",
-    right=smallest_budget(),
+    right=smallest_budget,
     cases={f"for lengths {lengths} and at most {limit} batches: ": calls(lengths, limit) for lengths, limit in LENGTHS},
-    mistakes=each(smallest_budget, BUDGETS),
+    mistakes=BUDGETS,
     examine=examine_budget,
     caught={
-        "the longest has 20 tokens and does not fit into 19 places": smallest_budget("longest"),
-        "with 1939 places a batch at least 2 batches are needed, 1 are allowed": smallest_budget("less"),
-        "at most 1 batches: 1941 places are more than needed": smallest_budget("more"),
+        "the longest has 20 tokens and does not fit into 19 places": lambda lengths, limit: (
+            smallest_budget(lengths, limit) if len(lengths) < 11 else max(lengths) - 1
+        ),
+        "with 1939 places a batch at least 2 batches are needed, 1 are allowed": late(-1),
+        "at most 1 batches: 1941 places are more than needed": late(1),
     },
 )
 
 
-def adam(fault: str = "") -> Any:
-    """Adam, with one fault."""
-
-    def answer(weight: Tensor, gradients: list[Tensor], rates: list[float], betas: Any, eps: float) -> Tensor:
-        given, eps = weight, 1e-9 if fault == "eps" else eps
-        b1, b2 = {"betas": (0.9, 0.98), "swapped": betas[::-1]}.get(fault, betas)
-        m = v = torch.zeros_like(weight)
-        for t, (g, rate) in enumerate(zip(gradients, rates, strict=True), start=2 if fault == "t" else 1):
-            m = b1 * m + (1 - b1) * g
-            v = b2 * v + (1 - b2) * (g.abs() if fault == "square" else g**2)
-            m_hat = m if fault in ("m, v", "m") else m / (1 - b1**t)
-            v_hat = v if fault in ("m, v", "v") else v / (1 - b2**t)
-            below = {"inside": (v_hat + eps).sqrt(), "root": v_hat + eps}.get(fault, v_hat.sqrt() + eps)
-            step = (rates[0] if fault == "rate" else rate) * m_hat / below
-            weight = weight + step if fault == "sign" else weight - step
-        return given.copy_(weight) if fault == "in place" else weight
-
-    return answer
+def adam(weight: Tensor, gradients: list[Tensor], rates: list[float], betas: Any, eps: float) -> Tensor:
+    """The weight after Adam's updates."""
+    b1, b2 = betas
+    m = v = torch.zeros_like(weight)
+    for t, (g, rate) in enumerate(zip(gradients, rates, strict=True), start=1):
+        m = b1 * m + (1 - b1) * g
+        v = b2 * v + (1 - b2) * g**2
+        m_hat = m / (1 - b1**t)
+        v_hat = v / (1 - b2**t)
+        weight = weight - rate * m_hat / (v_hat.sqrt() + eps)
+    return weight
 
 
 def weight_afterwards(answer: Callable[..., Tensor]) -> Tensor:
@@ -264,26 +249,26 @@ def weight_afterwards(answer: Callable[..., Tensor]) -> Tensor:
 
 
 ADAMS = {
-    "the correction of m and v is missing: divide them by 1 − β^t.": "m, v",
-    "m is not corrected: divide it by 1 − β₁^t.": "m",
-    "v is not corrected: divide it by 1 − β₂^t.": "v",
-    "ε stands outside the root: √v̂ + ε.": "inside",
-    "divide by the root of v̂, not by v̂.": "root",
-    "v is the mean of the squared gradients.": "square",
-    "β₁ and β₂ are swapped.": "swapped",
-    "the betas are fixed in your code; take them from the arguments.": "betas",
-    "ε is fixed in your code or missing; take it from the arguments.": "eps",
-    "t counts from 1: the first update divides by 1 − β, not by 1 − β².": "t",
-    "you used the first rate throughout; each update has its own.": "rate",
-    "the sign is reversed: a step goes against the gradient.": "sign",
-    "your function changed the weight it was given: make a new tensor.": "in place",
+    "the correction of m and v is missing: divide them by 1 − β^t.": "/ (1 - b1**t) →; / (1 - b2**t) →",
+    "m is not corrected: divide it by 1 − β₁^t.": "/ (1 - b1**t) →",
+    "v is not corrected: divide it by 1 − β₂^t.": "/ (1 - b2**t) →",
+    "ε stands outside the root: √v̂ + ε.": "(v_hat.sqrt() + eps) → (v_hat + eps).sqrt()",
+    "divide by the root of v̂, not by v̂.": "v_hat.sqrt() → v_hat",
+    "v is the mean of the squared gradients.": "g**2 → g.abs()",
+    "β₁ and β₂ are swapped.": "b1, b2 → b2, b1",
+    "the betas are fixed in your code; take them from the arguments.": "= betas → = 0.9, 0.98",
+    "ε is fixed in your code or missing; take it from the arguments.": "+ eps → + 1e-9",
+    "t counts from 1: the first update divides by 1 − β, not by 1 − β².": "start=1 → start=2",
+    "you used the first rate throughout; each update has its own.": "- rate → - rates[0]",
+    "the sign is reversed: a step goes against the gradient.": "weight - → weight +",
+    "your function changed the weight it was given: make a new tensor.": "weight = weight - rate → weight -= rate",
 }
 GRADIENTS = torch.randn(6, 3, 5, generator=torch.Generator().manual_seed(0))
 SIZES = (1.0, 0.2, 3.0, 0.02, 0.5, 0.1)
 RATES = [0.1, 0.2, 0.3, 0.2, 0.15, 0.1]
 UPDATES = (torch.ones(3, 5), [size * g for size, g in zip(SIZES, GRADIENTS, strict=True)], RATES, (0.8, 0.95), 0.05)
 RUNS = {"": lambda answer: answer(*copy.deepcopy(UPDATES)), "the new weight is right: ": weight_afterwards}
-EXERCISES["07.5"] = Exercise("Adam from scratch", right=adam(), cases=RUNS, mistakes=each(adam, ADAMS), copies=False)
+EXERCISES["07.5"] = Exercise("Adam from scratch", right=adam, cases=RUNS, mistakes=ADAMS, copies=False)
 
 
 RATE_FAULTS = ("right", "late", "from 0", "per part", "restarted", "factor")

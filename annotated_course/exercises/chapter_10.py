@@ -2,13 +2,11 @@
 
 import math
 from collections.abc import Callable, Sequence
-from functools import partial
-from typing import Any
 
 import torch
 from torch import Tensor
 
-from annotated_course.exercises.exercise import AnyOf, Exercise, calls, changed, each, numbers
+from annotated_course.exercises.exercise import AnyOf, Exercise, calls, changed, each, numbers, slip
 
 EXERCISES: dict[str, Exercise] = {}
 RANDOM = torch.Generator().manual_seed(0)
@@ -44,20 +42,16 @@ EXERCISES["10.1"] = Exercise(
 )
 
 
-def gru(
-    *given: Tensor,
-    mix: Callable[[Tensor, Tensor, Tensor], Tensor] = lambda z, g, h: (1 - z) * g + z * h,
-    reset: Callable[[Tensor, Tensor, Tensor, Tensor], Tensor] = lambda r, h, U, c: r * (h @ U + c),
-    squash: Callable[[Tensor], Tensor] = torch.tanh,
-    order: Sequence[int] = (0, 1, 2),
-    biases: tuple[float, float] = (1.0, 1.0),
-) -> Tensor:
-    """A step of a GRU, maybe with another way to mix, to reset or to squash, another order, or without a bias."""
-    x, h, W, U, b, c = given
-    parts = [[all_three.chunk(3, dim=-1)[i] for i in order] for all_three in (x @ W + biases[0] * b, U, biases[1] * c)]
-    (x_r, U_r, c_r), (x_z, U_z, c_z), (x_g, U_g, c_g) = zip(*parts, strict=True)
-    r, z = (x_r + h @ U_r + c_r).sigmoid(), (x_z + h @ U_z + c_z).sigmoid()
-    return mix(z, squash(x_g + reset(r, h, U_g, c_g)), h)
+def gru(x: Tensor, h: Tensor, W: Tensor, U: Tensor, b: Tensor, c: Tensor) -> Tensor:
+    """A step of a GRU."""
+    W_r, W_z, W_g = W.chunk(3, dim=1)
+    U_r, U_z, U_g = U.chunk(3, dim=1)
+    b_r, b_z, b_g = b.chunk(3)
+    c_r, c_z, c_g = c.chunk(3)
+    r = (x @ W_r + b_r + h @ U_r + c_r).sigmoid()
+    z = (x @ W_z + b_z + h @ U_z + c_z).sigmoid()
+    g = (x @ W_g + b_g + r * (h @ U_g + c_g)).tanh()
+    return (1 - z) * g + z * h
 
 
 SHAPES = ((2, 4), (2, 5), (4, 15), (5, 15), (15,), (15,))  # of x, h, W, U, b, c: all sizes different
@@ -66,23 +60,23 @@ EXERCISES["10.2"] = Exercise(
     right=gru,
     cases={"": calls(*(torch.randn(shape, generator=RANDOM) for shape in SHAPES))},
     mistakes={
-        "the new state takes z of the old one, and 1 − z of the candidate.": (
-            partial(gru, mix=lambda z, g, h: z * g + (1 - z) * h)
-        ),
-        "of the candidate only 1 − z is taken.": partial(gru, mix=lambda z, g, h: g + z * h),
-        "this is the candidate; mix it with the old state.": partial(gru, mix=lambda z, g, h: g),
-        "the reset gate is missing in the candidate.": partial(gru, reset=lambda r, h, U, c: h @ U + c),
+        "the new state takes z of the old one, and 1 − z of the candidate.": "(1 - z) * g + z → z * g + (1 - z)",
+        "of the candidate only 1 − z is taken.": "(1 - z) * g → g",
+        "this is the candidate; mix it with the old state.": "(1 - z) * g + z * h → g",
+        "the reset gate is missing in the candidate.": "r * (h → (h",
         "r stands before the whole bracket, h U + c, not before h (Cho et al. write it so; nn.GRUCell does not).": (
-            partial(gru, reset=lambda r, h, U, c: (r * h) @ U + c)
+            "r * (h → ((r * h)"
         ),
-        "r multiplies the candidate's c, too.": partial(gru, reset=lambda r, h, U, c: r * (h @ U) + c),
-        "the order is reset, update, candidate; you have reset and update exchanged.": partial(gru, order=(1, 0, 2)),
-        "the order is reset, update, candidate.": partial(gru, order=(2, 1, 0)),
-        "the bias b is missing.": partial(gru, biases=(0.0, 1.0)),
-        "the bias c is missing.": partial(gru, biases=(1.0, 0.0)),
-        "both biases are missing.": partial(gru, biases=(0.0, 0.0)),
-        "the candidate goes through tanh, not through σ.": partial(gru, squash=torch.sigmoid),
-        "the candidate's tanh is missing.": partial(gru, squash=lambda y: y),
+        "r multiplies the candidate's c, too.": "r * (h @ U_g + c_g) → r * (h @ U_g) + c_g",
+        "the order is reset, update, candidate; you have reset and update exchanged.": (
+            "_r, → _t,; _z, → _r,; _t, → _z,"
+        ),
+        "the order is reset, update, candidate.": "_r, → _t,; _g = → _r =; _t, → _g,",
+        "the bias b is missing.": "b_r + →; b_z + →; b_g + →",
+        "the bias c is missing.": "+ c_r →; + c_z →; + c_g →",
+        "both biases are missing.": "b_r + →; b_z + →; b_g + →; + c_r →; + c_z →; + c_g →",
+        "the candidate goes through tanh, not through σ.": "tanh → sigmoid",
+        "the candidate's tanh is missing.": ".tanh() →",
     },
 )
 
@@ -119,16 +113,11 @@ EXERCISES["10.3"] = Exercise(
 )
 
 
-def shares(scores: Tensor, real: Tensor, dim: int = 1) -> Tensor:
-    """Give the weights of real places."""
-    return scores.masked_fill(~real, -torch.inf).softmax(dim)
-
-
-def looking_back(*given: Tensor, weigh: Any = shares, more: int = 0, scale: float = 1.0) -> tuple[Tensor, Tensor]:
-    """A step of attention, maybe with other weights for the scores, more real places, or a scale."""
-    state, states, lengths = given
-    scores = scale * (states @ state[:, :, None])[:, :, 0]
-    weights = weigh(scores, torch.arange(states.size(1)) < lengths[:, None] + more)
+def looking_back(state: Tensor, states: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor]:
+    """A step of attention over real states."""
+    scores = (states @ state[:, :, None])[:, :, 0]
+    real = torch.arange(states.size(1)) < lengths[:, None]
+    weights = scores.masked_fill(~real, -torch.inf).softmax(1)
     return (weights[:, :, None] * states).sum(dim=1), weights
 
 
@@ -146,39 +135,42 @@ EXERCISES["10.4"] = Exercise(
     mistakes={
         "contexts first, then weights.": lambda *given: looking_back(*given)[::-1],
         "return two tensors: contexts and weights.": AnyOf(
-            lambda *given: looking_back(*given)[0], lambda *given: looking_back(*given)[1]
+            "return (weights[:, :, None] * states).sum(dim=1), → return", "sum(dim=1), weights → sum(dim=1)"
         ),
-        "the filling gets weight.": partial(looking_back, weigh=lambda scores, real: scores.softmax(1)),
-        "a score of 0 is a score like others, and the filling gets weight.": (
-            partial(looking_back, weigh=lambda scores, real: (scores * real).softmax(1))
-        ),
+        "the filling gets weight.": ".masked_fill(~real, -torch.inf) →",
+        "a score of 0 is a score like others, and the filling gets weight.": "-torch.inf → 0",
         "the filling gets no weight, but stands in the denominator: hide it before the softmax.": (
-            partial(looking_back, weigh=lambda scores, real: scores.softmax(1) * real)
+            "scores.masked_fill(~real, -torch.inf).softmax(1) → scores.softmax(1) * real"
         ),
-        "the first token of the filling gets weight: place i is real if i < length.": partial(looking_back, more=1),
-        "the last real state gets no weight: place i is real if i < length.": partial(looking_back, more=-1),
-        "the weights of each word sum to 1: softmax over its states, not over the batch.": (
-            partial(looking_back, weigh=partial(shares, dim=0))
-        ),
-        "the dot products are not divided by anything here.": partial(looking_back, scale=0.5),
+        "the first token of the filling gets weight: place i is real if i < length.": "< → <=",
+        "the last real state gets no weight: place i is real if i < length.": "lengths[:, None] → lengths[:, None] - 1",
+        "the weights of each word sum to 1: softmax over its states, not over the batch.": "softmax(1) → softmax(0)",
+        "the dot products are not divided by anything here.": "scores = → scores = 0.5 *",
     },
 )
 
 
-def step_by_step(a: Tensor, x: Tensor, *, late: bool = False, start: float = 0.0) -> Tensor:
-    """The recurrence as a loop, whose factors may come a step late, or whose first state may be another."""
-    states = [torch.full_like(x[0], start)]
-    for factor, new in zip(a.roll(1, 0) if late else a, x, strict=True):
+def step_by_step(a: Tensor, x: Tensor) -> Tensor:
+    """The recurrence as a loop."""
+    states = [0 * x[0]]
+    for factor, new in zip(a, x, strict=True):
         states.append(factor * states[-1] + new)
     return torch.stack(states[1:])
 
 
-def doubling(a: Tensor, x: Tensor, *, rounds: int | None = None, joined: bool = True, in_order: bool = True) -> Tensor:
-    """The recurrence by joining steps: in how many rounds, whether their factors are joined, and that after x."""
-    for distance in [2**i for i in range((len(a) - 1).bit_length())][:rounds]:
-        factors = torch.cat((a[:distance], a[distance:] * a[:-distance])) if joined else a
-        x = torch.cat((x[:distance], x[distance:] + (a if in_order else factors)[distance:] * x[:-distance]))
-        a = factors
+def doubling(a: Tensor, x: Tensor) -> Tensor:
+    """The recurrence by joining steps."""
+    for distance in [2**i for i in range((len(a) - 1).bit_length())]:
+        x = torch.cat((x[:distance], x[distance:] + a[distance:] * x[:-distance]))
+        a = torch.cat((a[:distance], a[distance:] * a[:-distance]))
+    return x
+
+
+def join_a_first(a: Tensor, x: Tensor) -> Tensor:
+    """Join steps, and take the new a for x."""
+    for distance in [2**i for i in range((len(a) - 1).bit_length())]:
+        a = torch.cat((a[:distance], a[distance:] * a[:-distance]))
+        x = torch.cat((x[:distance], x[distance:] + a[distance:] * x[:-distance]))
     return x
 
 
@@ -203,12 +195,14 @@ EXERCISES["10.5"] = Exercise(
     | {"13 places, with zeros in a: ": calls(A.index_fill(0, torch.tensor([4, 5]), 0.0), X)},
     mistakes={
         "a is left out: this is a running sum.": lambda a, x: x.cumsum(dim=0),
-        "only neighbours are joined: go on with 2 places, 4, 8, …": partial(doubling, rounds=1),
-        "the last round is missing: go on while the distance is below n.": partial(doubling, rounds=-1),
-        "two steps joined have the product of their a: multiply these, too.": partial(doubling, joined=False),
-        "join x first: it needs the old a.": partial(doubling, in_order=False),
-        "a_t stands before h_(t−1), in the same step; yours is one step late.": partial(step_by_step, late=True),
-        "before the first word the state is 0, not 1.": partial(step_by_step, start=1.0),
+        "only neighbours are joined: go on with 2 places, 4, 8, …": "())] → ())][:1]",
+        "the last round is missing: go on while the distance is below n.": "())] → ())][:-1]",
+        "two steps joined have the product of their a: multiply these, too.": "a = torch → _ = torch",
+        "join x first: it needs the old a.": join_a_first,
+        "a_t stands before h_(t−1), in the same step; yours is one step late.": slip(
+            step_by_step, "zip(a → zip(a.roll(1, 0)"
+        ),
+        "before the first word the state is 0, not 1.": slip(step_by_step, "0 * x[0] → 0 * x[0] + 1"),
         "this is x alone: nothing is carried on.": lambda a, x: x,
     },
     examine=examine_waiting,

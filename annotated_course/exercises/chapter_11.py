@@ -2,10 +2,10 @@
 
 from collections import Counter
 from collections.abc import Callable
-from functools import partial, reduce
+from functools import reduce
 from itertools import product
 from math import exp, log, prod, sqrt
-from operator import add, or_
+from operator import or_
 from statistics import mean
 from typing import Any
 
@@ -58,20 +58,18 @@ def geometric(precisions: list[float]) -> float:
     return prod(precisions) ** (1 / len(precisions))
 
 
-def bleu(
-    *given: Any,
-    matches: Callable[[Counter, list[Counter]], int] = lambda found, several: (found & reduce(or_, several)).total(),
-    better: Callable[[int, int], Any] = lambda c, r: (abs(r - c), r),
-    combine: Callable[[list[float], int, int], float] = lambda p, c, r: exp(min(0.0, 1 - r / c)) * geometric(p),
-) -> float:
-    """BLEU of translations with several references each, maybe with another rule for one of its parts."""
-    pairs = list(zip(*given, strict=True))
-    precisions = []
+def bleu(translations: list[list[str]], references: list[list[list[str]]]) -> float:
+    """BLEU of translations with several references each."""
+    pairs, lengths, precisions = list(zip(translations, references, strict=True)), [], []
     for n in (1, 2, 3, 4):
-        counts = [(ngrams(ours, n), [ngrams(theirs, n) for theirs in several]) for ours, several in pairs]
-        precisions.append(sum(matches(*one) for one in counts) / sum(found.total() for found, _ in counts))
-    lengths = [(len(ours), min(map(len, several), key=partial(better, len(ours)))) for ours, several in pairs]
-    return 100 * combine(precisions, *map(sum, zip(*lengths, strict=True)))
+        counts = [(ngrams(ours, n), [ngrams(one, n) for one in several]) for ours, several in pairs]
+        matches = sum((found & reduce(or_, several)).total() for found, several in counts)
+        precisions.append(matches / sum(found.total() for found, _ in counts))
+    for ours, several in pairs:
+        c = len(ours)
+        lengths.append((c, min(map(len, several), key=lambda r, c=c: (abs(r - c), r))))
+    c, r = map(sum, zip(*lengths, strict=True))
+    return 100 * exp(min(0.0, 1 - r / c)) * geometric(precisions)
 
 
 def corpus(*sentences: tuple[str, list[str]]) -> Run:
@@ -92,61 +90,55 @@ EXERCISES["11.2"] = Exercise(
         "a corpus without a matching 3-gram, BLEU 0: ": corpus(("amrog", ["amwog", "amog"])),
     },
     mistakes={
-        "off by a factor 100: give BLEU as 0 … 100.": lambda t, r: bleu(t, r) / 100,
+        "off by a factor 100: give BLEU as 0 … 100.": "100 * →",
         "this is the mean of the sentences' BLEUs: add up the counts of all sentences first.": (
             lambda t, r: mean(bleu([ours], [several]) for ours, several in zip(t, r, strict=True))
         ),
-        "only the first reference counts: use all of them.": lambda t, r: bleu(t, [several[:1] for several in r]),
+        "only the first reference counts: use all of them.": (
+            "zip(translations, references, → zip(translations, [several[:1] for several in references],"
+        ),
         "the counts of the references are added up: take the largest of them.": (
-            partial(bleu, matches=lambda found, several: (found & reduce(add, several)).total())
+            "reduce(or_, several) → sum(several, Counter())"
         ),
         "each sentence is matched with one reference only: take the largest count n-gram by n-gram.": (
-            partial(bleu, matches=lambda found, several: max((found & one).total() for one in several))
+            "(found & reduce(or_, several)).total() → max((found & one).total() for one in several)"
         ),
         "a repeated n-gram counts too often: at most as often as a reference has it.": (
-            partial(bleu, matches=lambda found, several: sum(found[gram] for gram in reduce(or_, several)))
+            "(found & reduce(or_, several)).total() → sum(found[gram] for gram in reduce(or_, several))"
         ),
         "each n-gram counts once only; count it up to as often as a reference has it.": (
-            partial(bleu, matches=lambda found, several: len(found.keys() & reduce(or_, several)))
+            "(found & reduce(or_, several)).total() → len(found.keys() & reduce(or_, several))"
         ),
-        "of two references equally close in length, r takes the shorter.": (
-            partial(bleu, better=lambda c, r: (abs(r - c), -r))
-        ),
-        "the brevity penalty is missing.": partial(bleu, combine=lambda p, c, r: geometric(p)),
+        "of two references equally close in length, r takes the shorter.": "(abs(r - c), r) → (abs(r - c), -r)",
+        "the brevity penalty is missing.": "exp(min(0.0, 1 - r / c)) * →",
         "the brevity penalty has the lengths swapped: exp(1 − r/c), with c for the translation.": (
-            partial(bleu, combine=lambda p, c, r: exp(1 - c / r) * geometric(p))
+            "min(0.0, 1 - r / c) → 1 - c / r"
         ),
-        "the brevity penalty is exp(1 − r/c), not c/r.": (
-            partial(bleu, combine=lambda p, c, r: min(1.0, c / r) * geometric(p))
+        "the brevity penalty is exp(1 − r/c), not c/r.": "exp(min(0.0, 1 - r / c)) → min(1.0, c / r)",
+        "this is the arithmetic mean of the precisions: take the fourth root of their product.": "geometric( → mean(",
+        "the n-grams go up to 4.": "(1, 2, 3, 4) → (1, 2, 3)",
+        "r takes the shortest reference: take the one whose length is closest to the translation's.": (
+            "(abs(r - c), r) → r"
         ),
-        "this is the arithmetic mean of the precisions: take the fourth root of their product.": (
-            partial(bleu, combine=lambda p, c, r: exp(1 - r / c) * mean(p))
+        "r takes the longest reference: take the one whose length is closest to the translation's.": (
+            "(abs(r - c), r) → -r"
         ),
-        "the n-grams go up to 4.": partial(bleu, combine=lambda p, c, r: exp(1 - r / c) * geometric(p[:3])),
-    }
-    | {
-        f"r takes the {wrong} reference: take the one whose length is closest to the translation's.": (
-            partial(bleu, better=better)
-        )
-        for wrong, better in (("shortest", lambda c, r: r), ("longest", lambda c, r: -r), ("first", lambda *_: 0))
+        "r takes the first reference: take the one whose length is closest to the translation's.": (
+            "(abs(r - c), r) → 0"
+        ),
     },
     tolerance=1e-3,
 )
 
 
-def extreme(differences: Tensor) -> Tensor:
-    """Tell which differences are at least as large as the first one, in either direction."""
-    return differences.abs() >= differences[0].abs() - 1e-9
-
-
-def p_of(*given: Any, reached: Any = extreme, paired: bool = True, pooled: bool = True) -> float:
+def p_of(ours: Tensor, theirs: Tensor, score: Callable[[Tensor], float]) -> float:
     """The p of a paired exchange over all ways, of which the first one leaves the systems as they are."""
-    ours, theirs, score = given
     swaps = torch.tensor([*product([False, True], repeat=len(ours))])[:, :, None]  # (way, sentence, 1)
-    both = torch.where(swaps, theirs, ours), torch.where(swaps & paired, ours, theirs)
-    scores = [[score(one.sum(dim=0)) if pooled else mean(map(score, one)) for one in system] for system in both]
-    first, second = torch.tensor(scores, dtype=torch.float64)
-    return float(reached(first - second).double().mean())
+    first, second = torch.where(swaps, theirs, ours), torch.where(swaps, ours, theirs)
+    scores = [(score(a.sum(0)), score(b.sum(0))) for a, b in zip(first, second, strict=True)]
+    differences = torch.tensor([a - b for a, b in scores], dtype=torch.float64)
+    reached = differences.abs() >= differences[0].abs() - 1e-9
+    return float(reached.double().mean())
 
 
 def precision(counts: Tensor) -> float:
@@ -165,17 +157,21 @@ EXERCISES["11.3"] = Exercise(
         "with the systems exchanged: ": calls(OTHER, ONE, precision),
     },
     mistakes={
-        "count differences in either direction: compare absolute values.": partial(p_of, reached=lambda d: d >= d[0]),
+        "count differences in either direction: compare absolute values.": (
+            "= differences.abs() → = differences; [0].abs() → [0]"
+        ),
         "an exchange that makes exactly the real difference counts as well: at least as large.": (
-            partial(p_of, reached=lambda d: d.abs() > d[0].abs() + 1e-9)
+            ">= → >; - 1e-9 → + 1e-9"
         ),
-        "the way without any exchange is one of the 2ⁿ; leave it in.": (
-            partial(p_of, reached=lambda d: extreme(d)[1:])
+        "the way without any exchange is one of the 2ⁿ; leave it in.": "reached. → reached[1:].",
+        "what one system gets the other gives: exchange in both.": (
+            "torch.where(swaps, ours, theirs) → theirs + 0 * swaps"
         ),
-        "what one system gets the other gives: exchange in both.": partial(p_of, paired=False),
-        "add up the counts of all sentences, then score once.": partial(p_of, pooled=False),
-        "this is how many; p is the share of all 2ⁿ.": lambda *given: 2**7 * p_of(*given),
-        "this is 1 − p.": lambda *given: 1 - p_of(*given),
+        "add up the counts of all sentences, then score once.": (
+            "score(a.sum(0)) → mean(map(score, a)); score(b.sum(0)) → mean(map(score, b))"
+        ),
+        "this is how many; p is the share of all 2ⁿ.": "mean() → sum()",
+        "this is 1 − p.": "reached.double → (~reached).double",
     },
     tolerance=1e-6,
 )
@@ -183,37 +179,44 @@ EXERCISES["11.3"] = Exercise(
 
 LOGITS = 2 * torch.randn(3, 2, 6, generator=torch.Generator().manual_seed(0))
 IMPROBABLE = torch.tensor([0.0, 0, 200, 0, 0, 0])  # e⁻²⁰⁰ is 0 in 32 bits
+
+
+def ensemble(logits: Tensor) -> Tensor:
+    """The logarithm of the models' mean probability."""
+    return logits.log_softmax(-1).logsumexp(0) - log(len(logits))
+
+
 EXERCISES["11.4"] = Exercise(
     "An ensemble's log-probabilities",
-    right=lambda x: x.log_softmax(-1).logsumexp(0) - log(len(x)),
+    right=ensemble,
     cases={"": calls(LOGITS), "with a very improbable token: ": calls(LOGITS - IMPROBABLE)},
     mistakes={
-        "these are probabilities: give their logarithms.": lambda x: x.softmax(-1).mean(0),
+        "these are probabilities: give their logarithms.": lambda logits: logits.softmax(-1).mean(0),
         "you averaged the logits: average the probabilities, after each model's softmax.": (
-            lambda x: x.mean(0).log_softmax(-1)
+            lambda logits: logits.mean(0).log_softmax(-1)
         ),
-        "these are mean logits: average the probabilities, after each model's softmax.": lambda x: x.mean(0),
-        "this is the mean of the logarithms; you need the logarithm of the mean.": lambda x: x.log_softmax(-1).mean(0),
+        "these are mean logits: average the probabilities, after each model's softmax.": lambda logits: logits.mean(0),
+        "this is the mean of the logarithms; you need the logarithm of the mean.": (
+            "logsumexp(0) - log(len(logits)) → mean(0)"
+        ),
         "this is the sum of the probabilities: divide by the number of models, that is subtract its logarithm.": (
-            lambda x: x.log_softmax(-1).logsumexp(0)
+            "- log(len(logits)) →"
         ),
-        "each model's logits need their own softmax before they are joined.": lambda x: x.logsumexp(0) - log(len(x)),
-        "normalise each model by itself, not the sum of exponentials of all.": lambda x: x.logsumexp(0).log_softmax(-1),
+        "each model's logits need their own softmax before they are joined.": ".log_softmax(-1) →",
+        "normalise each model by itself, not the sum of exponentials of all.": (
+            lambda logits: logits.logsumexp(0).log_softmax(-1)
+        ),
         "a probability was too small for 32 bits: do not leave the logarithms (torch.logsumexp).": (
-            lambda x: x.softmax(-1).mean(0).log()
+            lambda logits: logits.softmax(-1).mean(0).log()
         ),
     },
 )
 
 
-def looks(weights: Tensor, by: int) -> Tensor:
-    """Each head's mean weight `by` places to the right."""
-    return weights.diagonal(by, dim1=-2, dim2=-1).mean(-1)
-
-
-def best(weights: Tensor, by: int, score: Callable[[Tensor, int], Tensor] = looks) -> tuple[int, int]:
-    """The (layer, head) with the largest score."""
-    layer, head = divmod(int(score(weights, by).argmax()), weights.size(1))
+def best(weights: Tensor, by: int) -> tuple[int, int]:
+    """The (layer, head) whose mean weight `by` places to the right is the largest."""
+    scores = weights.diagonal(by, dim1=-2, dim2=-1).mean(-1)
+    layer, head = divmod(int(scores.argmax()), weights.size(1))
     return layer, head
 
 
@@ -224,19 +227,22 @@ EXERCISES["11.5"] = Exercise(
     right=best,
     cases={f"by = {by}: ": listed(calls(MAPS, by)) for by in (-1, 2, 1)},
     mistakes={
-        "this is the flat index: give the layer and the head (divmod).": lambda w, by: int(looks(w, by).argmax()),
-        "the head comes second: (layer, head).": lambda w, by: best(w, by)[::-1],
-        "that head looks in the other direction: rows look, columns are looked at.": lambda w, by: best(w, -by),
-        "a position without such a token does not count; you went round the end.": (
-            lambda w, by: best(w.roll(-by, dims=-1), 0)
+        "this is the flat index: give the layer and the head (divmod).": (
+            "return layer, head → return int(scores.argmax())"
         ),
-        "that is the smallest weight, not the largest.": lambda w, by: best(-w, by),
-        "count from 0.": lambda w, by: tuple(1 + place for place in best(w, by)),
+        "the head comes second: (layer, head).": "return layer, head → return head, layer",
+        "that head looks in the other direction: rows look, columns are looked at.": "diagonal(by → diagonal(-by",
+        "a position without such a token does not count; you went round the end.": (
+            "weights.diagonal(by → weights.roll(-by, dims=-1).diagonal(0"
+        ),
+        "that is the smallest weight, not the largest.": "argmax → argmin",
+        "count from 0.": "return layer, head → return layer + 1, head + 1",
         "you summed a triangle of the map; take one diagonal.": (
-            partial(best, score=lambda w, by: w.triu(by).sum((-1, -2)))
+            "weights.diagonal(by, dim1=-2, dim2=-1).mean(-1) → weights.triu(by).sum((-1, -2))"
         ),
         "you counted rows; take the mean of the weights themselves.": (
-            partial(best, score=lambda w, by: (w.argmax(-1) == torch.arange(w.size(-1)) + by).sum(-1))
+            "weights.diagonal(by, dim1=-2, dim2=-1).mean(-1) → "
+            "(weights.argmax(-1) == torch.arange(weights.size(-1)) + by).sum(-1)"
         ),
     },
 )

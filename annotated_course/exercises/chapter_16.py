@@ -2,7 +2,7 @@
 
 import copy
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -11,10 +11,8 @@ from torch.nn import functional as F
 
 from annotated.config import BOS, EOS, PAD
 from annotated.models.bert import NO_TARGET, Bert, BertConfig
-from annotated_course.exercises.exercise import AnyOf, Exercise, Run, calls, changed, each, is_same, numbers
+from annotated_course.exercises.exercise import AnyOf, Exercise, Run, calls, changed, is_same, numbers
 
-Rule = Callable[[Tensor], Tensor]
-Cut = Callable[[Tensor], Sequence[Tensor]]
 EXERCISES: dict[str, Exercise] = {}
 
 SMALL_GPT = [800.0, 4_800_000.0, math.log(10)]
@@ -87,111 +85,92 @@ def texts_of_words() -> tuple[Tensor, ...]:
     return ids, word, luck, fate, torch.randint(4, 30, (6, 50), generator=generator)
 
 
-def hide(
-    mistake: str = "",
-    lucky: Rule = lambda luck: luck < 0.15,
-    masked: Rule = lambda fate: fate < 0.8,
-    random: Rule = lambda fate: fate >= 0.9,
-    empty: int = NO_TARGET,
-) -> Any:
-    """Hide whole words, by other rules, or with a mistake by name."""
-
-    def answer(ids: Tensor, word: Tensor, luck: Tensor, fate: Tensor, others: Tensor, mask_id: int) -> Any:
-        words = (word >= 0) | (mistake == "marks")
-        chosen = words & lucky(luck if mistake == "by place" else luck[torch.arange(len(ids))[:, None], word])
-        if mistake == "first":
-            chosen &= word != word.roll(1, dims=1)
-        mask, change = masked(fate), random(fate)
-        where = words if mistake == "everywhere" else chosen
-        read = torch.where(where & change, others, torch.where(where & mask, mask_id, ids))
-        predicted = {"all": words, "masked": chosen & mask, "changed": chosen & (mask | change)}.get(mistake, chosen)
-        targets = torch.where(predicted, read if mistake == "read" else ids, empty)
-        return read if mistake == "no targets" else (read, targets)
-
-    return answer
+def hide(ids: Tensor, word: Tensor, luck: Tensor, fate: Tensor, others: Tensor, mask_id: int) -> Any:
+    """Hide whole words."""
+    row, words = torch.arange(len(ids))[:, None], word >= 0
+    chosen = words & (luck[row, word] < 0.15)
+    masked, random = fate < 0.8, fate >= 0.9
+    read = torch.where(chosen & random, others, torch.where(chosen & masked, mask_id, ids))
+    targets = torch.where(chosen, ids, NO_TARGET)
+    return read, targets
 
 
 EXERCISES["16.2"] = Exercise(
     "Hide whole words",
-    right=hide(),
+    right=hide,
     cases=parts(calls(*texts_of_words(), 30), "what is read", "the targets"),
-    mistakes=each(
-        hide,
-        {
-            "where `word` is −1 nothing is chosen; as an index, −1 finds the last column.": "marks",
-            "luck is drawn for words: look it up by `word`, not by place.": "by place",
-            "all pieces of a chosen word are chosen, not its first alone.": "first",
-            "only chosen tokens may change; you changed others by their fate.": "everywhere",
-            "chosen is where luck is below 0.15.": dict(lucky=lambda luck: luck > 0.15),
-            "at luck 0.15 itself nothing is chosen: below.": dict(lucky=lambda luck: luck <= 0.15),
-            "at fate 0.8 itself the token stays: below.": dict(masked=lambda fate: fate <= 0.8),
-            "at fate 0.9 itself the random token comes: from 0.9 on.": dict(random=lambda fate: fate > 0.9),
-            "fate decides: below 0.8 the mask, from 0.9 on the random token; you hide all chosen ones.": dict(
-                masked=lambda fate: fate < 2, random=lambda fate: fate > 2
-            ),
-            "from fate 0.9 on, the random token stands in the token's place.": dict(random=lambda fate: fate > 2),
-            "between 0.8 and 0.9 the token stays as it is.": dict(random=lambda fate: fate >= 0.8),
-            "the mask is for fates below 0.8, the random token for those from 0.9 on.": dict(
-                masked=lambda fate: fate >= 0.9, random=lambda fate: fate < 0.8
-            ),
-            "between 0.8 and 0.9 the token stays; the random token comes from 0.9 on.": dict(
-                random=lambda fate: (fate >= 0.8) & (fate < 0.9)
-            ),
-            "your function returns two tensors: what is read, and the targets. Does it end in a return?": "no targets",
-            "a token that was not chosen has no target: put −100 there.": "all",
-            "those that stay, or become a random token, are predicted, too.": "masked",
-            "a chosen token that stays as it is is predicted, too.": "changed",
-            "targets are the ids from before, not what is read.": "read",
-            "where there is no target, −100 stands, not 0.": dict(empty=0),
-            "where there is no target, −100 stands, not −1.": dict(empty=-1),
-        },
-    ),
+    mistakes={
+        "where `word` is −1 nothing is chosen; as an index, −1 finds the last column.": "= words & → =",
+        "luck is drawn for words: look it up by `word`, not by place.": "luck[row, word] → luck",
+        "all pieces of a chosen word are chosen, not its first alone.": "words & → words & (word != word.roll(1, 1)) &",
+        "only chosen tokens may change; you changed others by their fate.": (
+            "chosen & random → words & random; chosen & masked → words & masked"
+        ),
+        "chosen is where luck is below 0.15.": "< 0.15 → > 0.15",
+        "at luck 0.15 itself nothing is chosen: below.": "< 0.15 → <= 0.15",
+        "at fate 0.8 itself the token stays: below.": "< 0.8 → <= 0.8",
+        "at fate 0.9 itself the random token comes: from 0.9 on.": ">= 0.9 → > 0.9",
+        "fate decides: below 0.8 the mask, from 0.9 on the random token; you hide all chosen ones.": (
+            "< 0.8 → < 2; >= 0.9 → > 2"
+        ),
+        "from fate 0.9 on, the random token stands in the token's place.": ">= 0.9 → > 2",
+        "between 0.8 and 0.9 the token stays as it is.": ">= 0.9 → >= 0.8",
+        "the mask is for fates below 0.8, the random token for those from 0.9 on.": (
+            "fate < 0.8, fate >= 0.9 → fate >= 0.9, fate < 0.8"
+        ),
+        "between 0.8 and 0.9 the token stays; the random token comes from 0.9 on.": (
+            "fate >= 0.9 → (fate >= 0.8) & (fate < 0.9)"
+        ),
+        "your function returns two tensors: what is read, and the targets. Does it end in a return?": (
+            "read, targets → read"
+        ),
+        "a token that was not chosen has no target: put −100 there.": "where(chosen, → where(words,",
+        "those that stay, or become a random token, are predicted, too.": "where(chosen, → where(chosen & masked,",
+        "a chosen token that stays as it is is predicted, too.": "where(chosen, → where(chosen & (masked | random),",
+        "targets are the ids from before, not what is read.": "(chosen, ids → (chosen, read",
+        "where there is no target, −100 stands, not 0.": "NO_TARGET → 0",
+        "where there is no target, −100 stands, not −1.": "NO_TARGET → -1",
+    },
 )
 
 
-def unpack(
-    weights: Cut = lambda weight: weight.T.chunk(3),
-    biases: Cut = lambda bias: bias.chunk(3),
-) -> Any:
-    """Cut a weight and a bias into three each, with one way for each of them."""
-    return lambda weight, bias: (*weights(weight), *biases(bias))
-
-
-def thrice(place: int) -> Any:
-    """Give one of the three weights, and of the three biases, in the place of all."""
-    return unpack(lambda weight: 3 * [weight.chunk(3, dim=1)[place].T], lambda bias: 3 * [bias.chunk(3)[place]])
+def unpack(weight: Tensor, bias: Tensor) -> tuple[Tensor, ...]:
+    """Cut a weight and a bias into three each."""
+    return *weight.T.chunk(3), *bias.chunk(3)
 
 
 EXERCISES["16.3"] = Exercise(
     "Three matrices out of one",
-    right=unpack(),
+    right=unpack,
     cases=parts(
         calls(*(torch.randn(*shape, generator=torch.Generator().manual_seed(0)) for shape in ((6, 18), (18,)))),
         *(f"{kind}{name}" for kind in ("W_", "the bias of ") for name in "qkv"),
     ),
-    mistakes=each(
-        unpack,
-        {
-            "a Linear holds (out, in), the file (in, out): transpose.": lambda w: w.chunk(3, dim=1),
-            "the three stand side by side: cut the columns, not the rows, before you transpose.": (
-                lambda w: w.reshape(3, 6, 6)
-            ),
-            "cut the three apart, side by side; you only counted the numbers off.": (lambda w: w.reshape(3, 6, 6).mT),
-            "the three stand side by side, each d columns wide; you took every third column.": (
-                lambda w: [w[:, i::3].T for i in range(3)]
-            ),
-            "the three stand side by side, and are not mixed by head.": (
-                lambda w: w.reshape(6, 2, 3, 3).permute(2, 1, 3, 0).flatten(1, 2)
-            ),
-            "your function returns six tensors: three weights, then three biases. Does it end in a return?": dict(
-                biases=lambda b: []
-            ),
-            "the three stand one behind the other; you took every third number.": dict(
-                biases=lambda b: [b[i::3] for i in range(3)]
-            ),
-        },
-    )
-    | {f"these are those of {name}; the order is q, k, v.": thrice(place) for place, name in enumerate("qkv")},
+    mistakes={
+        "a Linear holds (out, in), the file (in, out): transpose.": "weight.T.chunk(3) → weight.chunk(3, dim=1)",
+        "the three stand side by side: cut the columns, not the rows, before you transpose.": (
+            "weight.T.chunk(3) → weight.reshape(3, 6, 6)"
+        ),
+        "cut the three apart, side by side; you only counted the numbers off.": (
+            "weight.T.chunk(3) → weight.reshape(3, 6, 6).mT"
+        ),
+        "the three stand side by side, each d columns wide; you took every third column.": (
+            "weight.T.chunk(3) → weight.T.unflatten(0, (6, 3)).transpose(0, 1)"
+        ),
+        "the three stand side by side, and are not mixed by head.": (
+            "weight.T.chunk(3) → weight.reshape(6, 2, 3, 3).permute(2, 1, 3, 0).flatten(1, 2)"
+        ),
+        "your function returns six tensors: three weights, then three biases. Does it end in a return?": (
+            ", *bias.chunk(3) → ,"
+        ),
+        "the three stand one behind the other; you took every third number.": (
+            "bias.chunk(3) → bias.unflatten(0, (6, 3)).T"
+        ),
+    }
+    | {
+        f"these are those of {name}; the order is q, k, v.": f"chunk(3) → chunk(3)[{place} : {place + 1}] * 3"
+        for place, name in enumerate("qkv")
+    },
 )
 
 
@@ -208,25 +187,15 @@ def small_bert(dropout: float) -> Bert:
     return model
 
 
-def score(
-    hidden: Callable[[Tensor, int], Tensor] = lambda places, i: places == i,
-    asked: Rule = lambda token: token > EOS,
-    log_p: Rule = lambda logits: logits.log_softmax(-1),
-    padding: bool = False,
-    then: Callable[[Tensor, Tensor], Tensor] = lambda total, words: total,
-) -> Any:
-    """Score a text token by token: what is hidden, whether padding too, what is asked for, and what comes of it."""
-
-    @torch.no_grad()
-    def answer(model: Bert, ids: Tensor, mask_id: int) -> Tensor:
-        total = torch.zeros(len(ids), dtype=torch.double)
-        for i in range(ids.size(1)):
-            places = hidden(torch.arange(ids.size(1)), i) & ((ids != PAD) | padding)
-            found = log_p(model(ids.masked_fill(places, mask_id))[:, i]).gather(1, ids[:, i, None])[:, 0]
-            total += found * asked(ids[:, i])
-        return then(total, (ids > EOS).sum(1))
-
-    return answer
+@torch.no_grad()
+def score(model: Bert, ids: Tensor, mask_id: int) -> Tensor:
+    """Score a text token by token."""
+    total, places = torch.zeros(len(ids), dtype=torch.double), torch.arange(ids.size(1))
+    for i in range(ids.size(1)):
+        hidden = (places == i) & (ids != PAD)
+        log_p = model(ids.masked_fill(hidden, mask_id))[:, i].log_softmax(-1)
+        total += log_p.gather(1, ids[:, i, None])[:, 0] * (ids[:, i] > EOS)
+    return total
 
 
 def score_texts(answer: Callable[[Bert, Tensor, int], Any]) -> Any:
@@ -237,48 +206,40 @@ def score_texts(answer: Callable[[Bert, Tensor, int], Any]) -> Any:
 
 EXERCISES["16.4"] = Exercise(
     "How likely is a sentence to BERT?",
-    right=score(),
+    right=score,
     cases={"": score_texts},
-    mistakes=each(
-        score,
-        {
-            "the token that is scored was visible: hide it behind the mask.": lambda places, i: places < 0,
-            "all tokens were hidden at once; one after the other, the rest visible.": lambda places, i: places >= 0,
-            "hide one token only; those behind it are visible, too.": lambda places, i: places >= i,
-            "put each token back before you hide the next.": lambda places, i: places <= i,
-            "padding was scored, too.": dict(asked=lambda token: token >= PAD),
-            "padding was scored, too, and its places were hidden behind masks that the others see.": dict(
-                asked=lambda t: t >= PAD, padding=True
-            ),
-            "these are logits; take the log_softmax before you pick the token's.": dict(log_p=lambda logits: logits),
-            "<bos> and <eos> were scored, too; the model was never asked for them.": dict(asked=lambda t: t > PAD),
-            "this is the mean; the sum is wanted.": dict(then=lambda total, words: total / words),
-            "this is −log p; log p is wanted, below 0.": dict(then=lambda total, words: -total),
-            "these are probabilities; their logarithm is wanted.": dict(then=lambda total, words: total.exp()),
-            "expected shape (3,), got (3, 1): one number a text.": dict(then=lambda total, words: total[:, None]),
-        },
-    ),
+    mistakes={
+        "the token that is scored was visible: hide it behind the mask.": "places == i → places < 0",
+        "all tokens were hidden at once; one after the other, the rest visible.": "places == i → places >= 0",
+        "hide one token only; those behind it are visible, too.": "places == i → places >= i",
+        "put each token back before you hide the next.": "places == i → places <= i",
+        "padding was scored, too.": "> EOS → >= PAD",
+        "padding was scored, too, and its places were hidden behind masks that the others see.": (
+            "> EOS → >= PAD; & (ids != PAD) →"
+        ),
+        "these are logits; take the log_softmax before you pick the token's.": ".log_softmax(-1) →",
+        "<bos> and <eos> were scored, too; the model was never asked for them.": "> EOS → > PAD",
+        "this is the mean; the sum is wanted.": "return total → return total / (ids > EOS).sum(1)",
+        "this is −log p; log p is wanted, below 0.": "return total → return -total",
+        "these are probabilities; their logarithm is wanted.": "return total → return total.exp()",
+        "expected shape (3,), got (3, 1): one number a text.": "return total → return total[:, None]",
+    },
 )
 
 
-def probe(mistake: str = "", more: int = 0, after: Callable[[Bert], Any] = lambda model: None) -> Any:
-    """Train W and b by hand, with a mistake by name, or some steps too many; at last do something to the model."""
-
-    def answer(model: Bert, ids: Tensor, at: Tensor, kinds: Tensor, updates: int, rate: float) -> Any:
-        before = model.training
-        model.train(mistake == "dropout")
-        with torch.no_grad():
-            states = model.states(ids)[torch.arange(len(ids)), 0 * at if mistake == "first" else at]
-        model.train(before)
-        one_hot = F.one_hot(kinds).double()
-        W, b = torch.zeros(one_hot.size(1), states.size(1)).double(), torch.zeros(one_hot.size(1)).double()
-        for _ in range(updates + more):
-            error = ((states @ W.T + b).softmax(-1) - one_hot) / (1 if mistake == "sum" else len(ids))
-            W, b = W - rate * error.T @ states, b if mistake == "no bias" else b - rate * error.sum(0)
-        after(model)
-        return {"transposed": (W.T, b), "no b": W}.get(mistake, (W, b))
-
-    return answer
+def probe(model: Bert, ids: Tensor, at: Tensor, kinds: Tensor, updates: int, rate: float) -> Any:
+    """Train W and b by hand."""
+    before = model.training
+    model.eval()
+    with torch.no_grad():
+        states = model.states(ids)[torch.arange(len(ids)), at]
+    model.train(before)
+    one_hot = F.one_hot(kinds).double()
+    W, b = torch.zeros(one_hot.size(1), states.size(1)).double(), torch.zeros(one_hot.size(1)).double()
+    for _ in range(updates):
+        error = ((states @ W.T + b).softmax(-1) - one_hot) / len(ids)
+        W, b = W - rate * error.T @ states, b - rate * error.sum(0)
+    return W, b
 
 
 def repeats(answer: Callable[..., Any]) -> bool:
@@ -307,29 +268,27 @@ def examine_model(answer: Callable[..., Any]) -> str | None:
 
 EXERCISES["16.5"] = Exercise(
     "Probe, and touch nothing",
-    right=probe(),
+    right=probe,
     cases={"in training mode, with dropout: ": repeats}
     | parts(lambda answer: answer(small_bert(dropout=0.5), *TO_PROBE), "W", "b"),
-    mistakes=each(
-        probe,
-        {
-            "Two calls differ: read the states in evaluation mode, and begin with zeros.": "dropout",
-            "your function returns two tensors: W and b. Does it end in a return?": "no b",
-            "take the state at the place `at`, not the first one.": "first",
-            "the loss is the mean over the texts, not the sum.": "sum",
-            "that is one step too few.": dict(more=-1),
-            "that is one step too many.": dict(more=1),
-            "b is trained, too.": "no bias",
-            "W has a row for each kind: (kinds, d_model).": "transposed",
-        },
-    ),
+    mistakes={
+        "Two calls differ: read the states in evaluation mode, and begin with zeros.": "model.eval() → model.train()",
+        "your function returns two tensors: W and b. Does it end in a return?": "return W, b → return W",
+        "take the state at the place `at`, not the first one.": ", at] → , 0 * at]",
+        "the loss is the mean over the texts, not the sum.": "/ len(ids) →",
+        "that is one step too few.": "range(updates) → range(updates - 1)",
+        "that is one step too many.": "range(updates) → range(updates + 1)",
+        "b is trained, too.": ", b - rate * error.sum(0) → , b",
+        "W has a row for each kind: (kinds, d_model).": "return W, b → return W.T, b",
+    },
     examine=examine_model,
     caught={
-        "the model's weights have moved": probe(after=lambda model: model.embedding.weight.data.add_(0.1)),
+        "the model's weights have moved": "model.train(before) → model.train(before).embedding.weight.data.add_(0.1)",
         "under torch.no_grad()": AnyOf(
-            probe(after=Bert.zero_grad), probe(after=lambda model: model(IDS).sum().backward())
+            "model.train(before) → model.train(before).zero_grad()",
+            "model.train(before) → model.train(before)(ids).sum().backward()",
         ),
-        "no longer requires a gradient": probe(after=lambda model: model.requires_grad_(False)),
-        "the model was in training mode before": probe(after=Bert.eval),
+        "no longer requires a gradient": "model.train(before) → model.requires_grad_(False).train(before)",
+        "the model was in training mode before": "model.train(before) →",
     },
 )

@@ -1,10 +1,13 @@
 """An exercise as data: a right answer, the cases that answers are run on, and the known mistakes with what to tell."""
 
 import copy
+import inspect
 import math
+import sys
 import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -40,7 +43,7 @@ class Exercise:
         cases: how answers are run: for each case what a diagnosis begins with, mostly nothing, and a function of the
             answer whose result must be that of the right one.
         mistakes: a sentence to tell, and the wrong answer that earns it, or `AnyOf` several. The first one counts whose
-            result is the reader's.
+            result is the reader's. A string with an arrow changes the source of the right answer: "a + b → a - b".
         examine: what no comparison sees: tells what is wrong with an answer that passes all cases, or None.
         caught: for the tests, a part of what `examine` says, and the wrong answer that earns it, or `AnyOf` several.
         tolerance: how far a number may be off, absolutely and relatively.
@@ -71,7 +74,8 @@ class Exercise:
                 return str(error)
             if self.same(found, expected):
                 continue
-            suspects = [one for one in wrong_answers(self.mistakes) if self.same(found, self.result(one[1], remark))]
+            known = wrong_answers(self.mistakes, self.right)
+            suspects = [one for one in known if self.same(found, self.result(one[1], remark))]
             for later in remarks[place + 1 :]:  # several mistakes may look alike here
                 if len(suspects) < 2:
                     break
@@ -101,11 +105,35 @@ class Exercise:
             return False
 
 
-def wrong_answers(table: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+def wrong_answers(table: Mapping[str, Any], right: Any) -> Iterator[tuple[str, Any]]:
     """List each sentence of a table with each wrong answer that earns it."""
     for sentence, wrong in table.items():
         for one in wrong if isinstance(wrong, AnyOf) else (wrong,):
-            yield sentence, one
+            yield sentence, slip(right, one) if isinstance(one, str) and "→" in one else one
+
+
+@cache
+def slip(right: Callable[..., Any], changes: str) -> Any:
+    """Change the source of a function or class; nothing happens before the wrong answer is called.
+
+    Args:
+        right: what to change, from the top of its file.
+        changes: such as "* 2 → + 2; - 1 →", each made wherever it fits: one expression in place of another, or none.
+    """
+
+    @cache
+    def written() -> Any:
+        source = inspect.getsource(right)
+        for change in changes.split(";"):
+            old, new = (part.strip() for part in change.split("→"))
+            if old not in source:
+                raise ValueError(f"{old!r} does not stand in {right.__name__}.")
+            source = source.replace(old, new)
+        names = dict(vars(sys.modules[right.__module__]))
+        exec(compile(source, __file__, "exec"), names)
+        return names[right.__name__]
+
+    return lambda *given, **named: written()(*given, **named)
 
 
 def each(make: Callable[..., Any], table: Mapping[str, Any]) -> dict[str, Any]:

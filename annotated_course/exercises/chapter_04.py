@@ -113,87 +113,70 @@ def mean(x: Tensor) -> Tensor:
     return x.mean(-1, keepdim=True)
 
 
-def rms_norm(square=torch.square, average=mean, root=lambda square, eps: (square + eps).sqrt()) -> Any:
-    """RMSNorm with a way to square, to average the squares, and to get from there to what a row is divided by."""
-    return lambda x, gain, eps: gain * x / root(average(square(x)), eps)
+def rms_norm(x: Tensor, gain: Tensor, eps: float) -> Tensor:
+    """Divide each row by its root mean square."""
+    square = x.square()
+    return gain * x / (mean(square) + eps).sqrt()
 
 
-NORMS = {
-    "you divide by the standard deviation, in which the mean is subtracted: take the mean of x² itself.": (
-        dict(square=lambda x: (x - mean(x)) ** 2)
-    ),
-    "ε belongs inside the root.": dict(root=lambda square, eps: square.sqrt() + eps),
-    "ε is missing.": dict(root=lambda square, eps: square.sqrt()),
-    "you divide by the length, √(sum of squares): take the mean of the squares.": dict(average=lambda x: 8 * mean(x)),
-    "the root is missing: you divided by the mean square.": dict(root=lambda square, eps: square + eps),
-    "first the squares, then their mean; you squared the mean.": dict(square=lambda x: mean(x) ** 2),
-    "you average over all rows: each row has a root mean square of its own, dim=-1, keepdim=True.": (
-        dict(average=torch.mean)
-    ),
-    "you average over the positions: dim=-1 is the axis of the components.": (
-        dict(average=lambda x: x.mean(-2, keepdim=True))
-    ),
-}
 EXERCISES["04.3"] = Exercise(
     "RMSNorm",
-    right=rms_norm(),
+    right=rms_norm,
     cases={"": calls(rows(3, 5, 8, shift=1.0), rows(8), 0.5)},
-    mistakes=each(rms_norm, NORMS)
-    | {
+    mistakes={
+        "you divide by the standard deviation, in which the mean is subtracted: take the mean of x² itself.": (
+            "x.square() → (x - mean(x)).square()"
+        ),
+        "ε belongs inside the root.": "(mean(square) + eps).sqrt() → (mean(square).sqrt() + eps)",
+        "ε is missing.": "+ eps →",
+        "you divide by the length, √(sum of squares): take the mean of the squares.": "mean(square) → 8 * mean(square)",
+        "the root is missing: you divided by the mean square.": ".sqrt() →",
+        "first the squares, then their mean; you squared the mean.": "x.square() → mean(x).square()",
+        "you average over all rows: each row has a root mean square of its own, dim=-1, keepdim=True.": (
+            "mean(square) → square.mean()"
+        ),
+        "you average over the positions: dim=-1 is the axis of the components.": (
+            "mean(square) → square.mean(-2, keepdim=True)"
+        ),
         "this is LayerNorm: RMSNorm does not subtract the mean.": (
             lambda x, gain, eps: nn.functional.layer_norm(x, (8,), gain, eps=eps)
         ),
-        "the gain is missing.": lambda x, gain, eps: rms_norm()(x, 1.0, eps),
+        "the gain is missing.": "gain * x → x",
     },
 )
 
 
 class Layer(nn.Module):
-    """The paper's encoder layer; a subclass gets one thing wrong."""
-
-    one_head = norm_first = norm_twice = mask_flipped = False
-    mask_used = transposed = projected = relu = True
-    residual_1 = residual_2 = 1.0
-    biased, over, scale = "", -1, 0.0
-    dropped = ("output",)
+    """The paper's encoder layer."""
 
     def __init__(self, d_model: int, heads: int, d_ff: int, dropout: float):
         super().__init__()
-        self.heads = 1 if self.one_head else heads
-        self.W_q, self.W_k, self.W_v, self.W_o = (nn.Linear(d_model, d_model, bias=x in self.biased) for x in "qkvo")
+        self.heads = heads
+        self.W_q = nn.Linear(d_model, d_model, bias=False)
+        self.W_k = nn.Linear(d_model, d_model, bias=False)
+        self.W_v = nn.Linear(d_model, d_model, bias=False)
+        self.W_o = nn.Linear(d_model, d_model, bias=False)
         self.W_1, self.W_2 = nn.Linear(d_model, d_ff), nn.Linear(d_ff, d_model)
         self.norm_1, self.norm_2 = nn.LayerNorm(d_model), nn.LayerNorm(d_model)
-        places = ("input", "weights", "hidden", "output", "sum")
-        self.drop = nn.ModuleDict({place: nn.Dropout(dropout * (place in self.dropped)) for place in places})
+        self.drop = nn.Dropout(dropout)
 
     def attend(self, x: Tensor, mask: Tensor | None) -> Tensor:
         """Let the positions look at each other."""
         q, k, v = (W(x).unflatten(-1, (self.heads, -1)).transpose(1, 2) for W in (self.W_q, self.W_k, self.W_v))
-        scores = q @ k.mT / (self.scale or math.sqrt(q.size(-1)))
-        if mask is not None and self.mask_used:
-            scores = scores.masked_fill(mask if self.mask_flipped else ~mask, torch.finfo(scores.dtype).min)
-        mixed = self.drop["weights"](scores.softmax(self.over)) @ v
-        joined = (mixed.transpose(1, 2) if self.transposed else mixed).reshape(x.shape)
-        return self.drop["output"](self.W_o(joined) if self.projected else joined)
+        scores = q @ k.mT / math.sqrt(q.size(-1))
+        if mask is not None:
+            scores = scores.masked_fill(~mask, torch.finfo(scores.dtype).min)
+        mixed = scores.softmax(-1) @ v
+        return self.drop(self.W_o(mixed.transpose(1, 2).reshape(x.shape)))
 
     def think(self, x: Tensor) -> Tensor:
         """Apply the feed-forward network."""
-        hidden = self.W_1(x).relu() if self.relu else self.W_1(x)
-        return self.drop["output"](self.W_2(self.drop["hidden"](hidden)))
+        return self.drop(self.W_2(self.W_1(x).relu()))
 
     def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
         """Map x (batch, length, d_model) to the same shape."""
-        second = self.norm_1 if self.norm_twice else self.norm_2
-        if self.norm_first:
-            x = x + self.attend(self.norm_1(x), mask)
-            return x + self.think(second(x))
-        x = self.norm_1(self.drop["sum"](self.residual_1 * self.drop["input"](x) + self.attend(x, mask)))
-        return second(self.residual_2 * x + self.think(x))
-
-
-def layer(**changes: Any) -> type[Layer]:
-    """Derive a layer that gets something wrong."""
-    return type("Changed", (Layer,), changes)
+        x = self.norm_1(x + self.attend(x, mask))
+        return self.norm_2(x + self.think(x))
 
 
 PARTS = ("W_q", "W_k", "W_v", "W_o", "W_1", "W_2", "norm_1", "norm_2")
@@ -242,22 +225,32 @@ def examine_dropout(answer: Any) -> str | None:
 
 
 LAYERS = {
-    "this is pre-norm: the paper normalises the sum, LayerNorm(x + Sublayer(x)).": dict(norm_first=True),
-    "the residual around attention is missing: add x before norm_1.": dict(residual_1=0.0),
-    "the residual around the feed-forward network is missing: add its input before norm_2.": dict(residual_2=0.0),
-    "both residual connections are missing: add x before each norm.": dict(residual_1=0.0, residual_2=0.0),
-    "the mask has no effect.": dict(mask_used=False),
-    "the polarity of the mask is reversed: True = may attend.": dict(mask_flipped=True),
-    "the scores are not divided by √d_k.": dict(scale=1.0),
-    "you scaled by √d_model; each head has the width d_k = d_model / heads.": dict(scale=math.sqrt(12)),
-    "W_o is missing: it goes over the concatenated heads.": dict(projected=False),
-    "the ReLU between W_1 and W_2 is missing.": dict(relu=False),
-    "this is one head: split queries, keys and values into heads.": dict(one_head=True, scale=math.sqrt(4)),
-    "this is one head of width d_model: split queries, keys and values into heads.": dict(one_head=True),
-    "norm_1 is used twice: the second sum has norm_2.": dict(norm_twice=True),
-    "the softmax runs over the queries; each query's weights over the keys, dim=-1, add up to 1.": dict(over=-2),
+    "MyEncoderLayer must be an nn.Module: class MyEncoderLayer(nn.Module).": lambda *sizes: sizes,
+    "this is pre-norm: the paper normalises the sum, LayerNorm(x + Sublayer(x)).": (
+        "x = self.norm_1(x + self.attend(x, mask)) → x = x + self.attend(self.norm_1(x), mask); "
+        "self.norm_2(x + self.think(x)) → x + self.think(self.norm_2(x))"
+    ),
+    "the residual around attention is missing: add x before norm_1.": "norm_1(x + → norm_1(",
+    "the residual around the feed-forward network is missing: add its input before norm_2.": "norm_2(x + → norm_2(",
+    "both residual connections are missing: add x before each norm.": "norm_1(x + → norm_1(; norm_2(x + → norm_2(",
+    "the mask has no effect.": "mask is not None → False",
+    "the polarity of the mask is reversed: True = may attend.": "~mask → mask",
+    "the scores are not divided by √d_k.": "/ math.sqrt(q.size(-1)) →",
+    "you scaled by √d_model; each head has the width d_k = d_model / heads.": "q.size(-1) → x.size(-1)",
+    "W_o is missing: it goes over the concatenated heads.": "self.W_o(mixed → (mixed",
+    "the ReLU between W_1 and W_2 is missing.": ".relu() →",
+    "this is one head: split queries, keys and values into heads.": (
+        "self.heads = heads → self.heads = 1; math.sqrt(q.size(-1)) → 2"
+    ),
+    "this is one head of width d_model: split queries, keys and values into heads.": (
+        "self.heads = heads → self.heads = 1"
+    ),
+    "norm_1 is used twice: the second sum has norm_2.": "self.norm_2(x → self.norm_1(x",
+    "the softmax runs over the queries; each query's weights over the keys, dim=-1, add up to 1.": (
+        "softmax(-1) → softmax(-2)"
+    ),
     "the heads are not put side by side: transpose them back, transpose(1, 2), before you join them.": (
-        dict(transposed=False)
+        "mixed.transpose(1, 2) → mixed"
     ),
 }
 EXERCISES["04.4"] = Exercise(
@@ -269,56 +262,58 @@ EXERCISES["04.4"] = Exercise(
         "": lambda answer: built(answer)(SEQUENCES.clone(), MASK),
         "right with a mask, but with mask=None: ": lambda answer: built(answer)(SEQUENCES.clone(), None),
     },
-    mistakes={"MyEncoderLayer must be an nn.Module: class MyEncoderLayer(nn.Module).": lambda *sizes: sizes}
-    | {f"W_{name} must have no bias: nn.Linear(…, bias=False).": layer(biased=name) for name in "qkvo"}
-    | each(layer, LAYERS),
+    mistakes=LAYERS
+    | {
+        f"W_{name} must have no bias: nn.Linear(…, bias=False).": (
+            f"self.W_{name} = nn.Linear(d_model, d_model, bias=False) → self.W_{name} = nn.Linear(d_model, d_model)"
+        )
+        for name in "qkvo"
+    },
     examine=examine_dropout,
     caught={
         "no part is called W_q, W_k, W_v, W_o, W_1, W_2, norm_1, norm_2: set self.W_q": lambda *sizes: nn.Identity(),
-        "nothing is dropped from attention's output": layer(dropped=()),
+        "nothing is dropped from attention's output": "nn.Dropout(dropout) → nn.Dropout(0)",
         "dropout changes more than attention's output": AnyOf(
-            *(layer(dropped=parts) for parts in (["weights", "output"], ["input", "output"], ["sum"]))
+            "scores.softmax(-1) → self.drop(scores.softmax(-1))",
+            "norm_1(x + → norm_1(self.drop(x) +",
+            "x + self.attend(x, mask) → self.drop(x + self.attend(x, mask)); return self.drop( → return (",
         ),
-        "dropout changes more than the feed-forward network's output": layer(dropped=("hidden", "output")),
+        "dropout changes more than the feed-forward network's output": (
+            "self.W_1(x).relu() → self.drop(self.W_1(x).relu())"
+        ),
     },
 )
 
 
-def layer_norm_gradient(by_mean=1, by_variance=1, power=1, gain_used=True, eps_used=True, normalised=True) -> Any:
-    """LayerNorm's gradient; of the terms through μ and σ², how often they are in, and of the root, its power."""
-
-    def answer(x: Tensor, gain: Tensor, eps: float, upstream: Tensor) -> Tensor:
-        centred = x - mean(x)
-        root = (mean(centred**2) + eps * eps_used).sqrt()
-        g, n = upstream * (gain if gain_used else 1), centred / (root if normalised else 1)
-        return (g - by_mean * mean(g) - by_variance * n * mean(g * n)) / root**power
-
-    return answer
+def layer_norm_gradient(x: Tensor, gain: Tensor, eps: float, upstream: Tensor) -> Tensor:
+    """LayerNorm's gradient: the direct term, and those through μ and σ²."""
+    centred = x - mean(x)
+    root = (mean(centred**2) + eps).sqrt()
+    g, n = upstream * gain, centred / root
+    return (g - mean(g) - n * mean(g * n)) / root
 
 
-GRADIENTS: dict[str, dict[str, Any]] = {
-    "this is the direct term alone: x also acts through μ and σ².": dict(by_mean=0, by_variance=0),
-    "the term through the variance is missing.": dict(by_variance=0),
-    "the term through the mean is missing.": dict(by_mean=0),
-    "divide by √(σ² + ε): the scale of the row divides its gradient.": dict(power=0),
-    "you divided by σ² + ε; divide by its root.": dict(power=2),
-    "the term through the variance holds n twice, and the mean of g · n, not the sum.": dict(by_variance=6),
-    "the sign of the term through the variance is reversed.": dict(by_variance=-1),
-    "the term through the variance needs the normalised row n, not x − μ.": dict(normalised=False),
+GRADIENTS = {
+    "this is the direct term alone: x also acts through μ and σ².": "(g - mean(g) - n * mean(g * n)) → g",
+    "the term through the variance is missing.": "- n * mean(g * n) →",
+    "the term through the mean is missing.": "- mean(g) →",
+    "divide by √(σ² + ε): the scale of the row divides its gradient.": "mean(g * n)) / root → mean(g * n))",
+    "you divided by σ² + ε; divide by its root.": "mean(g * n)) / root → mean(g * n)) / root**2",
+    "the term through the variance holds n twice, and the mean of g · n, not the sum.": (
+        "n * mean(g * n) → 6 * n * mean(g * n)"
+    ),
+    "the sign of the term through the variance is reversed.": "- n * → + n *",
+    "the term through the variance needs the normalised row n, not x − μ.": "centred / root → centred",
 }
 WITHOUT_GAIN = " And the gain is missing: the gradient at n is γ times it."
 EXERCISES["04.5"] = Exercise(
     "The gradient of LayerNorm by hand",
-    right=layer_norm_gradient(),
+    right=layer_norm_gradient,
     cases={"": calls(rows(4, 6, shift=0.5), rows(6), 0.3, rows(4, 6, seed=1))},
     mistakes={
-        "ε is missing: the root is √(σ² + ε).": layer_norm_gradient(eps_used=False),
-        "the gain is missing: the gradient at n is the upstream gradient times γ.": layer_norm_gradient(
-            gain_used=False
-        ),
+        "ε is missing: the root is √(σ² + ε).": "+ eps →",
+        "the gain is missing: the gradient at n is the upstream gradient times γ.": "* gain →",
     }
-    | each(layer_norm_gradient, GRADIENTS)
-    | each(
-        layer_norm_gradient, {told + WITHOUT_GAIN: wrong | dict(gain_used=False) for told, wrong in GRADIENTS.items()}
-    ),
+    | GRADIENTS
+    | {told + WITHOUT_GAIN: f"{change}; * gain →" for told, change in GRADIENTS.items()},
 )

@@ -359,55 +359,56 @@ EXERCISES["07.6"] = Exercise(
 )
 
 
+def loop(model: Transformer, parts: Any, optimizer: Any, step: int, warmup: int) -> float:
+    """One update on several parts."""
+    set_rate(optimizer, noam_rate(step, model.config.d_model, warmup))
+    model.train()
+    optimizer.zero_grad()
+    tokens = sum(int((tgt[:, 1:] != PAD).sum()) for _, tgt in parts)
+    mean = 0.0
+    for src, tgt in parts:
+        logits, target = model(src, tgt[:, :-1]), tgt[:, 1:]
+        loss = label_smoothed_loss(logits, target, 0.1, PAD, reduction="sum") / tokens
+        mean += loss.item()
+        loss.backward()
+    optimizer.step()
+    return mean
+
+
+SHARE = 'F.cross_entropy(logits.mT, target, ignore_index=PAD, label_smoothing=0.1, reduction="sum")'
+LOSS = 'label_smoothed_loss(logits, target, 0.1, PAD, reduction="sum")'
 TRAINING_FAULTS = {
-    "rate": "the rate belongs to the step before: steps count from 1, and the rate must be set before the update.",
-    "late": "the rate is set after the update, so each update takes the rate of the one before; set it first.",
-    "zero": "the gradients of the step before are still there: zero_grad() before the first backward().",
-    "wiped": "zero_grad() in the loop forgets the parts before: call it once, before the first part.",
-    "shift": "the target is not shifted: read tgt[:, :-1], and compare with tgt[:, 1:].",
-    "padding": "padding counts in the loss: the mean goes over the positions whose answer is not <pad>.",
-    "share": "padding no longer counts, but the smoothing still gives it a share of ε: take label_smoothed_loss.",
-    "softmax": "cross-entropy takes logits; you gave it probabilities, so softmax is applied twice.",
-    "means": "each part is divided by its own number of target tokens: divide by that of all parts.",
-    "sum": "the gradient is that of the sum: divide by the number of target tokens of all parts.",
-    "eval": "the model is not in training mode: dropout is off.",
-    "smoothing": "the loss is not smoothed: ε = 0.1, over all tokens but padding.",
+    "the rate belongs to the step before: steps count from 1, and the rate must be set before the update.": (
+        "noam_rate(step → noam_rate(max(1, step - 1)"
+    ),
+    "the rate is set after the update, so each update takes the rate of the one before; set it first.": (
+        "set_rate(optimizer, → rate = (; return mean → set_rate(optimizer, rate) or mean"
+    ),
+    "the gradients of the step before are still there: zero_grad() before the first backward().": (
+        "optimizer.zero_grad() →"
+    ),
+    "zero_grad() in the loop forgets the parts before: call it once, before the first part.": (
+        "loss.backward() → optimizer.zero_grad() or loss.backward()"
+    ),
+    "the target is not shifted: read tgt[:, :-1], and compare with tgt[:, 1:].": "tgt[:, :-1] → tgt; tgt[:, 1:] → tgt",
+    "padding counts in the loss: the mean goes over the positions whose answer is not <pad>.": (
+        "int((tgt[:, 1:] != PAD).sum()) → tgt[:, 1:].numel(); 0.1, PAD → 0.1, None"
+    ),
+    "padding no longer counts, but the smoothing still gives it a share of ε: take label_smoothed_loss.": (
+        f"{LOSS} → {SHARE}"
+    ),
+    "cross-entropy takes logits; you gave it probabilities, so softmax is applied twice.": (
+        "(logits, → (logits.softmax(-1),"
+    ),
+    "each part is divided by its own number of target tokens: divide by that of all parts.": (
+        "/ tokens → / (target != PAD).sum() / len(parts)"
+    ),
+    "the gradient is that of the sum: divide by the number of target tokens of all parts.": (
+        "loss.backward() → (tokens * loss).backward()"
+    ),
+    "the model is not in training mode: dropout is off.": "model.train() → model.eval()",
+    "the loss is not smoothed: ε = 0.1, over all tokens but padding.": "target, 0.1 → target, 0.0",
 }
-
-
-def loop(*faults: str) -> Any:
-    """One update on several parts, with the faults that are named."""
-
-    def train_once(model: Transformer, parts: Any, optimizer: Any, step: int, warmup: int) -> float:
-        rate = noam_rate(max(1, step - ("rate" in faults)), model.config.d_model, warmup)
-        if "late" not in faults:
-            set_rate(optimizer, rate)
-        model.train("eval" not in faults)
-        if "zero" not in faults:
-            optimizer.zero_grad()
-        shift = "shift" not in faults
-        targets = [tgt[:, shift:] for _, tgt in parts]
-        tokens = [target.numel() if "padding" in faults else int((target != PAD).sum()) for target in targets]
-        mean = 0.0
-        for (src, tgt), target, own in zip(parts, targets, tokens, strict=True):
-            if "wiped" in faults:
-                optimizer.zero_grad()
-            logits = model(src, tgt[:, : tgt.size(1) - shift])
-            if "softmax" in faults:
-                logits = logits.softmax(-1)
-            if "share" in faults:
-                loss = F.cross_entropy(logits.mT, target, ignore_index=PAD, label_smoothing=0.1, reduction="sum")
-            else:
-                pad_id, smoothing = (None if "padding" in faults else PAD), (0.0 if "smoothing" in faults else 0.1)
-                loss = label_smoothed_loss(logits, target, smoothing, pad_id, reduction="sum")
-            mean += loss.item() / sum(tokens)
-            divisor = own * len(parts) if "means" in faults else 1 if "sum" in faults else sum(tokens)
-            (loss / divisor).backward()
-        optimizer.step()
-        set_rate(optimizer, rate)
-        return mean
-
-    return train_once
 
 
 def three_updates(train_once: Callable[..., float]) -> tuple[Tensor, list[Any]]:
@@ -432,14 +433,14 @@ def three_updates(train_once: Callable[..., float]) -> tuple[Tensor, list[Any]]:
 @cache
 def known_updates(fault: str = "") -> tuple[Tensor, list[float]]:
     """Train with one fault, or without any; kept for the next check."""
-    return three_updates(loop(fault))
+    return three_updates(slip(loop, fault) if fault else loop)
 
 
 def examine_loop(train_once: Callable[..., float]) -> str | None:
     """Compare weights and losses after three updates with those of a loop without faults, and of loops with one."""
     (weights, losses), (right_weights, right_losses) = three_updates(train_once), known_updates()
     if not is_same(weights, right_weights):
-        for fault, sentence in TRAINING_FAULTS.items():
+        for sentence, fault in TRAINING_FAULTS.items():
             if is_same(weights, known_updates(fault)[0]):
                 return f"one fault is left: {sentence}"
         return "the weights after three updates are not the right ones; more than one fault is left, or another one."
@@ -453,13 +454,15 @@ def examine_loop(train_once: Callable[..., float]) -> str | None:
 
 EXERCISES["07.7"] = Exercise(
     "A loop with seven faults",
-    right=loop(),
+    right=loop,
     cases={},
     examine=examine_loop,
     caught={
-        "more than one fault is left": loop("eval", "shift", "softmax", "padding", "means", "wiped", "late"),
-        "loss.item(); got Tensor": lambda *given: torch.tensor(loop()(*given)),
-        "means over the tokens of all parts, are not: item 0": lambda *given: 2 * loop()(*given),
+        "more than one fault is left": (
+            "model.train() → model.eval(); tgt[:, :-1] → tgt; tgt[:, 1:] → tgt; (logits, → (logits.softmax(-1),"
+        ),
+        "loss.item(); got Tensor": "return mean → return torch.tensor(mean)",
+        "means over the tokens of all parts, are not: item 0": "return mean → return 2 * mean",
     }
-    | {f"one fault is left: {sentence}": loop(fault) for fault, sentence in TRAINING_FAULTS.items()},
+    | {f"one fault is left: {sentence}": fault for sentence, fault in TRAINING_FAULTS.items()},
 )

@@ -316,35 +316,38 @@ def part_at(place: Any, parts: list[int]) -> int:
     return next((token for token in range(len(parts)) if place < sum(parts[: token + 1])), len(parts) - 1)
 
 
+def end_of(low: Fraction, width: Fraction) -> str:
+    """The end of an interval, which is not in it."""
+    return bits_in(low + width, width, 3)
+
+
 def first_beginning(place: Any, parts: list[int]) -> int:
     """The first token whose part begins where that of the place does."""
     beginnings = [sum(parts[:token]) for token in range(len(parts))]
     return beginnings.index(max(one for one in beginnings if one <= place))
 
 
-def coder(
-    encode: Callable[..., Any] = lambda ids, counts: bits_in(*interval_of(ids, counts)),
-    *,
-    part: Callable[[Any, list[int]], int] = part_at,
-    number: Any = Fraction,
-    missing: int = 0,
-) -> type:
-    """A class that encodes, and decodes by where a number lies."""
+def part_before(place: Any, parts: list[int]) -> int:
+    """The token whose part a place lies in, or ends at."""
+    return next(token for token in range(len(parts)) if place <= sum(parts[: token + 1]))
 
-    class Coder:
-        def encode(self, ids: list[int], counts: Counts) -> Any:
-            return encode(ids, counts)
 
-        def decode(self, bits: str, length: int, counts: Counts) -> list[int]:
-            place, ids = number(Fraction(int(bits or "0", 2), 2 ** len(bits))), list[int]()
-            for _ in range(length - missing):
-                parts = counts(list(ids))
-                token = part(place * sum(parts), parts)
-                place = (place * sum(parts) - sum(parts[:token])) / (parts[token] or 1)
-                ids.append(token)
-            return ids
+class Coder:
+    """Encodes a text as the first number in its interval, and decodes by where a number lies."""
 
-    return Coder
+    def encode(self, ids: list[int], counts: Counts) -> Any:
+        """Write the bits of a text."""
+        return bits_in(*interval_of(ids, counts))
+
+    def decode(self, bits: str, length: int, counts: Counts) -> Any:
+        """Read so many tokens."""
+        place, ids = Fraction(int(bits or "0", 2), 2 ** len(bits)), list[int]()
+        for _ in range(length):
+            parts = counts(list(ids))
+            token = part_at(place * sum(parts), parts)
+            place = (place * sum(parts) - sum(parts[:token])) / (parts[token] or 1)
+            ids.append(token)
+        return ids
 
 
 def counting(*first: int, grows: bool = False) -> Counts:
@@ -435,34 +438,27 @@ def examine_coder(answer: Any) -> str | None:
     return None
 
 
-def interval_and(change: Callable[..., Any]) -> type:
-    """A coder that makes other bits of the right interval."""
-    return coder(lambda ids, counts: change(*interval_of(ids, counts)))
-
-
 EXERCISES["15.5"] = Exercise(
     "A text in as many bits as it has",
-    right=coder(),
+    right=Coder,
     cases={},
     examine=examine_coder,
     caught={
-        "hand over the class Coder itself.": coder()(),
-        "encode returns a string of 0 and 1": interval_and(lambda *interval: [int(bit) for bit in bits_in(*interval)]),
-        "the end of the interval, which is not included": interval_and(
-            lambda low, width: bits_in(low + width, width, 3)
+        "hand over the class Coder itself.": Coder(),
+        "encode returns a string of 0 and 1": (
+            "return bits_in(*interval_of(ids, counts)) → return list(bits_in(*interval_of(ids, counts)))"
         ),
-        "text read backwards": coder(lambda ids, counts: bits_in(*interval_of(ids[::-1], counts))),
-        "ask counts anew": coder(lambda ids, counts: bits_in(*interval_of(ids, lambda before: counts([])))),
-        "then not: does a float take part?": coder(lambda ids, counts: bits_in(*interval_of(ids, counts, float))),
-        "below the interval: round up": interval_and(lambda low, width: bits_in(low, width, 0, math.floor)),
-        "that is not in the text's interval": coder(lambda ids, counts: "111"),
-        "it has 11 bits; −log₂ p + 2 is 5.0.": interval_and(lambda low, width: bits_in(low, width, 8)),
-        "decode returned None": type("Silent", (coder(),), {"decode": lambda *given: print(end="")}),
-        "expected 2 tokens, got 1": coder(missing=1),
-        "whose count is 0": coder(part=first_beginning),
-        "in place of 2: does a float take part?": coder(number=float),
-        "A part's beginning belongs to it": (
-            coder(part=lambda place, parts: next(k for k in range(len(parts)) if place <= sum(parts[: k + 1])))
-        ),
+        "the end of the interval, which is not included": "bits_in(*interval_of → end_of(*interval_of",
+        "text read backwards": "interval_of(ids → interval_of(ids[::-1]",
+        "ask counts anew": "interval_of(ids, counts) → interval_of(ids, lambda before: counts([]))",
+        "then not: does a float take part?": "interval_of(ids, counts) → interval_of(ids, counts, float)",
+        "below the interval: round up": "(ids, counts)) → (ids, counts), 0, math.floor)",
+        "that is not in the text's interval": 'bits_in(*interval_of(ids, counts)) → "111"',
+        "it has 11 bits; −log₂ p + 2 is 5.0.": "(ids, counts)) → (ids, counts), 8)",
+        "decode returned None": "return ids → return None",
+        "expected 2 tokens, got 1": "range(length) → range(length - 1)",
+        "whose count is 0": "part_at( → first_beginning(",
+        "in place of 2: does a float take part?": "place, ids = → place, ids = 1.0 *",
+        "A part's beginning belongs to it": "part_at( → part_before(",
     },
 )

@@ -4,7 +4,7 @@ import copy
 import math
 from collections.abc import Callable, Mapping
 from functools import cache, partial
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -14,7 +14,7 @@ from annotated.config import BOS, EOS, PAD, TransformerConfig
 from annotated.masking import Mask, padding_mask
 from annotated.training import make_optimizer, noam_rate, set_rate
 from annotated.transformer import Transformer
-from annotated_course.exercises.exercise import AnyOf, Exercise, changed, difference, is_same, numbers
+from annotated_course.exercises.exercise import AnyOf, Exercise, changed, difference, is_same, numbers, slip
 from annotated_workbench.data import pad
 
 EXERCISES: dict[str, Exercise] = {}
@@ -197,32 +197,6 @@ def total_loss(model: Transformer, src: Tensor, tgt: Tensor) -> tuple[Tensor, in
     return total, int((answers != PAD).sum())
 
 
-class Patient(NamedTuple):
-    """How a model is made, trained and used: the methods of the chapter's `Recipe`, as functions."""
-
-    words: Callable[[str], list[tuple[int, ...]]]
-    build: Callable[[], Transformer]
-    loss: Callable[[Transformer, Tensor, Tensor], Tensor]
-    optimizer: Callable[[Transformer], torch.optim.Optimizer]
-    rate: Callable[[int], float]
-    update: Callable[[Transformer, torch.optim.Optimizer, tuple[Tensor, Tensor], int], float]
-    write: Callable[[Transformer, Tensor, Tensor], tuple[Tensor, Tensor]]
-
-
-DIAGNOSES = (
-    "healthy",
-    "future",
-    "padding read",
-    "padding counted",
-    "order",
-    "frozen",
-    "gradients kept",
-    "twins",
-    "dropout in writing",
-    "test words in training",
-)
-
-
 class _OpenEyes(Transformer):
     def decode(self, tgt: Tensor, memory: Tensor, src_mask: Any, tgt_mask: Any = None, cache: Any = None) -> Tensor:
         blind = self.training or cache is not None
@@ -251,6 +225,7 @@ def write_greedily(model: Transformer, src: Tensor, steps: int = 7) -> tuple[Ten
     return ids, torch.cat(logits, dim=1)
 
 
+@cache
 def some_words(count: int) -> list[tuple[int, ...]]:
     """Draw words of three to five letters, each one once."""
     generator = torch.Generator().manual_seed(17)
@@ -259,53 +234,75 @@ def some_words(count: int) -> list[tuple[int, ...]]:
     return list(found)
 
 
-def make_patient(fault: str) -> Patient:
-    """Make a recipe for reversing words, as in the chapter, with one thing wrong, one of `DIAGNOSES`."""
-    sizes = TransformerConfig(14, d_model=32, d_ff=64, heads=2, layers=2, max_length=16)
-    kind = {"future": _OpenEyes, "padding read": _OpenCross, "order": _Bag}.get(fault, Transformer)
-    known = some_words(500)
-    test, train = known[:50], known[50:] if fault != "test words in training" else known[40:]
+class Recipe:
+    """How a model for reversing words is made, trained and used, as in the chapter."""
 
-    def build() -> Transformer:
-        model = kind(sizes).double()
-        if fault == "twins":
-            model.decoder.layers[1].load_state_dict(model.decoder.layers[0].state_dict())
-        return model
+    def words(self, part: str) -> list[tuple[int, ...]]:
+        """The words of "train" or "test"."""
+        return some_words(500)[50:] if part == "train" else some_words(500)[:50]
 
-    def loss(model: Transformer, src: Tensor, tgt: Tensor) -> Tensor:
+    def build(self) -> Transformer:
+        """Make a model."""
+        sizes = TransformerConfig(14, d_model=32, d_ff=64, heads=2, layers=2, max_length=16)
+        return Transformer(sizes).double()
+
+    def loss(self, model: Transformer, src: Tensor, tgt: Tensor) -> Tensor:
+        """The mean loss of the target's tokens."""
         total, count = total_loss(model, src, tgt)
-        return total / (tgt[:, 1:].numel() if fault == "padding counted" else count)
+        return total / count
 
-    def optimizer(model: Transformer) -> torch.optim.Optimizer:
-        if fault != "frozen":
-            return make_optimizer(model)
-        moving = [p for name, p in model.named_parameters() if "cross_attention" not in name]
-        return torch.optim.Adam(moving, betas=(0.9, 0.98), eps=1e-9)
+    def optimizer(self, model: Transformer) -> torch.optim.Optimizer:
+        """Make Adam."""
+        return make_optimizer(model)
 
-    def rate(step: int) -> float:
+    def rate(self, step: int) -> float:
+        """The rate of a step, counted from 1."""
         return 0.5 * noam_rate(step, 32, 60)
 
-    def update(model: Transformer, optimizer: torch.optim.Optimizer, batch: tuple[Tensor, Tensor], step: int) -> float:
-        set_rate(optimizer, rate(step))
-        if fault != "gradients kept":
-            optimizer.zero_grad()
-        value = loss(model, *batch)
+    def update(self, model: Transformer, optimizer: torch.optim.Optimizer, batch: Any, step: int) -> float:
+        """Do one step, and return its loss."""
+        set_rate(optimizer, self.rate(step))
+        optimizer.zero_grad()
+        value = self.loss(model, *batch)
         value.backward()
         optimizer.step()
         return value.item()
 
-    def write(model: Transformer, src: Tensor, tgt: Tensor) -> tuple[Tensor, Tensor]:
-        return write_greedily(model.train(fault == "dropout in writing"), src)
+    def write(self, model: Transformer, src: Tensor, tgt: Tensor) -> tuple[Tensor, Tensor]:
+        """Write greedily for each source; give ids and logits."""
+        return write_greedily(model.eval(), src)
 
-    return Patient(lambda part: train if part == "train" else test, build, loss, optimizer, rate, update, write)
+
+def same_layers(model: Transformer) -> Transformer:
+    """Let the second layer of a decoder begin as the first."""
+    model.decoder.layers[1].load_state_dict(model.decoder.layers[0].state_dict())
+    return model
 
 
+def without_cross_attention(model: Transformer) -> torch.optim.Optimizer:
+    """Make Adam for all other weights."""
+    moving = [p for name, p in model.named_parameters() if "cross_attention" not in name]
+    return torch.optim.Adam(moving, betas=(0.9, 0.98), eps=1e-9)
+
+
+FAULTS = {
+    "future": "Transformer(sizes) → _OpenEyes(sizes)",
+    "padding read": "Transformer(sizes) → _OpenCross(sizes)",
+    "padding counted": "/ count → / tgt[:, 1:].numel()",
+    "order": "Transformer(sizes) → _Bag(sizes)",
+    "frozen": "make_optimizer( → without_cross_attention(",
+    "gradients kept": "optimizer.zero_grad() →",
+    "twins": "Transformer(sizes).double() → same_layers(Transformer(sizes).double())",
+    "dropout in writing": "model.eval() → model.train()",
+    "test words in training": "[50:] → [40:]",
+}
+DIAGNOSES = ("healthy", *FAULTS)
 WARD = {name: DIAGNOSES[place] for name, place in zip("ABCDEFGHI", (5, 0, 1, 8, 3, 0, 4, 6, 2), strict=True)}
 
 
-def patients() -> dict[str, Patient]:
+def patients() -> dict[str, Recipe]:
     """Nine recipes for reversing words, "A" to "I": some healthy, the others with one fault each."""
-    return {name: make_patient(fault) for name, fault in WARD.items()}
+    return {name: slip(Recipe, FAULTS[fault])() if fault in FAULTS else Recipe() for name, fault in WARD.items()}
 
 
 def examine_ward(answer: Any) -> str | None:
@@ -347,36 +344,27 @@ EXERCISES["19.3"] = Exercise(
 )
 
 
-def fit(*faults: str) -> Any:
-    """The script: keep the weights with the best validation loss, and return it; with the faults that are named."""
-
-    def answer(model: Transformer, training: list[Any], validation: list[Any], rates: list[float]) -> float:
-        trained = copy.deepcopy(model) if "other" in faults else model
-        optimizer = torch.optim.SGD(trained.parameters(), lr=rates[0])
-        best, kept, value = math.inf, model.state_dict(), math.inf
+def fit(model: Transformer, training: list[Any], validation: list[Any], rates: list[float]) -> float:
+    """The script: keep the weights with the best validation loss, and return it."""
+    optimizer = torch.optim.SGD(model.parameters(), lr=rates[0])
+    best, kept = math.inf, model.state_dict()
+    for rate in rates:
         model.train()
-        for rate in rates:
-            model.train("eval" not in faults or model.training)
-            set_rate(optimizer, rate)
-            for batch in training:
-                model.zero_grad()
-                total, count = total_loss(model, *batch)
-                (total / count).backward()
-                nn.utils.clip_grad_norm_(model.parameters(), math.inf if "clip" in faults else 1.0)
-                optimizer.step()
-            model.train("noise" in faults)
-            with torch.no_grad():
-                losses = [total_loss(model, *batch) for batch in validation]
-            value = sum(total.item() for total, _ in losses) / sum(count for _, count in losses)
-            if "means" in faults:
-                value = sum(total.item() / count for total, count in losses) / len(losses)
-            if value < best:
-                best, kept = value, copy.deepcopy(model.state_dict())
-        if "last" not in faults:
-            model.load_state_dict(kept)
-        return value if "returned" in faults else best
-
-    return answer
+        set_rate(optimizer, rate)
+        for batch in training:
+            model.zero_grad()
+            total, count = total_loss(model, *batch)
+            (total / count).backward()
+            nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+            optimizer.step()
+        model.eval()
+        with torch.no_grad():
+            losses = [total_loss(model, *batch) for batch in validation]
+        value = sum(total.item() for total, _ in losses) / sum(count for _, count in losses)
+        if value < best:
+            best, kept = value, copy.deepcopy(model.state_dict())
+    model.load_state_dict(kept)
+    return best
 
 
 def batches(*lengths: tuple[int, ...]) -> list[tuple[Tensor, Tensor]]:
@@ -390,14 +378,23 @@ def batches(*lengths: tuple[int, ...]) -> list[tuple[Tensor, Tensor]]:
 
 TRAINING, VALIDATION = batches((3, 4), (5, 2)), batches((2,), (6, 5, 5))
 SCRIPT_FAULTS = {
-    "the optimizer holds the weights of another model, so these never move.": "other",
-    "the gradient is not clipped to norm 1: clip_grad_norm_(…, 1.0) after backward(), before step().": "clip",
-    "after the first validation the model stays in eval mode: train() in each epoch.": "eval",
-    "the validation loss is a mean of the batches' means: add up all tokens, and divide by their number.": "means",
+    "the optimizer holds the weights of another model, so these never move.": "SGD(model. → SGD(copy.deepcopy(model).",
+    "the gradient is not clipped to norm 1: clip_grad_norm_(…, 1.0) after backward(), before step().": (
+        "1.0) → math.inf)"
+    ),
+    "after the first validation the model stays in eval mode: train() in each epoch.": (
+        "model.train() →; optimizer = → optimizer = model.train() and"
+    ),
+    "the validation loss is a mean of the batches' means: add up all tokens, and divide by their number.": (
+        "sum(total.item() for total, _ in losses) / sum(count for _, count in losses) → "
+        "sum(total.item() / count for total, count in losses) / len(losses)"
+    ),
     "the weights of the last epoch are left in the model: keep a copy of the best (state_dict() hands out the weights "
-    "themselves, which go on moving), and load it in the end.": "last",
-    "the loss that you return is that of the last epoch; return the best.": "returned",
-    "the validation is measured with dropout: eval() before it.": "noise",
+    "themselves, which go on moving), and load it in the end.": (
+        "copy.deepcopy(model.state_dict()) → model.state_dict()"
+    ),
+    "the loss that you return is that of the last epoch; return the best.": "return best → return value",
+    "the validation is measured with dropout: eval() before it.": "model.eval() →",
 }
 
 
@@ -413,7 +410,7 @@ def result(script: Callable[..., Any], dropout: float) -> tuple[Tensor, Any]:
 @cache
 def known_result(fault: str, dropout: float) -> tuple[Tensor, float]:
     """Run the script with one fault, or without any; kept for the next check."""
-    return result(fit(fault), dropout)
+    return result(slip(fit, fault) if fault else fit, dropout)
 
 
 def examine_script(answer: Callable[..., Any]) -> str | None:
@@ -443,24 +440,22 @@ def examine_script(answer: Callable[..., Any]) -> str | None:
 
 EXERCISES["19.4"] = Exercise(
     "A script with six faults",
-    right=fit(),
+    right=fit,
     cases={},
     examine=examine_script,
-    caught={f"one fault is left: {diagnosis}": fit(fault) for diagnosis, fault in SCRIPT_FAULTS.items()}
+    caught={f"one fault is left: {diagnosis}": fault for diagnosis, fault in SCRIPT_FAULTS.items()}
     | {
-        "return the loss as a Python number: loss.item(); got Tensor.": lambda *given: torch.tensor(fit()(*given)),
-        "your function returned None: return the best validation loss": lambda *given: print(end=""),
+        "return the loss as a Python number: loss.item(); got Tensor.": "return best → return torch.tensor(best)",
+        "your function returned None: return the best validation loss": "return best → return None",
         "without dropout all is right, with dropout not": (
-            lambda model, *given: fit()(model.apply(lambda module: setattr(module, "p", 0.0)), *given)
+            lambda model, *given: fit(model.apply(lambda module: setattr(module, "p", 0.0)), *given)
         ),
         "the loss returned is right, the weights left in the model are not; more than": (
-            lambda model, *given: fit()(copy.deepcopy(model), *given)
+            lambda model, *given: fit(copy.deepcopy(model), *given)
         ),
-        "the weights left in the model are right, the loss returned is not; more than": lambda *given: (
-            fit()(*given) + 1
-        ),
+        "the weights left in the model are right, the loss returned is not; more than": "return best → return best + 1",
         "neither the weights left in the model nor the loss returned are right; more than": AnyOf(
-            fit("other", "clip", "eval", "means", "last", "returned"), lambda *given: fit()(*given[:3], given[3][:2])
+            "1.0) → math.inf); return best → return value", "for rate in rates: → for rate in rates[:2]:"
         ),
     },
 )

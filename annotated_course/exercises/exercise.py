@@ -133,7 +133,10 @@ def slip(right: Callable[..., Any], changes: str) -> Any:
         exec(compile(source, __file__, "exec"), names)
         return names[right.__name__]
 
-    return lambda *given, **named: written()(*given, **named)
+    def call(*given: Any, **named: Any) -> Any:
+        return written()(*given, **named)
+
+    return type(right.__name__, (), {"__new__": lambda cls, *given: call(*given)}) if isinstance(right, type) else call
 
 
 def each(make: Callable[..., Any], table: Mapping[str, Any]) -> dict[str, Any]:

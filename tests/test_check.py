@@ -65,16 +65,15 @@ def test_a_function_that_returns_a_constant_or_nothing_is_an_attempt(capsys: pyt
     assert verdict(capsys, "01.2", None).startswith("✗")
 
 
-def test_what_a_reader_raises_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize(
+    ("error", "said"),
+    [(KeyError("first\nsecond"), "KeyError"), (NotImplementedError, "NotImplementedError: no message (line")],
+)
+def test_what_a_reader_raises_is_one_line(error: Any, said: str, capsys: pytest.CaptureFixture[str]) -> None:
     def careless(query, key, value):
-        raise KeyError("first\nsecond")
+        raise error
 
-    assert "your code raised KeyError" in verdict(capsys, "01.2", careless)
-
-    def speechless(query, key, value):
-        raise NotImplementedError
-
-    assert "your code raised NotImplementedError: no message (line" in verdict(capsys, "01.2", speechless)
+    assert f"your code raised {said}" in verdict(capsys, "01.2", careless)
 
 
 def test_what_a_reader_raises_names_their_own_line(capsys: pytest.CaptureFixture[str]) -> None:
@@ -247,17 +246,19 @@ def test_settings_and_random_numbers_are_those_of_the_notebook_afterwards(
     assert (np.random.get_state()[1].tolist(), random.getstate()) == state[1:]
 
 
-CHANGES = {
+def attribute(owner: Any, name: str, value: Any) -> tuple[Callable[[], None], Callable[[], Any]]:
+    """A change of an attribute, and how to read it."""
+    return lambda: setattr(owner, name, value), lambda: getattr(owner, name)
+
+
+MATMUL = torch.backends.cuda.matmul
+MODULES = torch.nn.modules.module
+CHANGES: dict[str, tuple[Callable[[], Any], Callable[[], Any]]] = {
     "device": (lambda: torch.set_default_device("meta"), lambda: torch.empty(0).device),
+    "device context": (lambda: torch.device("meta").__enter__(), lambda: torch.empty(0).device),
     "deterministic": (lambda: torch.use_deterministic_algorithms(True), torch.get_deterministic_debug_mode),
-    "warn only": (
-        lambda: torch.use_deterministic_algorithms(True, warn_only=True),
-        torch.get_deterministic_debug_mode,
-    ),
-    "matmul": (
-        lambda: torch.set_float32_matmul_precision("medium"),
-        torch.get_float32_matmul_precision,
-    ),
+    "warn only": (lambda: torch.set_deterministic_debug_mode("warn"), torch.get_deterministic_debug_mode),
+    "matmul": (lambda: torch.set_float32_matmul_precision("medium"), torch.get_float32_matmul_precision),
     "anomaly": (lambda: torch.autograd.set_detect_anomaly(True, check_nan=False), torch.is_anomaly_enabled),
     "denormal": (lambda: torch.set_flush_denormal(True), lambda: (torch.tensor(1e-40) * 1).item()),
     "tensor's text": (lambda: torch.set_printoptions(precision=1), lambda: str(torch.tensor(0.123456))),
@@ -266,49 +267,29 @@ CHANGES = {
     "recursion": (lambda: sys.setrecursionlimit(5000), sys.getrecursionlimit),
     "environment": (lambda: os.environ.update(ANNOTATED_X="1"), lambda: dict(os.environ)),
     "folder": (lambda: os.chdir("/"), os.getcwd),
-    "stdout": (lambda: setattr(sys, "stdout", None), lambda: sys.stdout),
-    "stderr": (lambda: setattr(sys, "stderr", None), lambda: sys.stderr),
     "warnings": (lambda: warnings.simplefilter("ignore"), warnings.filters.copy),
-    "device context": (lambda: torch.device("meta").__enter__(), lambda: torch.empty(0).device),
-    "tf32": (
-        lambda: setattr(torch.backends.cuda.matmul, "allow_tf32", True),
-        lambda: (torch.backends.cuda.matmul.allow_tf32, torch.get_float32_matmul_precision()),
-    ),
-    "reduced": (
-        lambda: setattr(torch.backends.cuda.matmul, "allow_bf16_reduced_precision_reduction", False),
-        lambda: torch.backends.cuda.matmul.allow_bf16_reduced_precision_reduction,
-    ),
-    "cudnn tf32": (
-        lambda: setattr(torch.backends.cudnn, "allow_tf32", False),
-        lambda: torch.backends.cudnn.allow_tf32,
-    ),
-    "cudnn off": (lambda: setattr(torch.backends.cudnn, "enabled", False), lambda: torch.backends.cudnn.enabled),
+    "tf32": attribute(MATMUL, "allow_tf32", True),
+    "tf32, as precision": (lambda: setattr(MATMUL, "allow_tf32", True), torch.get_float32_matmul_precision),
+    "reduced": attribute(MATMUL, "allow_bf16_reduced_precision_reduction", False),
+    "cudnn": attribute(torch.backends.cudnn, "benchmark", True),
+    "cudnn tf32": attribute(torch.backends.cudnn, "allow_tf32", False),
+    "cudnn off": attribute(torch.backends.cudnn, "enabled", False),
     "mkldnn": (lambda: torch._C._set_mkldnn_enabled(False), torch._C._get_mkldnn_enabled),
-    "validation": (
-        lambda: torch.distributions.Distribution.set_default_validate_args(False),
-        lambda: torch.distributions.Distribution._validate_args,
-    ),
-    "hooks": (
-        lambda: torch.nn.modules.module.register_module_forward_hook(print),
-        lambda: list(torch.nn.modules.module._global_forward_hooks),
-    ),
+    "validation": attribute(torch.distributions.Distribution, "_validate_args", False),
+    "hooks": (lambda: MODULES.register_module_forward_hook(print), lambda: list(MODULES._global_forward_hooks)),
     "logging off": (lambda: logging.disable(50), lambda: logging.root.manager.disable),
-    "logging": (
-        lambda: logging.basicConfig(level=10, force=True),
-        lambda: (logging.root.level, logging.root.handlers.copy()),
-    ),
+    "logging": (lambda: logging.basicConfig(level=10, force=True), lambda: logging.root.level),
+    "handlers": (lambda: logging.basicConfig(level=10, force=True), logging.root.handlers.copy),
     "path": (lambda: setattr(sys, "path", ["elsewhere"]), lambda: (id(sys.path), sys.path.copy())),
     "argv": (lambda: sys.argv.append("--more"), sys.argv.copy),
-    "stdin": (lambda: setattr(sys, "stdin", None), lambda: sys.stdin),
-    "excepthook": (lambda: setattr(sys, "excepthook", print), lambda: sys.excepthook),
-    "interrupt": (
-        lambda: signal.signal(signal.SIGINT, signal.SIG_IGN),
-        lambda: signal.getsignal(signal.SIGINT),
-    ),
+    "stdin": attribute(sys, "stdin", None),
+    "stdout": attribute(sys, "stdout", None),
+    "stderr": attribute(sys, "stderr", None),
+    "excepthook": attribute(sys, "excepthook", print),
+    "interrupt": (lambda: signal.signal(signal.SIGINT, signal.SIG_IGN), lambda: signal.getsignal(signal.SIGINT)),
     "decimal": (lambda: setattr(decimal.getcontext(), "prec", 3), lambda: decimal.getcontext().prec),
     "style": (lambda: plt.style.use("ggplot"), lambda: dict(plt.rcParams)),
     "figures": (lambda: plt.figure(), plt.get_fignums),
-    "cudnn": (lambda: setattr(torch.backends.cudnn, "benchmark", True), lambda: torch.backends.cudnn.benchmark),
 }
 
 

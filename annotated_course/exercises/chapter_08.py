@@ -3,13 +3,14 @@
 import heapq
 import math
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from annotated.config import BOS, EOS, PAD
-from annotated_course.exercises.exercise import AnyOf, Exercise, as_numbers, calls, each, is_same
+from annotated_course.exercises.exercise import AnyOf, Exercise, as_numbers, calls, each, is_same, slip
 
 EXERCISES: dict[str, Exercise] = {}
 NextLogProbs = Callable[[list[int]], Tensor]
@@ -69,44 +70,39 @@ EXERCISES["08.2"] = Exercise(
 )
 
 
-def nucleus(fault: str = "") -> Any:
-    """The distribution that nucleus sampling draws from, with one fault."""
-
-    def answer(logits: Tensor, temperature: float, p: float) -> Tensor:
-        heat = {"multiplied": 1 / temperature, "cold": 1.0}.get(fault, temperature)
-        whole = (logits / heat).softmax(-1)
-        ordered, order = (logits.softmax(-1) if fault == "cut first" else whole).sort(descending=fault != "rising")
-        before = ordered.cumsum(-1) - (0 if fault == "too few" else ordered)
-        kept = torch.zeros_like(whole).scatter(-1, order, (before < p).float())
-        chosen = whole * kept / (whole * kept).sum(-1, keepdim=True)
-        return {
-            "whole": whole,
-            "sum": whole * kept,
-            "sorted": chosen.sort(descending=True).values,
-            "logits": (logits / temperature).masked_fill(kept == 0, -math.inf),
-            "log": chosen.log(),
-        }.get(fault, chosen)
-
-    return answer
+def nucleus(logits: Tensor, temperature: float, p: float) -> Tensor:
+    """The distribution that nucleus sampling draws from."""
+    whole = (logits / temperature).softmax(-1)
+    ordered, order = whole.sort(descending=True)
+    before = ordered.cumsum(-1) - ordered
+    kept = torch.zeros_like(whole).scatter(-1, order, (before < p).float())
+    return whole * kept / (whole * kept).sum(-1, keepdim=True)
 
 
 NUCLEI = {
-    "nothing was cut off.": "whole",
-    "the probabilities must sum to 1 again: divide by what is left.": "sum",
-    "the token that reaches p belongs to the nucleus: keep a token if the sum BEFORE it is below p.": "too few",
-    "divide the logits by the temperature; you multiplied.": "multiplied",
-    "the temperature has no effect.": "cold",
-    "the temperature comes first: choose the nucleus from the tempered probabilities.": "cut first",
-    "you kept the least probable tokens: sort in falling order.": "rising",
-    "your probabilities are in sorted order: put each back to its token (scatter).": "sorted",
+    "nothing was cut off.": "* kept →",
+    "the probabilities must sum to 1 again: divide by what is left.": "/ (whole * kept).sum(-1, keepdim=True) →",
+    "the token that reaches p belongs to the nucleus: keep a token if the sum BEFORE it is below p.": "- ordered →",
+    "divide the logits by the temperature; you multiplied.": "logits / → logits *",
+    "the temperature has no effect.": "/ temperature →",
+    "the temperature comes first: choose the nucleus from the tempered probabilities.": (
+        "whole.sort → logits.softmax(-1).sort"
+    ),
+    "you kept the least probable tokens: sort in falling order.": "descending=True → descending=False",
+    "your probabilities are in sorted order: put each back to its token (scatter).": (
+        "whole * kept / → (whole * kept).sort(descending=True).values /"
+    ),
+    "these are logits or logarithms, with −∞ for what is left out: return probabilities, with 0.": AnyOf(
+        "whole * kept / (whole * kept).sum(-1, keepdim=True) → logits.masked_fill(kept == 0, -math.inf) / temperature",
+        "whole * kept / (whole * kept).sum(-1, keepdim=True) → (whole * kept / (whole * kept).sum(-1, True)).log()",
+    ),
 }
-INFINITE = "these are logits or logarithms, with −∞ for what is left out: return probabilities, with 0."
 LOGITS = 2 * torch.randn(3, 9, generator=torch.Generator().manual_seed(0))
 EXERCISES["08.3"] = Exercise(
     "Drawing from the nucleus",
-    right=nucleus(),
+    right=nucleus,
     cases={f"temperature {t}, p = {p}: ": calls(LOGITS, t, p) for t, p in ((1.5, 0.5), (0.6, 0.8), (1.0, 0.05))},
-    mistakes=each(nucleus, NUCLEI) | {INFINITE: AnyOf(nucleus("logits"), nucleus("log"))},
+    mistakes=NUCLEI,
 )
 
 
@@ -125,20 +121,16 @@ def random_table(seed: int, vocab: int = 9, end: float = 0.0) -> NextLogProbs:
     return next_log_probs
 
 
-def finished(
-    next_log_probs: NextLogProbs, beam: int, alpha: float, limit: int, word: int | None = None, fault: str = ""
-) -> list[Sentence]:
-    """What a beam search finishes, best first, with one fault.
+def score(total: float, length: int, alpha: float) -> float:
+    """The score of a sentence, whose length counts <eos> as well."""
+    return total / ((5 + length) / 6) ** alpha
 
-    With a word, only sentences that hold it are finished, and a beam is kept for each of two groups: the beginnings
-    that have the word, and those that have not.
+
+def finished(next_log_probs: NextLogProbs, beam: int, alpha: float, limit: int, word: int) -> list[Sentence]:
+    """What a beam search finishes, best first; each sentence holds the word, which is any where it is −1.
+
+    A beam is kept for each of two groups: the beginnings that have the word, and those that have not.
     """
-
-    def score(total: float, length: int) -> float:
-        base = {"no α": 1.0, "<eos>": (4 + length) / 6, "|Y|": float(length)}.get(fault, (5 + length) / 6)
-        return total / base**alpha
-
-    word, limit = None if fault == "no word" else word, limit + (fault == "longer")
     unfinished: list[Sentence] = [([], 0.0)]
     found: list[Sentence] = []
     for length in range(1, limit + 1):
@@ -149,48 +141,65 @@ def finished(
             if step > -math.inf
         ]
         candidates.sort(key=lambda one: -one[1])
-        holding = [one for one in candidates if word is None or word in one[0]]
-        waiting = [one for one in candidates if not (word is None or word in one[0])]
-        ranked = candidates if fault in ("one", "rank in all") else holding
-        for ids, total in ranked[: len(ranked) if fault == "any <eos>" else beam]:
-            if ids[-1] == EOS and (word is None or word in ids):
-                found.append((ids[:-1], score(total, length)))
+        holding = [one for one in candidates if word in (-1, *one[0])]
+        waiting = [one for one in candidates if word not in (-1, *one[0])]
+        ranked = holding[:beam]
+        found += [(ids[:-1], score(total, length, alpha)) for ids, total in ranked if ids[-1] == EOS]
         unfinished = []
-        for group in [candidates] if fault == "one" else [holding, waiting]:
-            best = group[:beam] if fault == "shrinks" else group
-            unfinished += [one for one in best if one[0][-1] != EOS or fault == "goes on"][:beam]
+        for group in (holding, waiting):
+            unfinished += [one for one in group if one[0][-1] != EOS][:beam]
         found.sort(key=lambda one: -one[1])
-        bound = max((total for ids, total in unfinished if fault != "bound" or word in ids), default=-math.inf)
-        enough = fault == "first" or (found and found[0][1] >= score(bound, limit))
-        if not unfinished or (found and enough and fault not in ("never", "goes on")):
+        bound = max((total for _, total in unfinished), default=-math.inf)
+        if not unfinished or (found and found[0][1] >= score(bound, limit, alpha)):
             break
-    return unfinished if fault == "goes on" else found
+    return found
 
 
-def with_word(fault: str = "") -> Any:
-    """Beam search for the best sentence that holds a word, with one fault."""
-
-    def answer(next_log_probs: NextLogProbs, beam: int, alpha: float, limit: int, word: int) -> Sentence | None:
-        found = next(iter(finished(next_log_probs, beam, alpha, limit, word, fault)), None)
-        return ([*found[0], EOS], found[1]) if found and fault == "ids" else found
-
-    return answer
+def with_word(
+    next_log_probs: NextLogProbs, beam: int, alpha: float, limit: int, word: int, search: Any = finished
+) -> Sentence | None:
+    """Find the best sentence that holds a word."""
+    return next(iter(search(next_log_probs, beam, alpha, limit, word)), None)
 
 
+def searching(changes: str) -> Any:
+    """Find the best sentence by another search."""
+    return partial(with_word, search=slip(finished, changes))
+
+
+ENOUGH = "or (found and found[0][1] >= score(bound, limit, alpha))"
+FIRST, EVERY = slip(finished, f"{ENOUGH} → or found"), slip(finished, f"{ENOUGH} →")
+OF_ALL = "ranked = holding → ranked = candidates; if ids[-1] == EOS → if ids[-1] == EOS and word in (-1, *ids)"
 SEARCHES = {
-    "the length penalty has no effect.": "no α",
-    "|Y| counts <eos> as well: your lengths are one short.": "<eos>",
-    "you divide by |Y|^α; the penalty is ((5 + |Y|) / 6)^α.": "|Y|",
-    "one beam for all: there, beginnings that have the word lose to those that have not. Keep a beam for each.": "one",
-    "an <eos> outside the best `beam` continuations of its group does not count as finished.": "any <eos>",
-    "rank an <eos> among the continuations that have the word, not among all.": "rank in all",
-    "the beam shrinks when a sentence finishes: go on with the best `beam` unfinished ones.": "shrinks",
-    "it stops at the first finished sentence, although a better one may come.": "first",
-    "it stops when no beginning that has the word can win; one that still waits for it may.": "bound",
-    "you allow one token too many: `limit` counts <eos> as well.": "longer",
-    "a sentence that ended in <eos> is extended further: set it aside.": "goes on",
-    "leave <eos> out of the ids you return.": "ids",
-    "the word is not in the ids: only a sentence that holds it may win.": "no word",
+    "the length penalty has no effect.": "length, alpha → length, 0.0; limit, alpha) → limit, 0.0)",
+    "|Y| counts <eos> as well: your lengths are one short.": (
+        "total, length → total, length - 1; bound, limit → bound, limit - 1"
+    ),
+    "you divide by |Y|^α; the penalty is ((5 + |Y|) / 6)^α.": (
+        "total, length → total, 6 * length - 5; bound, limit → bound, 6 * limit - 5"
+    ),
+    "one beam for all: there, beginnings that have the word lose to those that have not. Keep a beam for each.": (
+        f"{OF_ALL}; (holding, waiting) → [candidates]"
+    ),
+    "an <eos> outside the best `beam` continuations of its group does not count as finished.": (
+        "holding[:beam] → holding"
+    ),
+    "rank an <eos> among the continuations that have the word, not among all.": OF_ALL,
+    "the beam shrinks when a sentence finishes: go on with the best `beam` unfinished ones.": (
+        "in group if → in group[:beam] if"
+    ),
+    "it stops at the first finished sentence, although a better one may come.": f"{ENOUGH} → or found",
+    "it stops when no beginning that has the word can win; one that still waits for it may.": (
+        "for _, total in unfinished) → for ids, total in unfinished if word in ids)"
+    ),
+    "you allow one token too many: `limit` counts <eos> as well.": (
+        "limit + 1 → limit + 2; score(bound, limit → score(bound, limit + 1"
+    ),
+    "a sentence that ended in <eos> is extended further: set it aside.": (
+        f"if one[0][-1] != EOS] → ]; {ENOUGH} →; return found → return unfinished"
+    ),
+    "leave <eos> out of the ids you return.": "return found → return [([*ids, EOS], total) for ids, total in found]",
+    "the word is not in the ids: only a sentence that holds it may win.": "(-1, *one[0])] → (-1, *one[0], word)]",
 }
 SETTINGS = [
     (seed, beam, alpha, 3 + seed % 6)
@@ -219,7 +228,7 @@ def kind(answer: Callable[..., Any]) -> str | None:
 WIDE = "with a beam so wide that nothing is dropped, the best sentence is lost: "
 EXERCISES["08.4"] = Exercise(
     "The best with a given word",
-    right=with_word(),
+    right=with_word,
     cases={"": kind}
     | {
         f"random_table({seed}, end=0.5), beam {beam}, α = {alpha}, limit 6, word {word}: ": (
@@ -228,13 +237,13 @@ EXERCISES["08.4"] = Exercise(
         for seed, beam, alpha, word in SETTINGS
     }
     | {WIDE: calls(random_table(17), 2000, 0.6, 4, 5)},
-    mistakes=each(with_word, SEARCHES)
+    mistakes=each(searching, SEARCHES)
     | {
-        "return two things: the ids, without <eos>, and the score.": lambda *given: with_word()(*given)[0],
-        "the ids come first, as a list; then the score.": lambda *given: with_word()(*given)[::-1],
+        "return two things: the ids, without <eos>, and the score.": lambda *given: with_word(*given)[0],
+        "the ids come first, as a list; then the score.": lambda *given: with_word(*given)[::-1],
         "your search finished nothing, and a sentence ends in time.": lambda *given: ([], -math.inf),
     },
-    caught={WIDE: lambda table, beam, *rest: with_word()(table, min(beam, 4), *rest)},
+    caught={WIDE: lambda table, beam, *rest: with_word(table, min(beam, 4), *rest)},
 )
 
 
@@ -253,9 +262,9 @@ def examine_proof(answer: Callable[..., Sentence]) -> str | None:
         if not isinstance(found, tuple | list) or len(found) != 2:
             return "return two things: the ids, without <eos>, and their log-probability."
         ids, log_p = [int(i) for i in found[0]], float(found[1])
-        ranked = finished(table, 10**6, 0.0, limit, fault="never")
+        ranked = EVERY(table, 10**6, 0.0, limit, -1)
         right, best = ranked[0]
-        greedy = next(iter(finished(table, 1, 0.0, limit, fault="first")), None)
+        greedy = next(iter(FIRST(table, 1, 0.0, limit, -1)), None)
         known = {
             f"the ids are right, but this is P; its logarithm is {best:.3f}.": (right, math.exp(best)),
             f"the ids are right, but the sign is not: log P is negative, {best:.3f}.": (right, -best),
@@ -314,11 +323,11 @@ EXERCISES["08.5"] = Exercise(
         "the sign is not: log P is negative": spoiled(lambda table, ids, log_p: (ids, -log_p)),
         "log P of <eos> alone": spoiled(lambda table, ids, log_p: (ids, table(ids)[EOS].item())),
         "Does it include <eos>?": spoiled(lambda table, ids, log_p: (ids, 0.0)),
-        "this is what greedy search finds": lambda table, limit: finished(table, 1, 0.0, limit, fault="first")[0],
+        "this is what greedy search finds": lambda table, limit: FIRST(table, 1, 0.0, limit, -1)[0],
         "no sentence of at most 5 tokens": spoiled(lambda table, ids, log_p: ([3] * 5, log_p)),
-        "3 sentences are more probable": lambda table, limit: finished(table, 10**6, 0.0, limit, fault="never")[3],
+        "3 sentences are more probable": lambda table, limit: EVERY(table, 10**6, 0.0, limit, -1)[3],
         "you extend beginnings of 5 tokens": spoiled(lambda table, ids, log_p: (table([3] * 5), (ids, log_p))[1]),
-        "it took 151 calls": lambda table, limit: finished(table, 60, 0.0, limit)[0],
-        "it took 781 calls": lambda table, limit: finished(table, 10**6, 0.0, limit, fault="never")[0],
+        "it took 151 calls": lambda table, limit: finished(table, 60, 0.0, limit, -1)[0],
+        "it took 781 calls": lambda table, limit: EVERY(table, 10**6, 0.0, limit, -1)[0],
     },
 )

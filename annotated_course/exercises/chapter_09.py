@@ -11,50 +11,42 @@ from annotated.encoder import EncoderLayer, FeedForward, Residual
 from annotated.masking import causal_mask
 from annotated.positional_encoding import SinusoidalEncoding
 from annotated.transformer import Transformer
-from annotated_course.exercises.exercise import Exercise, calls, each, is_same
+from annotated_course.exercises.exercise import Exercise, calls, is_same, slip
 
 EXERCISES: dict[str, Exercise] = {}
 SMALL = TransformerConfig(vocab_size=23, d_model=16, d_ff=28, heads=4, layers=2, dropout=0.0, max_length=32)
 
 
-def count(
-    matrices: int = 1, attentions: int = 3, norms: int = 5, gains: int = 2, biases: int = 1, others: int = 0
-) -> Any:
-    """Count a Transformer's parameters from how many parts there are; `others` are biases of the attentions."""
-
-    def answer(vocab: int, d_model: int, d_ff: int, layers: int) -> int:
-        network = 2 * d_model * d_ff + biases * (d_ff + d_model)
-        layer = attentions * (4 * d_model**2 + others * d_model) + 2 * network + norms * gains * d_model
-        return matrices * vocab * d_model + layers * layer
-
-    return answer
+def count(vocab: int, d_model: int, d_ff: int, layers: int) -> int:
+    """Count a Transformer's parameters."""
+    network = 2 * d_model * d_ff + d_ff + d_model
+    layer = 3 * 4 * d_model**2 + 2 * network + 5 * 2 * d_model
+    return vocab * d_model + layers * layer
 
 
 COUNTS = {
-    "the three embedding matrices are one: count it once.": dict(matrices=3),
-    "the output matrix is the embedding matrix: count it once.": dict(matrices=2),
-    "a decoder layer has two attentions.": dict(attentions=2),
-    "W₁ and W₂ have biases.": dict(biases=0),
-    "layer normalisation has a gain and a bias for each number.": dict(norms=0),
-    "a decoder layer has three normalisations, an encoder layer two; and W₂ has a bias.": dict(norms=4),
-    "layer normalisation has a gain and a bias.": dict(gains=1),
-    "the attentions have no biases.": dict(others=4),
-    "the embedding matrix is missing.": dict(matrices=0),
+    "the three embedding matrices are one: count it once.": "vocab * → 3 * vocab *",
+    "the output matrix is the embedding matrix: count it once.": "vocab * → 2 * vocab *",
+    "a decoder layer has two attentions.": "3 * 4 → 2 * 4",
+    "W₁ and W₂ have biases.": "+ d_ff + d_model →",
+    "layer normalisation has a gain and a bias for each number.": "+ 5 * 2 * d_model →",
+    "a decoder layer has three normalisations, an encoder layer two; and W₂ has a bias.": "5 * 2 → 4 * 2",
+    "layer normalisation has a gain and a bias.": "5 * 2 * → 5 *",
+    "the attentions have no biases.": "d_model**2 → (d_model**2 + d_model)",
+    "the embedding matrix is missing.": "vocab * d_model + →",
+    "no normalisation follows the last layer: each layer ends in one.": (
+        "vocab * d_model → vocab * d_model + 4 * d_model"
+    ),
+    "the output projection has no bias.": "vocab * d_model → vocab * d_model + vocab",
 }
 EXERCISES["09.1"] = Exercise(
     "Count them all",
-    right=count(),
+    right=count,
     cases={  # a small model whose parts cannot be taken for each other, and the paper's base and big models
         f"vocabulary {vocab}, d_model={d_model}, d_ff={d_ff}, N={layers}: ": calls(vocab, d_model, d_ff, layers)
         for vocab, d_model, d_ff, layers in ((23, 12, 22, 3), (37_000, 512, 2048, 6), (37_000, 1024, 4096, 6))
     },
-    mistakes=each(count, COUNTS)
-    | {
-        "no normalisation follows the last layer: each layer ends in one.": lambda *sizes: (
-            count()(*sizes) + 4 * sizes[1]
-        ),
-        "the output projection has no bias.": lambda *sizes: count()(*sizes) + sizes[0],
-    },
+    mistakes=COUNTS,
 )
 
 
@@ -64,85 +56,73 @@ def small_model() -> Transformer:
     return Transformer(SMALL).eval()
 
 
-def scored(fault: str = "") -> Any:
-    """The log-probability of translations, with one fault."""
-
-    def answer(model: nn.Module, src: Tensor, tgt: Tensor) -> Tensor:
-        read, following = (tgt, tgt) if fault == "shift" else (tgt[:, :-1], tgt[:, 1:])
-        wanted = read if fault == "read" else following
-        logits = model(src, read)
-        log_p = logits if fault == "logits" else logits.log_softmax(dim=1 if fault == "axis" else -1)
-        taken = log_p.gather(-1, wanted[..., None])[..., 0]
-        real = wanted != PAD
-        total = (taken * real).sum(dim=1)
-        return {
-            "padding": taken.sum(dim=1),
-            "<eos>": (taken * (real & (wanted != EOS))).sum(dim=1),
-            "mean": total / real.sum(dim=1),
-            "all": total.sum(),
-            "exp": total.exp(),
-            "sum of p": (taken.exp() * real).sum(dim=1),
-            "sign": -total,
-        }.get(fault, total)
-
-    return answer
+def scored(model: nn.Module, src: Tensor, tgt: Tensor) -> Tensor:
+    """The log-probability of translations."""
+    read, wanted = tgt[:, :-1], tgt[:, 1:]
+    log_p = model(src, read).log_softmax(-1).gather(-1, wanted[..., None])[..., 0]
+    return (log_p * (wanted != PAD)).sum(1)
 
 
 SCORES = {
-    "padding is counted: it is not part of the translation.": "padding",
-    "<eos> is missing: that the sentence ends there is a choice as well.": "<eos>",
-    "that is the mean; a probability of a sentence is a product, its logarithm a sum.": "mean",
-    "one number for each sentence of the batch: sum over the positions alone.": "all",
-    "the logits at a position are of the token *after* it: read all but the last, predict all but the first.": "shift",
-    "these are logits; take their log-softmax.": "logits",
-    "these are probabilities; the logarithm is missing.": "exp",
-    "these are probabilities, and their sum; take the logarithm of each first.": "sum of p",
-    "the log-softmax is over the wrong axis: at each position, the vocabulary sums to 1.": "axis",
-    "look up the token that comes next, not the one just read.": "read",
-    "the sign is reversed: log-probabilities are at most 0.": "sign",
+    "padding is counted: it is not part of the translation.": "* (wanted != PAD) →",
+    "<eos> is missing: that the sentence ends there is a choice as well.": "!= PAD → > EOS",
+    "that is the mean; a probability of a sentence is a product, its logarithm a sum.": (
+        "sum(1) → sum(1) / (wanted != PAD).sum(1)"
+    ),
+    "one number for each sentence of the batch: sum over the positions alone.": "sum(1) → sum()",
+    "the logits at a position are of the token *after* it: read all but the last, predict all but the first.": (
+        "tgt[:, :-1], tgt[:, 1:] → tgt, tgt"
+    ),
+    "these are logits; take their log-softmax.": ".log_softmax(-1) →",
+    "these are probabilities; the logarithm is missing.": "sum(1) → sum(1).exp()",
+    "these are probabilities, and their sum; take the logarithm of each first.": "log_softmax → softmax",
+    "the log-softmax is over the wrong axis: at each position, the vocabulary sums to 1.": "softmax(-1) → softmax(1)",
+    "look up the token that comes next, not the one just read.": "tgt[:, 1:] → tgt[:, :-1]",
+    "the sign is reversed: log-probabilities are at most 0.": "return → return -",
 }
 SRC = torch.tensor([[5, 6, 7, EOS], [8, 9, EOS, PAD]])
 TGT = torch.tensor([[BOS, 10, 11, 12, EOS], [BOS, 13, EOS, PAD, PAD]])
 EXERCISES["09.2"] = Exercise(
     "How probable is this translation?",
-    right=scored(),
+    right=scored,
     cases={"": lambda answer: answer(small_model(), SRC, TGT)},
-    mistakes=each(scored, SCORES),
+    mistakes=SCORES,
 )
 
 
 class LanguageModel(nn.Module):
-    """The decoder alone, with one fault."""
+    """The decoder alone."""
 
-    def __init__(self, config: TransformerConfig, fault: str = "") -> None:
+    def __init__(self, config: TransformerConfig) -> None:
         super().__init__()
-        self.fault, self.scale = fault, 1.0 if fault in ("unscaled", "bare") else config.d_model**0.5
+        self.scale = config.d_model**0.5
         self.embedding = nn.Embedding(config.vocab_size, config.d_model)
         self.positions = SinusoidalEncoding(config.d_model, config.max_length)
-        self.layers = nn.ModuleList(EncoderLayer(config) for _ in range(config.layers + (fault == "longer")))
-        self.output = nn.Linear(config.d_model, config.vocab_size, bias=fault == "biased")
-        if fault not in ("untied", "biased"):
-            self.output.weight = self.embedding.weight
+        self.layers = nn.ModuleList(EncoderLayer(config) for _ in range(config.layers))
+        self.output = nn.Linear(config.d_model, config.vocab_size, bias=False)
+        self.output.weight = self.embedding.weight
 
     def forward(self, ids: Tensor) -> Tensor:
         """Map ids (batch, length) to logits (batch, length, vocab)."""
-        x = self.embedding(ids) * self.scale
-        if self.fault not in ("unplaced", "bare"):
-            x = self.positions(x)
-        for layer in list(self.layers) * (2 if self.fault == "twice" else 1):
-            x = layer(x, None if self.fault == "seeing" else causal_mask(ids.size(1)))
-        return self.output(x).log_softmax(dim=-1) if self.fault == "log" else self.output(x)
+        x = self.positions(self.embedding(ids) * self.scale)
+        mask = causal_mask(ids.size(1))
+        for layer in self.layers:
+            x = layer(x, mask)
+        return self.output(x)
 
 
+UNTIED = "self.output.weight = self.embedding.weight → pass"
 TIES = {
-    "the output matrix is another than the embedding: tie them, as in §3.4.": "untied",
-    "the output matrix is tied in the paper, and has no bias.": "biased",
+    "the output matrix is another than the embedding: tie them, as in §3.4.": UNTIED,
+    "the output matrix is tied in the paper, and has no bias.": f"{UNTIED}; bias=False → bias=True",
 }
 DECODERS = {
-    "the embeddings are not multiplied by √d_model.": "unscaled",
-    "no positions are added: without them order is lost.": "unplaced",
-    "return logits, not log-probabilities.": "log",
-    "the embeddings are neither multiplied by √d_model nor given positions.": "bare",
+    "the embeddings are not multiplied by √d_model.": "config.d_model**0.5 → 1.0",
+    "no positions are added: without them order is lost.": "self.positions(self.embedding → (self.embedding",
+    "return logits, not log-probabilities.": "self.output(x) → self.output(x).log_softmax(-1)",
+    "the embeddings are neither multiplied by √d_model nor given positions.": (
+        "self.positions(self.embedding(ids) * self.scale) → self.embedding(ids)"
+    ),
 }
 
 
@@ -158,7 +138,7 @@ def examine_model(answer: Callable[..., nn.Module]) -> str | None:
         return sum(parameter.numel() for parameter in model.parameters())
 
     for told, fault in TIES.items():
-        if size(model) == size(LanguageModel(SMALL, fault)):
+        if size(model) == size(slip(LanguageModel, fault)(SMALL)):
             return told
     right = size(LanguageModel(SMALL))
     if size(model) != right:
@@ -166,17 +146,17 @@ def examine_model(answer: Callable[..., nn.Module]) -> str | None:
             f"{size(model):,} parameters, expected {right:,}: one embedding matrix and {SMALL.layers} encoder layers."
         )
 
-    def other(fault: str = "") -> Tensor:
-        reference = LanguageModel(SMALL, fault)
+    def other(kind: Callable[..., Any]) -> Tensor:
+        reference = kind(SMALL)
         shared = next(one for one in model.parameters() if one.shape == (SMALL.vocab_size, SMALL.d_model))
         reference.embedding.weight = reference.output.weight = shared
         reference.layers = nn.ModuleList(one for one in model.modules() if type(one).__name__ == "EncoderLayer")
         return reference(IDS)
 
     for told, fault in DECODERS.items():
-        if is_same(logits, other(fault)):
+        if is_same(logits, other(slip(LanguageModel, fault))):
             return told
-    right_logits = is_same(logits, other())
+    right_logits = is_same(logits, other(LanguageModel))
     return None if right_logits else "the logits are not those of the page's parts put together in its order."
 
 
@@ -190,16 +170,13 @@ EXERCISES["09.3"] = Exercise(
     },
     mistakes={"make a class of nn.Module.": lambda config: 3},
     examine=examine_model,
-    caught=each(
-        lambda fault: lambda config: LanguageModel(config, fault),
-        TIES
-        | DECODERS
-        | {
-            "a position sees later ones": "seeing",
-            "one embedding matrix and 2 encoder layers": "longer",
-            "the logits are not those of the page's parts": "twice",
-        },
-    ),
+    caught=TIES
+    | DECODERS
+    | {
+        "a position sees later ones": "causal_mask(ids.size(1)) → None",
+        "one embedding matrix and 2 encoder layers": "range(config.layers) → range(config.layers + 1)",
+        "the logits are not those of the page's parts": "in self.layers → in [*self.layers, *self.layers]",
+    },
 )
 
 SUSPECTS = {"A": "3.4", "B": "3.1", "C": "3.5", "D": "3.3", "E": "3.2.3"}

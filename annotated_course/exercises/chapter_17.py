@@ -10,9 +10,8 @@ from torch.nn import functional as F
 from torch.overrides import TorchFunctionMode
 
 from annotated.models.relative_positions import signed_distances
-from annotated_course.exercises.exercise import AnyOf, Exercise, calls, changed, difference, each, numbers
+from annotated_course.exercises.exercise import AnyOf, Exercise, calls, changed, difference, numbers
 
-Rule = Callable[[int, int], int]
 EXERCISES: dict[str, Exercise] = {}
 
 BY_HAND = [6.0, 4.0, -7.0, 1.0]
@@ -43,17 +42,13 @@ EXERCISES["17.1"] = Exercise(
 )
 
 
-def leading(lead: float = 12.0, row: Rule = lambda n, k: k - n, refuses: Rule = lambda n, k: n >= k) -> Any:
-    """A table of zeros with one row whose score leads by a given number, where it is not refused."""
-
-    def answer(n: int, k: int, query: Tensor) -> Tensor:
-        if refuses(n, k):
-            raise ValueError(f"all that is {k} or more to the left has one row")
-        table = torch.zeros(2 * k + 1, len(query))
-        table[max(row(n, k), 0)] = lead * math.sqrt(len(query)) / (query @ query) * query
-        return table
-
-    return answer
+def leading(n: int, k: int, query: Tensor) -> Tensor:
+    """A table of zeros with one row whose score leads by 12."""
+    if n >= k:
+        raise ValueError(f"all that is {k} or more to the left has one row")
+    table = torch.zeros(2 * k + 1, len(query))
+    table[k - n] = 12.0 * math.sqrt(len(query)) / (query @ query) * query
+    return table
 
 
 def examine_table(answer: Callable[[int, int, Tensor], Any]) -> str | None:
@@ -101,16 +96,16 @@ def examine_table(answer: Callable[[int, int, Tensor], Any]) -> str | None:
 
 EXERCISES["17.2"] = Exercise(
     "A table that looks back",
-    right=leading(),
+    right=leading,
     cases={},
     examine=examine_table,
     caught={
-        "the table holds NaN or infinity": leading(math.inf),
-        "it looks 1 to the right": leading(row=lambda n, k: k + n),
-        "among 1,000 keys the weight falls to 0.52": leading(7.0),
-        "looks most at key 4; 3 is wanted": leading(row=lambda n, k: k - n + 1),
-        "its weight is only 0.65 in a text of 5 tokens": leading(2.0),
-        "n = 3, k = 3 cannot": AnyOf(leading(refuses=lambda n, k: False), leading(refuses=lambda n, k: n > k)),
+        "the table holds NaN or infinity": "12.0 → math.inf",
+        "it looks 1 to the right": "k - n → k + n",
+        "among 1,000 keys the weight falls to 0.52": "12.0 → 7.0",
+        "looks most at key 4; 3 is wanted": "k - n → k - n + 1",
+        "its weight is only 0.65 in a text of 5 tokens": "12.0 → 2.0",
+        "n = 3, k = 3 cannot": AnyOf("if n >= k → if False; k - n → max(k - n, 0)", "n >= k → n > k"),
     },
 )
 
@@ -156,11 +151,11 @@ EXERCISES["17.3"] = Exercise(
         for shape in ((4, 7), (7, 13), (2, 3, 5, 9), (1, 1), (3, 2, 3))
     },
     mistakes={
-        "it runs the other way: entry (i, j) is that of the distance j − i, not i − j.": lambda x: skew(x.flip(-1)),
+        "it runs the other way: entry (i, j) is that of the distance j − i, not i − j.": "F.pad(x → F.pad(x.flip(-1)",
         "nothing is shifted: these are the first T columns.": lambda x: x[..., : x.size(-2)],
         "nothing is shifted: these are the last T columns.": lambda x: x[..., x.size(-2) - 1 :],
-        "one column too far to the left: distance 0 belongs onto the diagonal.": lambda x: skew(x.roll(1, -1)),
-        "one column too far to the right: distance 0 belongs onto the diagonal.": lambda x: skew(x.roll(-1, -1)),
+        "one column too far to the left: distance 0 belongs onto the diagonal.": "F.pad(x → F.pad(x.roll(1, -1)",
+        "one column too far to the right: distance 0 belongs onto the diagonal.": "F.pad(x → F.pad(x.roll(-1, -1)",
         "rows and columns are exchanged: a row belongs to a query.": lambda x: skew(x).mT,
     },
     examine=examine_skew,
@@ -211,19 +206,16 @@ EXERCISES["17.4"] = Exercise(
 )
 
 
-def steps(change: Callable[[Tensor], Tensor] = lambda found: found) -> Any:
-    """Count the steps up from i to the first word that is above both, and down to j; then change what was found."""
-
-    def answer(parents: list[int]) -> Tensor:
-        above, word = torch.eye(len(parents)), torch.tensor(parents)
-        for _ in parents:
-            above[torch.arange(len(parents)), word] = 1
-            word = torch.tensor(parents)[word]
-        common = above @ above.T  # how many words are above both
-        depth = common.diagonal()
-        return change(torch.stack((depth[:, None] - common, depth - common), dim=-1).long())
-
-    return answer
+def steps(parents: list[int]) -> Tensor:
+    """Count the steps up from i to the first word that is above both, and down to j."""
+    above, word = torch.eye(len(parents)), torch.tensor(parents)
+    for _ in parents:
+        above[torch.arange(len(parents)), word] = 1
+        word = torch.tensor(parents)[word]
+    common = above @ above.T  # how many words are above both
+    depth = common.diagonal()
+    found = torch.stack((depth[:, None] - common, depth - common), dim=-1).long()
+    return found
 
 
 def on_tree(parents: list[int]) -> Callable[[Any], Any]:
@@ -240,20 +232,21 @@ def on_tree(parents: list[int]) -> Callable[[Any], Any]:
 TREES = ([4, 3, 3, 0, 4], [0, 0, 1, 2], [2, 2, 2, 2], [0], [3, 0, 5, 5, 3, 5, 4, 0], [0, 0, 1, 2, 3, 4, 5])
 EXERCISES["17.5"] = Exercise(
     "Up and down",
-    right=steps(),
+    right=steps,
     cases={f"parents {tree}: ": on_tree(tree) for tree in TREES},
-    mistakes=each(
-        steps,
-        {
-            "up and down are exchanged: first the steps up from i, then those down to j.": lambda s: s.flip(-1),
-            "this is the sum of both; they are wanted one by one.": lambda s: s.sum(-1),
-            "both paths go up to the root; turn round at the first word that is on both.": (
-                lambda s: torch.stack(torch.broadcast_tensors(s[..., 0].amax(1, keepdim=True), s[..., 1].amax(0)), -1)
-            ),
-            "words are counted, not steps: a word and its parent are one step apart.": lambda s: s + 1,
-            "one step too many where the paths go up and down: count edges.": lambda s: s + (s.amin(-1, True) > 0),
-            "from a word to itself it is (0, 0); else right.": lambda s: s + torch.eye(len(s)).long()[..., None],
-            "the axis of the two numbers belongs to the end: (n, n, 2).": lambda s: s.movedim(-1, 0),
-        },
-    ),
+    mistakes={
+        "up and down are exchanged: first the steps up from i, then those down to j.": (
+            "return found → return found.flip(-1)"
+        ),
+        "this is the sum of both; they are wanted one by one.": "return found → return found.sum(-1)",
+        "both paths go up to the root; turn round at the first word that is on both.": "- common → - 1 + 0 * common",
+        "words are counted, not steps: a word and its parent are one step apart.": "return found → return found + 1",
+        "one step too many where the paths go up and down: count edges.": (
+            "return found → return found + (found.amin(-1, True) > 0)"
+        ),
+        "from a word to itself it is (0, 0); else right.": (
+            "return found → return found + torch.eye(len(found)).long()[..., None]"
+        ),
+        "the axis of the two numbers belongs to the end: (n, n, 2).": "return found → return found.movedim(-1, 0)",
+    },
 )

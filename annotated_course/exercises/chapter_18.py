@@ -12,9 +12,8 @@ from torch.utils.flop_counter import FlopCounterMode
 from annotated.attention import attention
 from annotated.masking import causal_mask
 from annotated_course.exercises import exercise
-from annotated_course.exercises.exercise import AnyOf, Exercise, LargestTensor, calls, changed, each, numbers
+from annotated_course.exercises.exercise import AnyOf, Exercise, LargestTensor, calls, changed, numbers
 
-Ends = Callable[[int], tuple[int, int]]  # of a window, with a given reach
 EXERCISES: dict[str, Exercise] = {}
 
 COUNTS = [768.0, 256.0, 128.0, 94.0]
@@ -44,58 +43,46 @@ EXERCISES["18.1"] = Exercise(
 )
 
 
-def groups(rule: Callable[[Tensor, Tensor, Tensor], Tensor], all_of_them: bool = False) -> Any:
-    """A mask from a rule for a query and the first and last member of a group, the unfinished group left out or not."""
-
-    def answer(length: int, stride: int) -> Tensor:
-        first = torch.arange(0, length if all_of_them else length - stride + 1, stride)
-        return rule(torch.arange(length)[:, None], first, first + stride - 1)
-
-    return answer
+def groups(length: int, stride: int) -> Tensor:
+    """A mask of which query sees which group; an unfinished group is left out."""
+    first = torch.arange(0, length - stride + 1, stride)
+    last, i = first + stride - 1, torch.arange(length)[:, None]
+    return i >= last
 
 
 EXERCISES["18.2"] = Exercise(
     "Groups without the future",
-    right=groups(lambda i, first, last: i >= last),
+    right=groups,
     cases={
         f"length {length}, stride {stride}: ": calls(length, stride)
         for length, stride in ((7, 3), (8, 2), (5, 1), (9, 4), (2, 3))
     },
-    mistakes=each(
-        groups,
-        {
-            "a query sees a group when its first member is there: then it hears of the others, which are still to "
-            "come.": lambda i, first, last: i >= first,
-            "a query sees a group only after its last member. It may see itself, so it may see the group that it "
-            "completes.": lambda i, first, last: i > last,
-            "True where the query may NOT see the group: turn it round.": lambda i, first, last: i < last,
-            "every query sees every group: the future is there.": lambda i, first, last: i + first >= 0,
-            "queries that see nothing yet stay so: let nobody look at an unfinished group.": (
-                lambda i, first, last: (i >= last) | (i < last[:1])
-            ),
-            "groups count from 0: the last position of group j is (j + 1) · stride − 1.": (
-                lambda i, first, last: i >= first - 1
-            ),
-            "expected shape (7, 2), got (7, 3). (The 1 positions at the end fill no group.)": (
-                dict(rule=lambda i, first, last: i >= last, all_of_them=True)
-            ),
-        },
-    ),
+    mistakes={
+        "a query sees a group when its first member is there: then it hears of the others, which are still to "
+        "come.": "i >= last → i >= first",
+        "a query sees a group only after its last member. It may see itself, so it may see the group that it "
+        "completes.": "i >= last → i > last",
+        "True where the query may NOT see the group: turn it round.": "i >= last → i < last",
+        "every query sees every group: the future is there.": "i >= last → i + first >= 0",
+        "queries that see nothing yet stay so: let nobody look at an unfinished group.": (
+            "i >= last → (i >= last) | (i < last[:1])"
+        ),
+        "groups count from 0: the last position of group j is (j + 1) · stride − 1.": "i >= last → i >= first - 1",
+        "expected shape (7, 2), got (7, 3). (The 1 positions at the end fill no group.)": (
+            "length - stride + 1 → length"
+        ),
+    },
 )
 
 
-def layers(residual: bool = True, start: int = 1, limit: int = 210, ways: torch.dtype | None = None) -> Any:
-    """Multiply patterns until each position knows of each; keep whether there is a way, or how many in a type."""
-
-    def answer(pattern: Tensor) -> int | None:
-        step = known = (pattern | torch.eye(len(pattern)).bool() if residual else pattern).to(ways or torch.float)
-        for count in range(start, start + limit):
-            if (known > 0).all():
-                return count
-            known = known @ step if ways else (known @ step > 0).float()
-        return None
-
-    return answer
+def layers(pattern: Tensor) -> int | None:
+    """Multiply patterns until each position knows of each."""
+    known = step = (pattern | torch.eye(len(pattern)).bool()).float()
+    for count in range(1, 211):
+        if (known > 0).all():
+            return count
+        known = (known @ step > 0).float()
+    return None
 
 
 def chain(length: int) -> Tensor:
@@ -122,7 +109,7 @@ def examine_layers(answer: Callable[[Tensor], Any]) -> str | None:
 
 EXERCISES["18.3"] = Exercise(
     "How many layers are enough?",
-    right=layers(),
+    right=layers,
     cases={
         "a window of one to each side, 9 positions: ": calls(chain(9)),
         "all looks at all, 4 positions: ": calls(torch.ones(4, 4, dtype=torch.bool)),
@@ -132,43 +119,39 @@ EXERCISES["18.3"] = Exercise(
         "60 positions that all look at all, and a chain of 200 more: ": calls(CROWD),
     },
     mistakes={
-        "the residual connection keeps what a position has: set the diagonal to True.": layers(residual=False),
-        "expected 8, got 7. What does one layer, the pattern itself, already reach?": layers(start=0),
-        "expected 8, got 9. What does one layer, the pattern itself, already reach?": layers(start=2),
+        "the residual connection keeps what a position has: set the diagonal to True.": (
+            "pattern | torch.eye(len(pattern)).bool() → pattern"
+        ),
+        "expected 8, got 7. What does one layer, the pattern itself, already reach?": "range(1, 211) → range(211)",
+        "expected 8, got 9. What does one layer, the pattern itself, already reach?": "range(1, 211) → range(2, 211)",
         "got None. The numbers of ways overflow: after each layer ask only whether there is one.": AnyOf(
-            layers(ways=torch.float), layers(ways=torch.double)
+            "(known @ step > 0).float() → known @ step", "(known @ step > 0).float() → known @ step; float → double"
         ),
         "expected 1, got 2. What does one layer, the pattern itself, already reach?": (
-            lambda pattern: max(layers()(pattern), 2)
+            lambda pattern: max(layers(pattern), 2)
         ),
-        "expected 8, got None.": layers(limit=5),
+        "expected 8, got None.": "211 → 6",
     },
     examine=examine_layers,
     caught={
         "halves that do not look at each other: never, so None is expected; got 5.": (
-            lambda pattern: layers()(pattern) or len(pattern)
+            lambda pattern: layers(pattern) or len(pattern)
         ),
         "later ones, 5 positions: never, so None is expected; got 1.": (
-            lambda pattern: layers()(pattern) or (1 if pattern[0].all() else None)
+            lambda pattern: layers(pattern) or (1 if pattern[0].all() else None)
         ),
     },
 )
 
 
-def window(ends: Ends = lambda r: (-r, r), root: bool = True, hide: bool = True, soft: bool = True) -> Any:
-    """Let a window slide over keys and values, between two ends, and over zeros beyond the text, which are hidden."""
-
-    def answer(query: Tensor, key: Tensor, value: Tensor, reach: int) -> Tensor:
-        first, last = ends(reach)
-        width = last - first + 1
-        keys, values = (F.pad(x, (0, 0, -first, last)).unfold(-2, width, 1) for x in (key, value))
-        real = F.pad(torch.ones(query.size(-2)), (-first, last)).unfold(0, width, 1).bool()
-        scores = (query[..., None, :] @ keys)[..., 0, :] / (math.sqrt(query.size(-1)) if root else 1)
-        if soft:
-            scores = (scores.masked_fill(~real, -math.inf) if hide else scores).softmax(-1)
-        return (values @ scores[..., None])[..., 0]
-
-    return answer
+def window(query: Tensor, key: Tensor, value: Tensor, reach: int) -> Tensor:
+    """Let a window slide over keys and values, and over zeros beyond the text, which are hidden."""
+    before, after = reach, reach
+    keys, values = (F.pad(x, (0, 0, before, after)).unfold(-2, before + 1 + after, 1) for x in (key, value))
+    real = F.pad(torch.ones(query.size(-2)), (before, after)).unfold(0, before + 1 + after, 1).bool()
+    scores = (query[..., None, :] @ keys)[..., 0, :] / math.sqrt(query.size(-1))
+    weights = scores.masked_fill(~real, -math.inf).softmax(-1)
+    return (values @ weights[..., None])[..., 0]
 
 
 def masked(query: Tensor, key: Tensor, value: Tensor, reach: int, part: int = 256) -> Tensor:
@@ -191,7 +174,7 @@ def examine_window(answer: Callable[..., Tensor]) -> str | None:
         found = answer(*texts(6), 1)
     except (RuntimeError, ValueError, IndexError) as error:
         return f"{remark} it raises {type(error).__name__}: {error}"
-    expected = window()(*texts(6), 1)
+    expected = window(*texts(6), 1)
     if not exercise.is_same(found, expected):
         return f"{remark}: {exercise.difference(found, expected)}"
     with LargestTensor() as seen, FlopCounterMode(display=False) as counter:
@@ -211,32 +194,35 @@ def examine_window(answer: Callable[..., Tensor]) -> str | None:
 
 EXERCISES["18.4"] = Exercise(
     "A window without the table",
-    right=window(),
+    right=window,
     cases={
         f"{length} positions, reach {reach}: ": calls(*texts(2, 3, length), reach)
         for length, reach in ((6, 1), (7, 2), (5, 0), (3, 4), (256, 2))
     },
-    mistakes=each(
-        window,
-        {
-            "beyond the ends of the text there are no keys: yours are zeros, and get a weight.": dict(hide=False),
-            "the scores are not divided by √d_k.": dict(root=False),
-            "the window is one-sided: keys on both sides count.": lambda r: (-r, 0),
-            "the window is one-sided: keys on both sides count, earlier ones too.": lambda r: (0, r),
-            "the window is one key too narrow on each side: `reach` away is still in it.": lambda r: (1 - r, r - 1),
-            "the window is one key too narrow on the right: `reach` away is still in it.": lambda r: (-r, r - 1),
-            "the window is too wide.": lambda r: (-r - 1, r + 1),
-            "the softmax is missing.": dict(soft=False),
-        },
-    )
-    | {"all keys are seen: only those up to `reach` away may be.": lambda q, k, v, r: attention(q, k, v)},
+    mistakes={
+        "beyond the ends of the text there are no keys: yours are zeros, and get a weight.": (
+            ".masked_fill(~real, -math.inf) →"
+        ),
+        "the scores are not divided by √d_k.": "/ math.sqrt(query.size(-1)) →",
+        "the window is one-sided: keys on both sides count.": "= reach, reach → = reach, 0",
+        "the window is one-sided: keys on both sides count, earlier ones too.": "= reach, reach → = 0, reach",
+        "the window is one key too narrow on each side: `reach` away is still in it.": (
+            "= reach, reach → = reach - 1, reach - 1"
+        ),
+        "the window is one key too narrow on the right: `reach` away is still in it.": (
+            "= reach, reach → = reach, reach - 1"
+        ),
+        "the window is too wide.": "= reach, reach → = reach + 1, reach + 1",
+        "the softmax is missing.": "scores.masked_fill(~real, -math.inf).softmax(-1) → scores",
+        "all keys are seen: only those up to `reach` away may be.": lambda q, k, v, r: attention(q, k, v),
+    },
     examine=examine_window,
     caught={
         "but without any it raises RuntimeError": (
-            lambda q, *others: window()(q, *others).view(*q.shape[:2], q.size(-2), -1)
+            lambda q, *others: window(q, *others).view(*q.shape[:2], q.size(-2), -1)
         ),
         "but without any: expected shape (6, 5), got (1, 6, 5)": (
-            lambda q, *others: window()(q if q.dim() > 2 else q[None], *others)
+            lambda q, *others: window(q if q.dim() > 2 else q[None], *others)
         ),
         "65,536 numbers: that is the table of all pairs": masked,
         "but each query meets each key: 1,179,648 operations": lambda q, k, v, r: masked(q, k, v, r, part=64),

@@ -141,39 +141,26 @@ def examine_forgetting(answer: Callable[..., Any]) -> str | None:
     return None
 
 
-def forgets(
-    differ: Callable[[Tensor], Any] = lambda gap: gap.max() > 1e-5,
-    second: Callable[..., nn.Module] = lambda build, first: build(),
-    training: bool = False,
-    seeded: bool = False,
-) -> Any:
+@torch.no_grad()
+def forgets(build: Callable[[], nn.Module], *inputs: Tensor) -> bool:
     """Compare a model with a second one that has loaded its checkpoint."""
-
-    @torch.no_grad()
-    def answer(build: Callable[[], nn.Module], *inputs: Tensor) -> bool:
-        first, outputs = build(), []
-        other = second(build, first)
-        other.load_state_dict(first.state_dict())
-        for model in (first, other):
-            if seeded:
-                torch.manual_seed(1)
-            outputs.append(model.train(training)(*inputs))
-        return bool(differ((outputs[0] - outputs[1]).abs()))
-
-    return answer
+    first, second = build(), build()
+    second.load_state_dict(first.state_dict())
+    gap = first.eval()(*inputs) - second.eval()(*inputs)
+    return bool(gap.abs().max() > 1e-5)
 
 
 EXERCISES["19.2"] = Exercise(
     "What a checkpoint forgets",
-    right=forgets(),
+    right=forgets,
     cases={},
     examine=examine_forgetting,
     caught={
-        "you return False for every model.": forgets(second=lambda build, first: copy.deepcopy(first)),
+        "you return False for every model.": "first, second = build(), build() → first = second = build()",
         "you return True for every model.": lambda build, *inputs: True,
-        f"it cries wolf at this one: dropout. There, {NOISY}": forgets(training=True),
+        f"it cries wolf at this one: dropout. There, {NOISY}": "eval() → train()",
         f"it cries wolf at this one: a normalisation with running means. There, {COMPANY}": (
-            lambda build, *inputs: bool(list(build().buffers())) or forgets()(build, *inputs)
+            lambda build, *inputs: bool(list(build().buffers())) or forgets(build, *inputs)
         ),
         f"it cries wolf at this one: a table that is always the same, and not saved. There, {WHOLE}": (
             lambda build, *inputs: any(isinstance(part, Tensor) for part in vars(build()).values())
@@ -181,11 +168,9 @@ EXERCISES["19.2"] = Exercise(
         "it misses this one: layers in a dictionary. Does the second model come from a call of its own": (
             lambda build, *inputs: any(isinstance(part, list) for part in vars(build()).values())
         ),
-        "it misses this one: a table whose absence shows by less than": forgets(lambda gap: gap.max() > 0.05),
-        "it misses this one: a table that touches the last": AnyOf(
-            forgets(lambda gap: gap[0].max() > 1e-5), forgets(lambda gap: gap.min() > 1e-5)
-        ),
-        "it misses this one: running means": forgets(training=True, seeded=True),
+        "it misses this one: a table whose absence shows by less than": "1e-5 → 0.05",
+        "it misses this one: a table that touches the last": AnyOf("gap.abs() → gap.abs()[0]", "max() → min()"),
+        "it misses this one: running means": "eval()(*inputs) → train()(*inputs, *[torch.manual_seed(1)][:0])",
     },
 )
 

@@ -273,54 +273,43 @@ def number_of_examples(answer: Callable[..., Any], length: int, opening: float, 
     return f"each input was replaced in {fewest} examples, {needed} are needed: {reason}."
 
 
-def leaks(
-    attempts: Callable[..., int] = lambda length, opening, risk: enough(risk / length**2, opening),
-    replace: Callable[..., Tensor] = lambda old, new: new,
-    tolerance: float = 1e-5,
-    inputs: int = 99,
-    finish: Callable[[Tensor], Tensor] = lambda reads: reads,
-) -> Any:
-    """Test for leaks in so many examples, with a way to replace the first inputs, and a tolerance."""
-
-    def answer(model: Callable[[Tensor], Tensor], length: int, width: int, opening: float, risk: float) -> Tensor:
-        generator = torch.Generator().manual_seed(7)
-        reads = torch.zeros(length, length, dtype=torch.bool)
-        for _ in range(attempts(length, opening, risk)):
-            x = torch.randn(length, width, generator=generator)
-            before = model(x)
-            for j in range(min(inputs, length)):
-                changed = x.clone()
-                changed[j] = replace(x[j], torch.randn(width, generator=generator))
-                reads[:, j] |= (model(changed) - before).abs().amax(-1) > tolerance
-        return finish(reads)
-
-    return answer
+def leaks(model: Callable[[Tensor], Tensor], length: int, width: int, opening: float, risk: float) -> Tensor:
+    """Test what each output of a model depends on, by replacing one input after the other in many examples."""
+    generator = torch.Generator().manual_seed(7)
+    reads = torch.zeros(length, length, dtype=torch.bool)
+    for _ in range(enough(risk / length**2, opening)):
+        x = torch.randn(length, width, generator=generator)
+        before = model(x)
+        for j in range(length):
+            changed, new = x.clone(), torch.randn(width, generator=generator)
+            changed[j] = new
+            reads[:, j] |= (model(changed) - before).abs().amax(-1) > 1e-5
+    return reads
 
 
+NUMBER = "enough(risk / length**2, opening)"
 EXERCISES["06.5"] = Exercise(
     "The leak test that cannot be fooled",
-    right=leaks(),
+    right=leaks,
     cases={},
     examine=examine_leak_test,
     caught={
-        "yours is the other way round": leaks(finish=lambda reads: reads.T),
-        "the polarity is reversed": leaks(finish=torch.logical_not),
-        "invented. Change one input at a time": leaks(inputs=4),
-        "missed, 0 invented. Go through every input": leaks(finish=torch.tril),
-        "Change all features": leaks(replace=lambda old, new: old + torch.eye(6)[0]),
-        "taken out again. Change them at random": AnyOf(
-            leaks(replace=lambda old, new: old + 1), leaks(replace=lambda old, new: 2 * old)
-        ),
-        "a small change does nothing": leaks(replace=lambda old, new: old + 0.001 * new, tolerance=1e-6),
-        "is your tolerance too wide?": leaks(tolerance=0.1),
-        "how large is your n?": leaks(lambda *sizes: 1),
-        "only another example does": leaks(lambda *sizes: 15),
-        "Every output reads the future here": leaks(finish=lambda reads: reads.tril(2) if len(reads) == 7 else reads),
-        "enough for one dependence": leaks(lambda length, opening, risk: enough(risk, opening)),
-        "enough for one row or column": leaks(lambda length, opening, risk: enough(risk / length, opening)),
-        "it is no second example": leaks(lambda length, opening, risk: enough(risk / length**2, opening) // 2),
-        "in 120 examples, 127 are needed: too few": leaks(lambda *sizes: 120),
-        "127 examples, where 14 suffice": leaks(lambda *sizes: 127),
+        "yours is the other way round": "return reads → return reads.T",
+        "the polarity is reversed": "return reads → return ~reads",
+        "invented. Change one input at a time": "in range(length): → in range(4):",
+        "missed, 0 invented. Go through every input": "return reads → return reads.tril()",
+        "Change all features": "= new → = x[j] + torch.eye(6)[0]",
+        "taken out again. Change them at random": AnyOf("= new → = x[j] + 1", "= new → = 2 * x[j]"),
+        "a small change does nothing": "= new → = x[j] + 0.001 * new; 1e-5 → 1e-6",
+        "is your tolerance too wide?": "1e-5 → 0.1",
+        "how large is your n?": f"{NUMBER} → 1",
+        "only another example does": f"{NUMBER} → 15",
+        "Every output reads the future here": "return reads → return reads.tril(2) if len(reads) == 7 else reads",
+        "enough for one dependence": "risk / length**2 → risk",
+        "enough for one row or column": "length**2 → length",
+        "it is no second example": f"{NUMBER} → {NUMBER} // 2",
+        "in 120 examples, 127 are needed: too few": f"{NUMBER} → 120",
+        "127 examples, where 14 suffice": f"{NUMBER} → 127",
     },
 )
 
@@ -411,63 +400,58 @@ def examine_inspector(answer: Callable[..., Any]) -> str | None:
     return None
 
 
-def inspector(
-    *blind: str, tolerance: float = 1e-5, replace: Callable[..., Tensor] = lambda old, new: new
-) -> Callable[..., set[str]]:
-    """Look for faults; blind to some, or to what is real where something is changed, or looked at."""
-    place, lengths = torch.arange(9), torch.tensor([[6], [3], [9]])
-    real, rows = place < lengths, torch.eye(3, dtype=torch.bool)[:, :, None]
-    may_change, looked_at = (real | (name in blind) for name in ("what is changed", "what is looked at"))
+def inspector(model: Callable[[Tensor, Tensor], Tensor]) -> set[str]:
+    """Look for faults: change something, and see what moves."""
+    place, rows = torch.arange(9), torch.eye(3, dtype=torch.bool)[:, :, None]
+    real = place < torch.tensor([[6], [3], [9]])
 
-    def look(model: Callable[[Tensor, Tensor], Tensor], x: Tensor, other: Tensor) -> dict[str, Any]:
+    def look(x: Tensor, other: Tensor) -> dict[str, Any]:
         before = model(x, real)
 
         def moves(changed: Tensor, seen: Tensor) -> bool:
-            after = model(torch.where(changed[..., None], replace(x, other), x), real)
-            return bool(((after - before).abs().amax(-1) > tolerance)[seen].any())
+            after = model(torch.where(changed[..., None], other, x), real)
+            return bool(((after - before).abs().amax(-1) > 1e-5)[seen].any())
 
         longer = model(F.pad(x, (0, 0, 0, 3)), F.pad(real, (0, 3)))[:, :9]
-        grows = bool((longer - before)[looked_at].abs().max() > tolerance) and "length" not in blind
+        grows = (longer - before)[real].abs().max() > 1e-5
+        before_j = [(row & real & (place == j), row & real & (place < j)) for row in rows for j in range(1, 9)]
         return {
-            "future": any(
-                moves(row & may_change & (place == j), row & real & (place < j)) for row in rows for j in range(1, 9)
-            ),
+            "future": any(moves(*pair) for pair in before_j),
             "neighbours": any(moves(row & real, real & ~row) for row in rows),
-            "padding": moves(~real, looked_at) or grows,
+            "padding": moves(~real, real) or grows,
             "empty": not model(x, real & ~rows[0]).isfinite().all(),
         }
 
-    def answer(model: Callable[[Tensor, Tensor], Tensor]) -> set[str]:
-        draws = torch.randn(4, 2, 3, 9, 6, generator=torch.Generator().manual_seed(7))
-        return {name for draw in draws for name, there in look(model, *draw).items() if there} - set(blind)
-
-    return answer
+    draws = torch.randn(4, 2, 3, 9, 6, generator=torch.Generator().manual_seed(7))
+    return {name for draw in draws for name, there in look(*draw).items() if there}
 
 
 def suspicious(model: Callable[[Tensor, Tensor], Tensor]) -> set[str]:
     """Take a model for faulty that does not read the past."""
     reads = model(F.pad(torch.ones(1, 1, 6), (0, 0, 0, 1)), torch.ones(1, 2, dtype=torch.bool))[0, 1].any()
-    return inspector()(model) | (set() if reads else {"future"})
+    return inspector(model) | (set() if reads else {"future"})
 
 
 EXERCISES["06.6"] = Exercise(
     "The inspector",
-    right=inspector(),
+    right=inspector,
     cases={},
     examine=examine_inspector,
     caught={
         "return a set of names; got list": lambda model: ["future"],
         "unknown fault 'leak'": lambda model: {"leak"},
-        "sound model: reported padding without cause. Padded rows": inspector("what is looked at"),
+        "sound model: reported padding without cause. Padded rows": (
+            "(~real, real) → (~real, real | True); [real].abs → [real | True].abs"
+        ),
         "It reads too little": suspicious,
         "off by one: missed future. Change one real": lambda model: set(),
-        "in the denominator": lambda model: inspector()(lambda x, real: F.normalize(model(x, real), dim=-1)),
-        "inputs normalised: missed future. A shift": inspector(replace=lambda old, new: old + 1),
-        "Is your tolerance too wide?": inspector(tolerance=0.1),
-        "padding visible: reported future without cause": inspector("what is changed"),
-        "divides by the padded length: missed padding": inspector("length"),
-        "Change one sentence and look at the others": inspector("neighbours"),
-        "filled with −∞: missed empty. Make one": inspector("empty"),
-        "no mask at all: missed padding. Two": lambda model: set(sorted(inspector()(model))[:1]),
+        "in the denominator": lambda model: inspector(lambda x, real: F.normalize(model(x, real), dim=-1)),
+        "inputs normalised: missed future. A shift": "None], other, → None], x + 1,",
+        "Is your tolerance too wide?": "1e-5 → 0.1",
+        "padding visible: reported future without cause": "row & real & (place == j) → row & (place == j)",
+        "divides by the padded length: missed padding": "or grows →",
+        "Change one sentence and look at the others": lambda model: inspector(model) - {"neighbours"},
+        "filled with −∞: missed empty. Make one": lambda model: inspector(model) - {"empty"},
+        "no mask at all: missed padding. Two": lambda model: set(sorted(inspector(model))[:1]),
     },
 )

@@ -157,7 +157,7 @@ def finished(next_log_probs: NextLogProbs, beam: int, alpha: float, limit: int, 
 
 def with_word(
     next_log_probs: NextLogProbs, beam: int, alpha: float, limit: int, word: int, search: Any = finished
-) -> Sentence | None:
+) -> Any:
     """Find the best sentence that holds a word."""
     return next(iter(search(next_log_probs, beam, alpha, limit, word)), None)
 

@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Callable
-from functools import reduce
+from functools import partial, reduce
 from itertools import product
 from math import exp, log, prod, sqrt
 from operator import or_
@@ -60,14 +60,16 @@ def geometric(precisions: list[float]) -> float:
 
 def bleu(translations: list[list[str]], references: list[list[list[str]]]) -> float:
     """BLEU of translations with several references each."""
-    pairs, lengths, precisions = list(zip(translations, references, strict=True)), [], []
+    pairs, precisions = list(zip(translations, references, strict=True)), []
     for n in (1, 2, 3, 4):
         counts = [(ngrams(ours, n), [ngrams(one, n) for one in several]) for ours, several in pairs]
         matches = sum((found & reduce(or_, several)).total() for found, several in counts)
         precisions.append(matches / sum(found.total() for found, _ in counts))
-    for ours, several in pairs:
-        c = len(ours)
-        lengths.append((c, min(map(len, several), key=lambda r, c=c: (abs(r - c), r))))
+
+    def closest(c: int, r: int) -> Any:
+        return abs(r - c), r
+
+    lengths = [(len(ours), min(map(len, several), key=partial(closest, len(ours)))) for ours, several in pairs]
     c, r = map(sum, zip(*lengths, strict=True))
     return 100 * exp(min(0.0, 1 - r / c)) * geometric(precisions)
 
@@ -109,7 +111,9 @@ EXERCISES["11.2"] = Exercise(
         "each n-gram counts once only; count it up to as often as a reference has it.": (
             "(found & reduce(or_, several)).total() → len(found.keys() & reduce(or_, several))"
         ),
-        "of two references equally close in length, r takes the shorter.": "(abs(r - c), r) → (abs(r - c), -r)",
+        "of two references equally close in length, r takes the shorter.": (
+            "return abs(r - c), r → return abs(r - c), -r"
+        ),
         "the brevity penalty is missing.": "exp(min(0.0, 1 - r / c)) * →",
         "the brevity penalty has the lengths swapped: exp(1 − r/c), with c for the translation.": (
             "min(0.0, 1 - r / c) → 1 - c / r"
@@ -118,13 +122,13 @@ EXERCISES["11.2"] = Exercise(
         "this is the arithmetic mean of the precisions: take the fourth root of their product.": "geometric( → mean(",
         "the n-grams go up to 4.": "(1, 2, 3, 4) → (1, 2, 3)",
         "r takes the shortest reference: take the one whose length is closest to the translation's.": (
-            "(abs(r - c), r) → r"
+            "return abs(r - c), r → return r"
         ),
         "r takes the longest reference: take the one whose length is closest to the translation's.": (
-            "(abs(r - c), r) → -r"
+            "return abs(r - c), r → return -r"
         ),
         "r takes the first reference: take the one whose length is closest to the translation's.": (
-            "(abs(r - c), r) → 0"
+            "return abs(r - c), r → return 0"
         ),
     },
     tolerance=1e-3,

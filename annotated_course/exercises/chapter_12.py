@@ -2,10 +2,9 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from functools import partial
 from itertools import combinations
 from math import ceil, sqrt
-from statistics import mean, stdev, variance
+from statistics import mean, variance
 from typing import Any
 
 import torch
@@ -44,36 +43,36 @@ EXERCISES["12.1"] = Exercise(
 )
 
 
-def per_word(parts: list[tuple[int, int, float]], rule: Any = lambda t, w, n: (t @ n / w.sum()).exp()) -> float:
-    """One perplexity by a rule for tokens, words and nats per token, each a vector with an entry for each part."""
-    tokens, words, perplexities = torch.tensor(parts, dtype=torch.float64).T
-    return float(rule(tokens, words, perplexities.log()))
+def per_word(parts: list[tuple[int, int, float]]) -> float:
+    """One perplexity per word from the tokens, the words and the perplexity per token of several parts."""
+    t, w, perplexities = torch.tensor(parts, dtype=torch.float64).T
+    n = perplexities.log()
+    return float((t @ n / w.sum()).exp())
 
 
 PARTS = [[(30, 20, 4.0)], [(10, 10, 5.0)], [(100, 60, 8.0), (40, 40, 3.0), (90, 30, 6.0)], [(7, 2, 2.0), (50, 40, 9.0)]]
+RULE = "(t @ n / w.sum()).exp()"
 WRONG_RULES = {
-    "this is the loss per word; the perplexity is e to it.": lambda t, w, n: t @ n / w.sum(),
-    "this is per token: share the whole loss out over the words.": lambda t, w, n: (t @ n / t.sum()).exp(),
+    "this is the loss per word; the perplexity is e to it.": ".exp() →",
+    "this is per token: share the whole loss out over the words.": "w.sum → t.sum",
     "the perplexity does not grow in proportion to the tokens per word: the loss does.": (
-        lambda t, w, n: (t @ n / t.sum()).exp() * t.sum() / w.sum()
+        f"{RULE} → (t @ n / t.sum()).exp() * t.sum() / w.sum()"
     ),
     "the ratio is upside down: a word has more tokens, so its loss is larger.": (
-        lambda t, w, n: (t @ n / t.sum() * w.sum() / t.sum()).exp()
+        "/ w.sum() → / t.sum() * w.sum() / t.sum()"
     ),
-    "you averaged the parts' perplexities; add up their losses.": lambda t, w, n: w @ (n * t / w).exp() / w.sum(),
+    "you averaged the parts' perplexities; add up their losses.": f"{RULE} → w @ (n * t / w).exp() / w.sum()",
     "the parts are not equally long, and perplexities are no sums: add up their losses.": (
-        lambda t, w, n: (n * t / w).exp().mean()
+        f"{RULE} → (n * t / w).exp().mean()"
     ),
-    "the parts are not equally long: a part counts by its tokens.": (
-        lambda t, w, n: (n.mean() * t.sum() / w.sum()).exp()
-    ),
-    "a part's loss counts once for each of its tokens, not of its words.": lambda t, w, n: (w @ n / w.sum()).exp(),
+    "the parts are not equally long: a part counts by its tokens.": "t @ n → n.mean() * t.sum()",
+    "a part's loss counts once for each of its tokens, not of its words.": "t @ n → w @ n",
 }
 EXERCISES["12.2"] = Exercise(
     "Per token, per word",
     right=per_word,
     cases={f"parts {parts}: ": calls(parts) for parts in PARTS},
-    mistakes=each(lambda rule: partial(per_word, rule=rule), WRONG_RULES),
+    mistakes=WRONG_RULES,
 )
 
 Groups = Sequence[Sequence[float]]  # each row's runs
@@ -86,29 +85,28 @@ def pooled(groups: Groups, lost: int = 1) -> float:
     return squares / sum(len(group) - lost for group in groups)
 
 
-def changes_with_errors(groups: Groups, pool: Any = pooled, share: Any = lambda n, b: 1 / n + 1 / b) -> Changes:
-    """Each row's change from the first one, and its standard error, maybe with another variance of runs or of means."""
+def changes_with_errors(groups: Groups) -> Changes:
+    """Each row's change from the first one, and its standard error."""
     base, *rows = groups
-    return [(mean(row) - mean(base), sqrt(pool(groups) * share(len(row), len(base)))) for row in rows]
+    squared = pooled(groups)
+    return [(mean(row) - mean(base), sqrt(squared * (1 / len(row) + 1 / len(base)))) for row in rows]
 
 
-WRONG_VARIANCES = {
-    "each row loses one run for its mean: divide by the sum of runs − 1, not of runs.": dict(
-        pool=lambda g: pooled(g, 0)
+WRONG_ERRORS_OF_ROWS = {
+    "the errors are still variances; take the root.": ", sqrt( → , (",
+    "a change is row minus base, not base minus row.": "mean(row) - mean(base) → mean(base) - mean(row)",
+    "the error comes second, the change first.": "return [( → return [pair[::-1] for pair in [(; in rows] → in rows]]",
+    "each row loses one run for its mean: divide by the sum of runs − 1, not of runs.": (
+        "pooled(groups) → pooled(groups, 0)"
     ),
-    "every row counts the same in your variance; a row counts by its runs less one.": dict(
-        pool=lambda groups: mean(variance(group) for group in groups if len(group) > 1)
+    "every row counts the same in your variance; a row counts by its runs less one.": (
+        "pooled(groups) → mean(variance(group) for group in groups if len(group) > 1)"
     ),
-    "you averaged standard deviations; pool the squares, and take the root at the end.": dict(
-        pool=lambda groups: mean(stdev(group) for group in groups if len(group) > 1) ** 2
+    "you averaged standard deviations; pool the squares, and take the root at the end.": (
+        "pooled(groups) → mean(sqrt(variance(group)) for group in groups if len(group) > 1) ** 2"
     ),
-    "base's mean is uncertain as well: 1/n of the row plus 1/n of base.": dict(share=lambda n, b: 1 / n),
-    "each row has its own number of runs; you used base's for all.": dict(share=lambda n, b: 2 / b),
-}
-WRONG_PAIRS = {
-    "the errors are still variances; take the root.": lambda pairs: [(change, error**2) for change, error in pairs],
-    "a change is row minus base, not base minus row.": lambda pairs: [(-change, error) for change, error in pairs],
-    "the error comes second, the change first.": lambda pairs: [(error, change) for change, error in pairs],
+    "base's mean is uncertain as well: 1/n of the row plus 1/n of base.": "+ 1 / len(base) →",
+    "each row has its own number of runs; you used base's for all.": "1 / len(row) → 1 / len(base)",
 }
 EXERCISES["12.3"] = Exercise(
     "Errors for a whole table",
@@ -116,12 +114,10 @@ EXERCISES["12.3"] = Exercise(
     cases={"": listed(calls([[40.0, 41.0, 43.0, 44.0], [30.0, 36.0], [50.0], [55.0], [20.0, 20.5, 21.0]]))},
     mistakes={
         "you gave 5 pairs for 5 rows: base is not compared with itself.": AnyOf(
-            lambda groups: [(0.0, 0.0), *changes_with_errors(groups)],
-            lambda groups: [(0.0, sqrt(pooled(groups) / 2)), *changes_with_errors(groups)],
+            "return [ → return [(0.0, 0.0)] + [", "return [ → return [(0.0, sqrt(squared / 2))] + ["
         ),
     }
-    | each(lambda change: lambda groups: change(changes_with_errors(groups)), WRONG_PAIRS)
-    | each(lambda **switch: partial(changes_with_errors, **switch), WRONG_VARIANCES),
+    | WRONG_ERRORS_OF_ROWS,
 )
 
 
@@ -181,29 +177,21 @@ EXERCISES["12.4"] = Exercise(
 )
 
 
-def extreme(changes: Sequence[float]) -> list[bool]:
-    """Tell which changes are at least as large as the last one, up or down."""
-    return [abs(change) >= abs(changes[-1]) - 1e-9 for change in changes]
-
-
-def shuffled_share(base: Sequence[float], row: Sequence[float], reached: Any = extreme, size: Any = mean) -> float:
+def shuffled_share(base: Sequence[float], row: Sequence[float]) -> float:
     """The share of all ways to deal the runs that are at least as extreme as the last one, which happened."""
     pot, changes = [*base, *row], []
     for places in combinations(range(len(pot)), len(row)):
         others = [run for i, run in enumerate(pot) if i not in places]
-        changes.append(size([pot[i] for i in places]) - size(others))
-    return sum(reached(changes)) / len(changes)
+        changes.append(mean([pot[i] for i in places]) - mean(others))
+    extreme = [abs(change) >= abs(changes[-1]) - 1e-9 for change in changes]
+    return sum(extreme) / len(changes)
 
 
 WRONG_SHARES = {
-    "that counts changes in one direction only; a test for any difference takes absolute values.": dict(
-        reached=lambda changes: [change >= changes[-1] - 1e-9 for change in changes]
-    ),
-    "a deal as extreme as the one that happened counts too: ≥, not >.": dict(
-        reached=lambda changes: [abs(change) > abs(changes[-1]) + 1e-9 for change in changes]
-    ),
-    "the deal that happened is one of the possible ones: count it as well.": dict(reached=lambda c: extreme(c)[:-1]),
-    "compare the means: the rows may have different numbers of runs, and sums do not know that.": dict(size=sum),
+    "that counts changes in one direction only; a test for any difference takes absolute values.": "abs( → (",
+    "a deal as extreme as the one that happened counts too: ≥, not >.": ">= → >; - 1e-9 → + 1e-9",
+    "the deal that happened is one of the possible ones: count it as well.": "sum(extreme) → sum(extreme[:-1])",
+    "compare the means: the rows may have different numbers of runs, and sums do not know that.": "mean( → sum(",
 }
 DEALS = [([40.0, 41.0, 42.0], [43.0, 44.0, 46.0]), ([40.0, 41.0, 42.5], [41.5, 43.0, 40.5, 44.0])]
 DEALS += [([43.0, 40.0], [39.0, 38.5, 41.0]), ([1.0, 2.0, 4.0], [3.0, 1.5, 2.5])]
@@ -211,7 +199,7 @@ EXERCISES["12.5"] = Exercise(
     "Deal the runs again",
     right=shuffled_share,
     cases={f"{base} against {row}: ": calls(base, row) for base, row in DEALS},
-    mistakes=each(lambda **switch: partial(shuffled_share, **switch), WRONG_SHARES),
+    mistakes=WRONG_SHARES,
 )
 
 

@@ -189,50 +189,47 @@ EXERCISES["13.2"] = Exercise(
 )
 
 
-def counted(
-    first=1, last=False, projections=4, matrices=2, products=2, positions=lambda t: (t, 1), pairs=lambda t: (t * t, t)
-) -> Any:
-    """Count a decoder layer's multiplications; positions and pairs of step t are without a cache, then with one."""
-
-    def answer(length: int, d_model: int, d_ff: int, cached: bool) -> int:
-        position, pair = projections * d_model**2 + matrices * d_model * d_ff, products * d_model
-        steps = range(first, first + length)[-1 if last else 0 :]
-        return sum(positions(t)[cached] * position + pairs(t)[cached] * pair for t in steps)
-
-    return answer
+def counted(length: int, d_model: int, d_ff: int, cached: bool) -> int:
+    """Count a decoder layer's multiplications."""
+    total = 0
+    for t in range(1, length + 1):
+        positions = 1 if cached else t
+        pairs = t if cached else t * t
+        total += positions * (4 * d_model**2 + 2 * d_model * d_ff) + pairs * 2 * d_model
+    return total
 
 
 WRONG_TERMS = {
-    "you count a step with t = 0: t goes from 1 to length.": dict(first=0),
-    "t goes from 1 to length; yours from 2.": dict(first=2),
-    "this is the last step alone: add up all steps.": dict(last=True),
-    "one of the four projections is missing: a position costs 4 · d_model² in them.": dict(projections=3),
-    "the projections are missing: a position costs 4 · d_model² in them.": dict(projections=0),
-    "the feed-forward network has two matrices: 2 · d_model · d_ff for a position.": dict(matrices=1),
-    "the feed-forward network is missing: 2 · d_model · d_ff for a position.": dict(matrices=0),
-    "a pair costs 2 · d_model: once in Q Kᵀ, once in weights · V.": dict(products=1),
-    "the pairs are missing.": dict(products=0),
-    "a mask saves no multiplications: all t · t pairs count.": dict(pairs=lambda t: (t * (t + 1) // 2, t)),
-    "every position asks again: t · t pairs, not t.": dict(pairs=lambda t: (t, t)),
-    "only the new position asks: t pairs, not t · t.": dict(pairs=lambda t: (t * t, t * t)),
-    "the new position asks all t keys, not only its own.": dict(pairs=lambda t: (t * t, 1)),
-    "a step computes all t positions, not one.": dict(positions=lambda t: (1, 1)),
-    "a step computes one position, not t.": dict(positions=lambda t: (t, t)),
+    "this is the number with a cache.": "if cached → if True",
+    "this is the number without a cache.": "if cached → if False",
+    "you count the additions as well: multiplications alone.": "return total → return 2 * total",
+    "you count a step with t = 0: t goes from 1 to length.": "range(1, length + 1) → range(length)",
+    "t goes from 1 to length; yours from 2.": "range(1, length + 1) → range(2, length + 2)",
+    "this is the last step alone: add up all steps.": "total += → total =",
+    "one of the four projections is missing: a position costs 4 · d_model² in them.": "4 * d_model**2 → 3 * d_model**2",
+    "the projections are missing: a position costs 4 · d_model² in them.": "4 * d_model**2 + →",
+    "the feed-forward network has two matrices: 2 · d_model · d_ff for a position.": (
+        "2 * d_model * d_ff → d_model * d_ff"
+    ),
+    "the feed-forward network is missing: 2 · d_model · d_ff for a position.": "+ 2 * d_model * d_ff →",
+    "a pair costs 2 · d_model: once in Q Kᵀ, once in weights · V.": "pairs * 2 → pairs",
+    "the pairs are missing.": "+ pairs * 2 * d_model →",
+    "a mask saves no multiplications: all t · t pairs count.": "else t * t → else t * (t + 1) // 2",
+    "every position asks again: t · t pairs, not t.": "else t * t → else t",
+    "only the new position asks: t pairs, not t · t.": "= t if cached → = t * t if cached",
+    "the new position asks all t keys, not only its own.": "= t if cached → = 1 if cached",
+    "a step computes all t positions, not one.": "= 1 if cached else t → = 1",
+    "a step computes one position, not t.": "= 1 if cached else t → = t",
 }
 EXERCISES["13.3"] = Exercise(
     "What a cache saves",
-    right=counted(),
+    right=counted,
     cases={
         f"length {sizes[0]}, {'with' if cached else 'without'} a cache: ": calls(*sizes, cached)
         for sizes in ((6, 17, 29), (1, 17, 29), (11, 5, 13), (1001, 10**6 + 1, 10**6 + 3))
         for cached in (False, True)
     },
-    mistakes={
-        "this is the number with a cache.": lambda *given: counted()(*given[:3], True),
-        "this is the number without a cache.": lambda *given: counted()(*given[:3], False),
-        "you count the additions as well: multiplications alone.": lambda *given: 2 * counted()(*given),
-    }
-    | each(counted, WRONG_TERMS),
+    mistakes=WRONG_TERMS,
 )
 
 

@@ -5,7 +5,6 @@ import math
 import re
 from collections import Counter, defaultdict
 from collections.abc import Callable
-from functools import partial
 from typing import Any
 
 import torch
@@ -161,25 +160,13 @@ EXERCISES["14.3"] = Exercise(
 )
 
 
-def bayes(
-    *, prior="texts", added=1.0, below=1.0, over_all=False, presence=False, end=lambda logs: logs.softmax(1)
-) -> Any:
+def bayes(counts: Tensor, labels: Tensor, new: Tensor, classes: int) -> Tensor:
     """Naive Bayes in the logarithm."""
-
-    def answer(counts: Tensor, labels: Tensor, new: Tensor, classes: int) -> Tensor:
-        own = F.one_hot(labels, classes).double()  # (text, class)
-        seen, asked = (one.sign() if presence else one for one in (counts.double(), new.double()))
-        words = own.T @ seen
-        total = (words + added * below).sum(dim=None if over_all else 1, keepdim=True)
-        shares = {
-            "texts": own.mean(dim=0),
-            "words": words.sum(dim=1) / words.sum(),
-            "none": torch.full((classes,), 1 / classes),
-            "smoothed": (own.sum(dim=0) + 1) / (len(labels) + classes),
-        }
-        return end(asked @ ((words + added) / total).log().T + shares[prior].log()).float()
-
-    return answer
+    own = F.one_hot(labels, classes).double()  # (text, class)
+    words, prior = own.T @ counts.double(), own.mean(dim=0)
+    shares = (words + 1) / (words + 1).sum(dim=1, keepdim=True)
+    logs = new.double() @ shares.log().T + prior.log()
+    return logs.softmax(dim=1).float()
 
 
 def texts(classes: int, known: int, words: int, new: int, least: int = 0) -> Run:
@@ -196,39 +183,44 @@ def texts(classes: int, known: int, words: int, new: int, least: int = 0) -> Run
     return lambda answer: exercise.nan_throughout(exercise.in_32_bits(answer(counts, labels, asked, classes)))
 
 
-def by_products(logs: Tensor, least: float = 0.0) -> Tensor:
-    """Divide each text's products by their sum."""
-    return logs.exp() / logs.exp().sum(dim=1, keepdim=True).clamp(min=least)
-
-
 WRONG_BAYES = {
-    "p(c) is missing: the share of the training texts that have class c.": dict(prior="none"),
-    "p(c) is the share of the texts, not of the words.": dict(prior="words"),
-    "the one is added to the words' counts, not to p(c).": dict(prior="smoothed"),
-    "the one is added above only; below, each word of the vocabulary adds one, too.": dict(below=0.0),
-    "add 1 to each count before you divide: a word never seen would forbid the class.": dict(added=1e-9),
-    "p(w | c) is divided by the words of its own class, not of all classes together.": dict(over_all=True),
-    "a word that stands twice counts twice; you count whether it is there.": dict(presence=True),
-    "these are logarithms; probabilities are wanted.": dict(end=lambda logs: logs),
-    "these are logarithms; probabilities are wanted, that is, no logarithm of them.": (
-        dict(end=lambda logs: logs.log_softmax(dim=1))
+    "p(c) is missing: the share of the training texts that have class c.": "+ prior.log() →",
+    "p(c) is the share of the texts, not of the words.": (
+        "own.mean(dim=0) → own.T @ counts.sum(dim=1).double() / counts.sum()"
     ),
-    "NaN: the products have become 0, and 0 / 0 is no number. Add logarithms.": dict(end=by_products),
-    "all is 0: the products have become too small. Add logarithms.": dict(end=partial(by_products, least=1e-30)),
-    "these are products, which do not sum to 1: divide each by its text's sum.": dict(end=torch.exp),
-    "the probabilities sum to 1 over the texts; they shall over the classes.": dict(end=lambda logs: logs.softmax(0)),
-    "this is (class, text): exchange the axes.": dict(end=lambda logs: logs.softmax(dim=1).T),
-    "NaN: is a count of 0 divided, or its logarithm multiplied by 0? Add 1 to each count.": dict(added=0.0),
+    "the one is added to the words' counts, not to p(c).": (
+        "own.mean(dim=0) → (own.sum(dim=0) + 1) / (len(labels) + classes)"
+    ),
+    "the one is added above only; below, each word of the vocabulary adds one, too.": "/ (words + 1) → / words",
+    "add 1 to each count before you divide: a word never seen would forbid the class.": "words + 1 → words + 1e-9",
+    "p(w | c) is divided by the words of its own class, not of all classes together.": (
+        "sum(dim=1, keepdim=True) → sum()"
+    ),
+    "a word that stands twice counts twice; you count whether it is there.": (
+        "counts.double() → counts.sign().double(); new.double() → new.sign().double()"
+    ),
+    "these are logarithms; probabilities are wanted.": ".softmax(dim=1) →",
+    "these are logarithms; probabilities are wanted, that is, no logarithm of them.": "logs.softmax → logs.log_softmax",
+    "NaN: the products have become 0, and 0 / 0 is no number. Add logarithms.": (
+        "logs.softmax(dim=1) → (logs.exp() / logs.exp().sum(dim=1, keepdim=True))"
+    ),
+    "all is 0: the products have become too small. Add logarithms.": (
+        "logs.softmax(dim=1) → (logs.exp() / logs.exp().sum(dim=1, keepdim=True).clamp(min=1e-30))"
+    ),
+    "these are products, which do not sum to 1: divide each by its text's sum.": "softmax(dim=1) → exp()",
+    "the probabilities sum to 1 over the texts; they shall over the classes.": "softmax(dim=1) → softmax(dim=0)",
+    "this is (class, text): exchange the axes.": "softmax(dim=1) → softmax(dim=1).T",
+    "NaN: is a count of 0 divided, or its logarithm multiplied by 0? Add 1 to each count.": "words + 1 → words",
 }
 EXERCISES["14.4"] = Exercise(
     "A baseline that may win",
-    right=bayes(),
+    right=bayes,
     cases={
         "": texts(2, 7, 5, new=4),
         "three classes: ": texts(3, 11, 6, new=5),
         "texts of thousands of words: ": texts(2, 6, 9, new=3, least=1000),
     },
-    mistakes=each(bayes, WRONG_BAYES),
+    mistakes=WRONG_BAYES,
 )
 
 

@@ -14,7 +14,7 @@ import torch
 
 from annotated_course.exercises import EXERCISES, check
 from annotated_course.exercises.chapter_12 import changes_with_errors, shuffled_share
-from annotated_course.exercises.exercise import AnyOf, Exercise, calls, numbers, wrong_answers
+from annotated_course.exercises.exercise import AnyOf, Exercise, calls, numbers, slip, wrong_answers
 
 NOTEBOOKS = Path(__file__).parent.parent / "notebooks"
 
@@ -230,6 +230,29 @@ SUM = Exercise(
 )
 def test_a_known_mistake_comes_before_a_general_remark(answer: Any, said: str | None) -> None:
     assert SUM.diagnose(answer) == said
+
+
+class Adder:
+    """Adds a number."""
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+
+    def __call__(self, other: int) -> int:
+        return self.number + other
+
+
+def added(x: int) -> int:
+    return Adder(2)(x)
+
+
+def test_a_mistake_is_a_change_in_the_source_of_the_right_answer() -> None:
+    assert slip(added, "(2) → (3)")(5) == 8
+    assert slip(added, "(2) → (3); (x) → (x) - 1")(5) == 7
+    assert slip(Adder, "+ other →")(2)(5) == 2
+    assert isinstance(slip(Adder, "+ → -"), type)
+    with pytest.raises(ValueError, match=r"'\(4\)' does not stand in added"):
+        slip(added, "(4) → (3)")(5)
 
 
 def test_numbers_by_hand_are_told_one_by_one() -> None:

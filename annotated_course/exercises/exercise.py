@@ -112,6 +112,9 @@ def wrong_answers(table: Mapping[str, Any], right: Any) -> Iterator[tuple[str, A
             yield sentence, slip(right, one) if isinstance(one, str) and "→" in one else one
 
 
+source_of = cache(inspect.getsource)  # of a class it is slow to find
+
+
 @cache
 def slip(right: Callable[..., Any], changes: str) -> Any:
     """Change the source of a function or class; nothing happens before the wrong answer is called.
@@ -123,7 +126,7 @@ def slip(right: Callable[..., Any], changes: str) -> Any:
 
     @cache
     def written() -> Any:
-        source = inspect.getsource(right)
+        source = source_of(right)
         for change in changes.split(";"):
             old, new = (part.strip() for part in change.split("→"))
             if old not in source:

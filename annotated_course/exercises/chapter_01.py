@@ -94,9 +94,7 @@ EXERCISES["01.3"] = Exercise(
         "this is the paper's neighbourhood, centred on the query; a decoder looks back only.": (
             "past.triu(1 - window) → torch.ones_like(past).triu(-(window // 2)).tril(window // 2)"
         ),
-        "the future is still visible: a position sees itself and what is before it.": (
-            "& past → & torch.ones_like(past)"
-        ),
+        "the future is still visible: a position sees itself and what is before it.": "& past → & (past | True)",
         "any one condition alone lets a key through here; all must allow it: use &.": "real & → real |",
         "the window has no effect: hide what lies `window` or more positions back.": ".triu(1 - window) →",
         "the window is one too wide: the position itself is one of the `window`.": "1 - window → -window",
@@ -180,9 +178,7 @@ EXERCISES["01.5"] = Exercise(
         "off by a constant factor 4.0 = √d_k: the scores were divided by it, and so is the gradient.": (
             "/ math.sqrt(query.size(-1)) →"
         ),
-        "off by a constant factor 0.25 = 1/√d_k: you divided twice, or by d_k.": (
-            "math.sqrt(query.size(-1)) → query.size(-1)"
-        ),
+        "off by a constant factor 0.25 = 1/√d_k: you divided twice, or by d_k.": "math.sqrt( → (",
         "this is diag(p) alone: the part − p pᵀ of the Jacobian is missing.": "(g - mean) → g",
         "this is the upstream gradient at the weights, sent on to the scores: pass it through the softmax.": (
             "p * (g - mean) → g"

@@ -281,9 +281,7 @@ ROTATIONS: dict[str, Any] = {
     "you paired column i with column i + d/2, and turned the wrong way.": APART + "; angle = → angle = -1 *",
     "the first row is position start = 0 and must not change; yours is turned by T(1).": "+ start → + start + 1",
     "the exponent of the frequency is 2i/d; you used i/d.": "rates(x.size(-1)) → rates(x.size(-1), 1.0)",
-    "all pairs turn equally fast; pair i has the frequency 10000^(−2i/d).": (
-        "rates(x.size(-1)) → rates(x.size(-1), 0.0)"
-    ),
+    "all pairs turn equally fast; pair i has the frequency 10000^(−2i/d).": "(-1)) → (-1), 0.0)",
     "the turned pairs are right, but all first halves stand before all second ones: let them alternate.": (
         "torch.stack(both, -1).flatten(-2) → torch.cat(both, -1)"
     ),

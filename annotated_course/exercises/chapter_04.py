@@ -135,9 +135,7 @@ EXERCISES["04.3"] = Exercise(
         "you average over all rows: each row has a root mean square of its own, dim=-1, keepdim=True.": (
             "mean(square) → square.mean()"
         ),
-        "you average over the positions: dim=-1 is the axis of the components.": (
-            "mean(square) → square.mean(-2, keepdim=True)"
-        ),
+        "you average over the positions: dim=-1 is the axis of the components.": "mean(square) → square.mean(-2, True)",
         "this is LayerNorm: RMSNorm does not subtract the mean.": (
             lambda x, gain, eps: nn.functional.layer_norm(x, (8,), gain, eps=eps)
         ),
@@ -242,9 +240,7 @@ LAYERS = {
     "this is one head: split queries, keys and values into heads.": (
         "self.heads = heads → self.heads = 1; math.sqrt(q.size(-1)) → 2"
     ),
-    "this is one head of width d_model: split queries, keys and values into heads.": (
-        "self.heads = heads → self.heads = 1"
-    ),
+    "this is one head of width d_model: split queries, keys and values into heads.": "= heads → = 1",
     "norm_1 is used twice: the second sum has norm_2.": "self.norm_2(x → self.norm_1(x",
     "the softmax runs over the queries; each query's weights over the keys, dim=-1, add up to 1.": (
         "softmax(-1) → softmax(-2)"
@@ -299,9 +295,7 @@ GRADIENTS = {
     "the term through the mean is missing.": "- mean(g) →",
     "divide by √(σ² + ε): the scale of the row divides its gradient.": "mean(g * n)) / root → mean(g * n))",
     "you divided by σ² + ε; divide by its root.": "mean(g * n)) / root → mean(g * n)) / root**2",
-    "the term through the variance holds n twice, and the mean of g · n, not the sum.": (
-        "n * mean(g * n) → 6 * n * mean(g * n)"
-    ),
+    "the term through the variance holds n twice, and the mean of g · n, not the sum.": "- n * → - 6 * n *",
     "the sign of the term through the variance is reversed.": "- n * → + n *",
     "the term through the variance needs the normalised row n, not x − μ.": "centred / root → centred",
 }

@@ -111,9 +111,7 @@ EXERCISES["11.2"] = Exercise(
         "each n-gram counts once only; count it up to as often as a reference has it.": (
             "(found & reduce(or_, several)).total() → len(found.keys() & reduce(or_, several))"
         ),
-        "of two references equally close in length, r takes the shorter.": (
-            "return abs(r - c), r → return abs(r - c), -r"
-        ),
+        "of two references equally close in length, r takes the shorter.": "abs(r - c), r → abs(r - c), -r",
         "the brevity penalty is missing.": "exp(min(0.0, 1 - r / c)) * →",
         "the brevity penalty has the lengths swapped: exp(1 − r/c), with c for the translation.": (
             "min(0.0, 1 - r / c) → 1 - c / r"
@@ -122,14 +120,12 @@ EXERCISES["11.2"] = Exercise(
         "this is the arithmetic mean of the precisions: take the fourth root of their product.": "geometric( → mean(",
         "the n-grams go up to 4.": "(1, 2, 3, 4) → (1, 2, 3)",
         "r takes the shortest reference: take the one whose length is closest to the translation's.": (
-            "return abs(r - c), r → return r"
+            "abs(r - c), r → r"
         ),
         "r takes the longest reference: take the one whose length is closest to the translation's.": (
-            "return abs(r - c), r → return -r"
+            "abs(r - c), r → -r"
         ),
-        "r takes the first reference: take the one whose length is closest to the translation's.": (
-            "return abs(r - c), r → return 0"
-        ),
+        "r takes the first reference: take the one whose length is closest to the translation's.": "abs(r - c), r → 0",
     },
     tolerance=1e-3,
 )
@@ -164,9 +160,7 @@ EXERCISES["11.3"] = Exercise(
         "count differences in either direction: compare absolute values.": (
             "= differences.abs() → = differences; [0].abs() → [0]"
         ),
-        "an exchange that makes exactly the real difference counts as well: at least as large.": (
-            ">= → >; - 1e-9 → + 1e-9"
-        ),
+        "an exchange that makes exactly the real difference counts as well: at least as large.": ">= → >; - 1e → + 1e",
         "the way without any exchange is one of the 2ⁿ; leave it in.": "reached. → reached[1:].",
         "what one system gets the other gives: exchange in both.": (
             "torch.where(swaps, ours, theirs) → theirs + 0 * swaps"

@@ -163,9 +163,7 @@ EXERCISES["16.3"] = Exercise(
         "your function returns six tensors: three weights, then three biases. Does it end in a return?": (
             ", *bias.chunk(3) → ,"
         ),
-        "the three stand one behind the other; you took every third number.": (
-            "bias.chunk(3) → bias.unflatten(0, (6, 3)).T"
-        ),
+        "the three stand one behind the other; you took every third number.": "bias.chunk(3) → bias.view(6, 3).T",
     }
     | {
         f"these are those of {name}; the order is q, k, v.": f"chunk(3) → chunk(3)[{place} : {place + 1}] * 3"

@@ -365,9 +365,7 @@ def batches(*lengths: tuple[int, ...]) -> list[tuple[Tensor, Tensor]]:
 TRAINING, VALIDATION = batches((3, 4), (5, 2)), batches((2,), (6, 5, 5))
 SCRIPT_FAULTS = {
     "the optimizer holds the weights of another model, so these never move.": "SGD(model. → SGD(copy.deepcopy(model).",
-    "the gradient is not clipped to norm 1: clip_grad_norm_(…, 1.0) after backward(), before step().": (
-        "1.0) → math.inf)"
-    ),
+    "the gradient is not clipped to norm 1: clip_grad_norm_(…, 1.0) after backward(), before step().": "1.0 → math.inf",
     "after the first validation the model stays in eval mode: train() in each epoch.": (
         "model.train() →; optimizer = → optimizer = model.train() and"
     ),
@@ -376,9 +374,7 @@ SCRIPT_FAULTS = {
         "sum(total.item() / count for total, count in losses) / len(losses)"
     ),
     "the weights of the last epoch are left in the model: keep a copy of the best (state_dict() hands out the weights "
-    "themselves, which go on moving), and load it in the end.": (
-        "copy.deepcopy(model.state_dict()) → model.state_dict()"
-    ),
+    "themselves, which go on moving), and load it in the end.": "copy.deepcopy( → (",
     "the loss that you return is that of the last epoch; return the best.": "return best → return value",
     "the validation is measured with dropout: eval() before it.": "model.eval() →",
 }

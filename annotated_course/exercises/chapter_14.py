@@ -118,34 +118,11 @@ EXERCISES["14.2"] = Exercise(
 )
 
 
-def patches(images: Tensor, size: int, order: tuple[int, ...] = (0, 1, 3, 2, 4)) -> Tensor:
-    """Cut pictures into patches; `order` is that of batch, patch row, row, patch column and column."""
+def patches(images: Tensor, size: int) -> Tensor:
+    """Cut pictures into patches."""
     batch, height, width = images.shape
     axes = images.reshape(batch, height // size, size, width // size, size)
-    return axes.permute(order).reshape(batch, -1, size**2)
-
-
-def wrong_patches(images: Tensor, size: int) -> dict[str, Tensor]:
-    """What is usually got wrong about the order of the axes, and what that gives."""
-    batch, height, width = images.shape
-    rows, columns = height // size, width // size
-    several = "that cuts a row of pixels into pieces. A patch holds several rows."
-    apart = images.view(batch, size, rows, size, columns).permute(0, 2, 4, 1, 3).reshape(batch, -1, size**2)
-    inner = "the inner axis of each pair is the pixel's."
-    five_axes = images.view(batch, rows, size, columns, size).transpose(2, 3)
-    join = "join rows and columns of patches, and rows and columns of pixels."
-    turned = patches(images, size, (0, 3, 1, 4, 2))
-    by_column = "column by column; they are wanted row by row."
-    return {
-        f"the numbers are only counted off: {several}": images.reshape(batch, -1, size**2),
-        f"the patches stand {by_column}": patches(images, size, (0, 3, 1, 2, 4)),
-        f"in each patch the pixels stand {by_column}": patches(images, size, (0, 1, 3, 4, 2)),
-        "patches and pixels both stand column by column: you have turned the picture.": turned,
-        f"these are pixels that are `size` apart, not neighbours: {inner}": apart,
-        "the rows of patches and the rows in them are exchanged.": patches(images, size, (0, 2, 3, 1, 4)),
-        "this is (batch, pixels, patches): exchange the last two axes.": patches(images, size).mT,
-        f"two axes too many: {join}": five_axes,
-    }
+    return axes.permute(0, 1, 3, 2, 4).reshape(batch, -1, size**2)
 
 
 SHAPES = {(3, 8, 8): 2, (2, 4, 8): 2, (2, 9, 6): 3, (1, 3, 5): 1, (2, 4, 4): 4}
@@ -156,7 +133,23 @@ EXERCISES["14.3"] = Exercise(
         f"{shape}, size {size}: ": calls(torch.arange(1.0 * math.prod(shape)).view(shape), size)
         for shape, size in SHAPES.items()
     },
-    mistakes=resulting(wrong_patches, torch.zeros(3, 8, 8), 2),
+    mistakes={
+        "the numbers are only counted off: that cuts a row of pixels into pieces. A patch holds several rows.": (
+            "axes.permute(0, 1, 3, 2, 4) → images"
+        ),
+        "the patches stand column by column; they are wanted row by row.": "0, 1, 3, 2, 4 → 0, 3, 1, 2, 4",
+        "in each patch the pixels stand column by column; they are wanted row by row.": "0, 1, 3, 2, 4 → 0, 1, 3, 4, 2",
+        "patches and pixels both stand column by column: you have turned the picture.": "0, 1, 3, 2, 4 → 0, 3, 1, 4, 2",
+        "these are pixels that are `size` apart, not neighbours: the inner axis of each pair is the pixel's.": (
+            "height // size, size, width // size, size → size, height // size, size, width // size; "
+            "1, 3, 2, 4 → 2, 4, 1, 3"
+        ),
+        "the rows of patches and the rows in them are exchanged.": "0, 1, 3, 2, 4 → 0, 2, 3, 1, 4",
+        "this is (batch, pixels, patches): exchange the last two axes.": "size**2) → size**2).mT",
+        "two axes too many: join rows and columns of patches, and rows and columns of pixels.": (
+            ".reshape(batch, -1, size**2) →"
+        ),
+    },
 )
 
 

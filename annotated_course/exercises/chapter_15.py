@@ -3,7 +3,6 @@
 import math
 from collections.abc import Callable, Sequence
 from fractions import Fraction
-from functools import partial
 from typing import Any
 
 import torch
@@ -51,38 +50,35 @@ def summed(x: Tensor) -> Tensor:
     return x / x.sum(dim=-1, keepdim=True)
 
 
-def largest(p: Tensor) -> Tensor:
-    """The probability of each row's likeliest token."""
-    return p.amax(dim=-1, keepdim=True)
-
-
 def min_p(logits: Tensor, temperature: float, share: float) -> Tensor:
     """The cut by a share of the likeliest; where the two are equal but for rounding, a token stays."""
     p = (logits.double() / temperature).softmax(dim=-1)
-    return summed(p.where(p >= share * largest(p) * (1 - 1e-9), 0.0))
+    least = share * p.amax(dim=-1, keepdim=True) * (1 - 1e-9)
+    kept = p.where(p >= least, 0.0)
+    return kept / kept.sum(dim=-1, keepdim=True)
 
 
-def wrong_cuts(logits: Tensor, temperature: float, share: float) -> dict[str, Tensor]:
-    """What is usually got wrong about the cut, and what that gives."""
-    p, cold = ((logits.double() / t).softmax(dim=-1) for t in (temperature, 1.0))
-    kept = min_p(logits, temperature, share) > 0
-    zeros = "divide what is left by its sum; a second softmax bends it, and gives the cut tokens e⁰."
-    early = "first the temperature, then the cut: yours judges the probabilities without it."
-    of_all = "each row has a likeliest token of its own; you compare with the largest of all rows."
-    rest = "a token stays if it has at least share times the largest, not (1 − share) times."
-    strict = "at least share times the largest: a token that has exactly so much stays."
-    return {
-        strict: summed(p.where(p > share * largest(p), 0.0)),
-        "what is left must be made to sum to 1 again.": p.where(kept, 0.0),
-        "the bound is share times the largest probability, not share itself.": summed(p.where(p >= share, 0.0)),
-        "the temperature is missing.": min_p(logits, 1.0, share),
-        "logits are divided by the temperature, not multiplied.": min_p(logits, 1 / temperature, share),
-        early: summed(p.where(cold >= share * largest(cold), 0.0)),
-        of_all: summed(p.where(p >= share * p.amax(), 0.0)),
-        rest: summed(p.where(p >= (1 - share) * largest(p), 0.0)),
-        "divide what is left by its sum; a second softmax bends it.": p.where(kept, -math.inf).softmax(dim=-1),
-        zeros: p.where(kept, 0.0).softmax(dim=-1),
-    }
+DIVISION = "kept / kept.sum(dim=-1, keepdim=True)"
+WRONG_CUTS = {
+    "at least share times the largest: a token that has exactly so much stays.": "* (1 - 1e-9) →; >= → >",
+    "what is left must be made to sum to 1 again.": f"{DIVISION} → kept",
+    "the bound is share times the largest probability, not share itself.": ">= least → >= share",
+    "the temperature is missing.": "/ temperature →",
+    "logits are divided by the temperature, not multiplied.": "/ temperature → * temperature",
+    "first the temperature, then the cut: yours judges the probabilities without it.": (
+        "p.amax → logits.double().softmax(dim=-1).amax; p >= → logits.double().softmax(dim=-1) >="
+    ),
+    "each row has a likeliest token of its own; you compare with the largest of all rows.": (
+        "p.amax(dim=-1, keepdim=True) → p.amax()"
+    ),
+    "a token stays if it has at least share times the largest, not (1 − share) times.": "share * p → (1 - share) * p",
+    "divide what is left by its sum; a second softmax bends it.": (
+        f"{DIVISION} → p.where(kept > 0, -math.inf).softmax(dim=-1)"
+    ),
+    "divide what is left by its sum; a second softmax bends it, and gives the cut tokens e⁰.": (
+        f"{DIVISION} → kept.softmax(dim=-1)"
+    ),
+}
 
 
 def probabilities(*given: Any) -> Run:
@@ -106,7 +102,7 @@ EXERCISES["15.2"] = Exercise(
     "A share of the likeliest",
     right=min_p,
     cases={remark: probabilities(*given) for remark, given in CUTS.items()},
-    mistakes=resulting(wrong_cuts, ROWS, 1.0, 0.2),
+    mistakes=WRONG_CUTS,
 )
 
 
@@ -127,50 +123,44 @@ def reader(window: int) -> Predict:
     return predict
 
 
-def nats(predict: Predict, ids: Tensor, window: int, stride: int, drop: int, drop_first: int = 0) -> list[Tensor]:
-    """The nats of the predictions that count, window by window."""
-    found, read = [], len(ids) - 1
-    for start in range(0, max(read - window + stride, 1), stride):
-        end = min(start + window, read)
-        log_p = predict(ids[start:end]).gather(1, ids[start + 1 : end + 1, None])
-        found.append(-log_p[drop if start else drop_first :, 0])
-    return found
-
-
 def overlapping_loss(predict: Predict, ids: Tensor, window: int) -> float:
     """The mean over all tokens but the first, with windows that overlap by half."""
-    return float(torch.cat(nats(predict, ids, window, window // 2, window // 2)).mean())
+    half, read, nats = window // 2, len(ids) - 1, []
+    for start in range(0, max(read - half, 1), half):
+        end = min(start + window, read)
+        log_p = predict(ids[start:end]).gather(1, ids[start + 1 : end + 1, None])[:, 0]
+        nats.append(-log_p[half if start else 0 :])
+    return float(torch.cat(nats).mean())
 
 
-def wrong_losses(predict: Predict, ids: Tensor, window: int) -> dict[str, float]:
-    """What is usually got wrong about the windows or the mean, and what that gives."""
-    half, of_windows = window // 2, partial(nats, predict, ids, window)
-    by_window = of_windows(half, half)
-    right = torch.cat(by_window)
-    whole = [one for place, one in enumerate(by_window) if not place or len(one) == half]
-    all_rows = "all predictions of all windows count: from the second window on, only the second half."
-    first_too = "of the first window, too, only the second half counts: the first predictions are lost."
-    of_means = "the mean over the windows: take it over the tokens, for the windows count for unequally many."
-    too_many = "one row too many is left out in each window: its second half has window / 2 predictions."
-    again = "predict gives logarithms already; another softmax changes nothing, another logarithm does."
-    losses = {
-        "windows that do not overlap: each next one begins half a window later.": torch.cat(of_windows(window, 0)),
-        all_rows: torch.cat(of_windows(half, 0)),
-        first_too: torch.cat(of_windows(half, half, half)),
-        "the last, shorter window is missing.": torch.cat(whole),
-        of_means: torch.stack([one.mean() for one in by_window]),
-        too_many: torch.cat(of_windows(half, half + 1)),
-        "one row too few is left out: some tokens count twice.": torch.cat(of_windows(half, half - 1)),
-        "the windows begin one token apart: half a window is wanted.": torch.cat(of_windows(1, window - 1)),
-        "these are bits; nats are natural logarithms.": right / LN_2,
-        "the sign: −ln p is above 0.": -right,
-        again: -(-right).exp(),
-    }
-    return {sentence: float(one.mean()) for sentence, one in losses.items()} | {
-        "this is the sum; divide by the number of predicted tokens.": float(right.sum()),
-        "divide by the number of predicted tokens; the first is not predicted.": float(right.sum() / len(ids)),
-        "this is the perplexity; its logarithm is wanted.": float(right.mean().exp()),
-    }
+WRONG_LOSSES = {
+    "windows that do not overlap: each next one begins half a window later.": (
+        "read - half, 1), half → read, 1), window; half if start else 0 → 0"
+    ),
+    "all predictions of all windows count: from the second window on, only the second half.": (
+        "half if start else 0 → 0"
+    ),
+    "of the first window, too, only the second half counts: the first predictions are lost.": "if start else 0 →",
+    "the last, shorter window is missing.": (
+        "cat(nats) → cat([one for i, one in enumerate(nats) if not i or len(one) == half])"
+    ),
+    "the mean over the windows: take it over the tokens, for the windows count for unequally many.": (
+        "torch.cat(nats) → torch.stack([one.mean() for one in nats])"
+    ),
+    "one row too many is left out in each window: its second half has window / 2 predictions.": "half if → half + 1 if",
+    "one row too few is left out: some tokens count twice.": "half if → half - 1 if",
+    "the windows begin one token apart: half a window is wanted.": (
+        "read - half, 1), half → read - window + 1, 1), 1; half if → window - 1 if"
+    ),
+    "these are bits; nats are natural logarithms.": "mean()) → mean() / LN_2)",
+    "the sign: −ln p is above 0.": "-log_p → log_p",
+    "predict gives logarithms already; another softmax changes nothing, another logarithm does.": (
+        "-log_p → -log_p.exp()"
+    ),
+    "this is the sum; divide by the number of predicted tokens.": "mean() → sum()",
+    "divide by the number of predicted tokens; the first is not predicted.": "mean()) → sum() / len(ids))",
+    "this is the perplexity; its logarithm is wanted.": "mean() → mean().exp()",
+}
 
 
 def a_text(length: int) -> Tensor:
@@ -185,7 +175,7 @@ EXERCISES["15.3"] = Exercise(
     cases={
         f"{length} tokens, window {window}: ": calls(reader(window), a_text(length), window) for length, window in SIZES
     },
-    mistakes=resulting(wrong_losses, reader(8), a_text(30), 8),
+    mistakes=WRONG_LOSSES,
 )
 
 

@@ -1,0 +1,130 @@
+"""What the warm-up is for, from many seeds: the runs of section 8 of 04_encoder, which shows one seed.
+
+    python -m experiments.warm_up data/results/warm_up.json [--seeds 12]
+
+Of each run: what was measured at the first step and after ten, the means of each ten steps, and how alike the positions
+became. What is measured: the loss, and at the top of the encoder the difference between the positions and that between
+the sentences. Some four minutes.
+"""
+
+import argparse
+import json
+import statistics
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+from tqdm import tqdm
+
+from annotated.config import TransformerConfig
+from annotated.encoder import Encoder
+from annotated_workbench.files import write_whole
+from experiments.speed import processor
+
+SMALL = TransformerConfig(vocab_size=1, d_model=32, d_ff=128, heads=4, dropout=0.0)
+DONE = torch.arange(1, 121) / 120  # which part of the training is done
+NO_WARM_UP = 0.008 * (2 - 2 * DONE).clamp(max=1)
+CASES = {
+    "warm-up": (SMALL, torch.minimum(NO_WARM_UP, 0.008 * 2 * DONE)),
+    "no warm-up": (SMALL, NO_WARM_UP),
+    "no warm-up, rates × ⅔": (SMALL, NO_WARM_UP * 2 / 3),
+    "no warm-up, rates × ⅓": (SMALL, NO_WARM_UP / 3),
+    "pre-norm, no warm-up": (replace(SMALL, norm_first=True), NO_WARM_UP),
+    "two layers, no warm-up": (replace(SMALL, layers=2), NO_WARM_UP),
+}
+
+
+def difference(x: Tensor) -> float:
+    """Compare the rows with their mean: how long is what is left, as a share of all (0: they are equal)?"""
+    return ((x - x.mean(dim=-2, keepdim=True)).norm() / x.norm()).item()
+
+
+def xavier(module: nn.Module) -> nn.Module:
+    """Draw the weights of a module by Xavier initialisation; biases become 0."""
+    for part in module.modules():
+        if isinstance(part, nn.Linear):
+            nn.init.xavier_uniform_(part.weight)
+            if part.bias is not None:
+                nn.init.zeros_(part.bias)
+    return module
+
+
+class Reverser(nn.Module):
+    """Read five digits; score, at each place, which digit stands there in reverse order."""
+
+    def __init__(self, config: TransformerConfig):
+        super().__init__()
+        self.digit, self.place = nn.Embedding(10, 32), nn.Embedding(5, 32)
+        self.encoder = Encoder(config)
+        self.read_out = nn.Linear(32, 10)
+
+    def forward(self, digits: Tensor) -> tuple[Tensor, float, float]:
+        """Return the scores, and the differences between the positions and between the sentences at the top."""
+        memory = self.encoder(self.digit(digits) + self.place.weight)
+        return self.read_out(memory), difference(memory), difference(memory.mean(dim=1))
+
+
+def train(config: TransformerConfig, rates: Tensor, seed: int) -> Tensor:
+    """Train in float64; return, step by step, the loss and the two differences (step, 3)."""
+    torch.manual_seed(seed)
+    model = xavier(Reverser(config)).double()
+    optimizer = torch.optim.Adam(model.parameters(), betas=(0.9, 0.98), eps=1e-9)
+    drawn = torch.Generator().manual_seed(seed)
+    history = []
+    for rate in rates.tolist():
+        optimizer.param_groups[0]["lr"] = rate
+        digits = torch.randint(10, (32, 5), generator=drawn)
+        scores, positions, sentences = model(digits)
+        loss = F.cross_entropy(scores.flatten(0, 1), digits.flip(1).flatten())
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        history.append((loss.item(), positions, sentences))
+    return torch.tensor(history)
+
+
+def main() -> None:
+    """Train every case from every seed, write the results, print the table."""
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("results", type=Path, help="the JSON file to write")
+    parser.add_argument("--seeds", type=int, default=12, help="seeds of each case, from 0")
+    args = parser.parse_args()
+    if args.seeds < 2:
+        parser.error(f"--seeds {args.seeds}: at least 2 are wanted, to see a spread.")
+    runs: dict[str, list[Tensor]] = {name: [] for name in CASES}
+    for name, seed in tqdm([(name, seed) for name in CASES for seed in range(args.seeds)]):
+        runs[name].append(train(*CASES[name], seed))
+    about = {"torch": torch.__version__, "processor": processor(), "date": time.strftime("%Y-%m-%d")}
+    measured = {
+        name: {
+            "first step": [rounded(run[0]) for run in case],
+            "after ten steps": [rounded(run[10]) for run in case],
+            "means of ten steps": [[rounded(ten.mean(dim=0)) for ten in run.split(10)] for run in case],
+            "least difference between the positions": [rounded(run[:, 1].min()) for run in case],
+        }
+        for name, case in runs.items()
+    }
+    content = {"about": about, "measured": ["loss", "between positions", "between sentences"], "cases": measured}
+    write_whole(args.results, (json.dumps(content, ensure_ascii=False) + "\n").encode())
+    print(f"{'last ten steps':<24}{'loss':>14}{'positions':>16}")
+    for name, case in runs.items():
+        ends = torch.stack([run[-10:].mean(dim=0) for run in case])
+        print(f"{name:<24}{mean_and_spread(ends[:, 0]):>14}{mean_and_spread(ends[:, 1]):>16}")
+
+
+def rounded(numbers: Tensor) -> list[float] | float:
+    """Keep four digits of each number."""
+    few_digits = [float(f"{number:.4g}") for number in numbers.flatten().tolist()]
+    return torch.tensor(few_digits, dtype=torch.float64).view_as(numbers).tolist()
+
+
+def mean_and_spread(numbers: Tensor) -> str:
+    """Write the mean and the standard deviation of some numbers."""
+    return f"{statistics.mean(numbers.tolist()):.3f} ± {statistics.stdev(numbers.tolist()):.3f}"
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,39 @@
+"""The command behind section 8 of 04_encoder measures what it says, and writes what it prints."""
+
+import json
+
+import pytest
+import torch
+
+from experiments.warm_up import CASES, difference, main, train
+
+
+def test_the_first_step_measures_the_model_before_training() -> None:
+    config, rates = CASES["warm-up"]
+    first = train(config, rates[:1], seed=0)[0]
+    torch.testing.assert_close(first, train(config, 5 * rates[:1], seed=0)[0])
+    assert 2 < first[0] < 4 and (first[1:] > 0.1).all()
+    assert difference(torch.tensor([[3.0, 4], [3, -4]])) == pytest.approx(0.8)
+
+
+def test_the_control_sums_to_the_same_rates_as_the_warm_up() -> None:
+    warm_up, control = (CASES[name][1].sum() for name in ("warm-up", "no warm-up, rates × ⅔"))
+    assert control / warm_up == pytest.approx(1, abs=0.02)
+
+
+def test_the_command_writes_what_it_prints(tmp_path, capsys, monkeypatch: pytest.MonkeyPatch) -> None:
+    shortened = {name: (config, rates[:20]) for name, (config, rates) in CASES.items() if name.startswith("two")}
+    monkeypatch.setattr("experiments.warm_up.CASES", shortened)
+    monkeypatch.setattr("sys.argv", ["warm_up", str(tmp_path / "warm_up.json"), "--seeds", "2"])
+    main()
+    (case,) = json.loads((tmp_path / "warm_up.json").read_text(encoding="utf-8"))["cases"].values()
+    tens = torch.tensor(case["means of ten steps"])
+    assert tens.shape == (2, 2, 3) and torch.tensor(case["after ten steps"]).shape == (2, 3)
+    assert f"{tens[:, -1, 0].mean():.3f} ±" in capsys.readouterr().out.splitlines()[-1]
+
+
+def test_one_seed_shows_no_spread(capsys, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.argv", ["warm_up", "nowhere.json", "--seeds", "1"])
+    with pytest.raises(SystemExit):
+        main()
+    assert "--seeds 1" in capsys.readouterr().err

@@ -4,6 +4,7 @@ import json
 
 import pytest
 import torch
+from once import once
 
 from experiments.warm_up import CASES, difference, main, train
 
@@ -21,6 +22,7 @@ def test_the_control_sums_to_the_same_rates_as_the_warm_up() -> None:
     assert control / warm_up == pytest.approx(1, abs=0.02)
 
 
+@once
 def test_the_command_writes_what_it_prints(tmp_path, capsys, monkeypatch: pytest.MonkeyPatch) -> None:
     shortened = {name: (config, rates[:20]) for name, (config, rates) in CASES.items() if name.startswith("two")}
     monkeypatch.setattr("experiments.warm_up.CASES", shortened)

@@ -3,9 +3,10 @@
 import codecs
 import gzip
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from functools import partial
 from pathlib import Path
-from typing import NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar, overload
 
 import torch
 from jaxtyping import Int
@@ -43,8 +44,8 @@ TEXTS = {  # where a text lies, and its checksum
 class Pairs(NamedTuple):
     """Aligned sentences: `target[i]` is the translation of `source[i]`."""
 
-    source: list[str]
-    target: list[str]
+    source: Sequence[str]
+    target: Sequence[str]
 
 
 class Labelled(NamedTuple):
@@ -72,45 +73,53 @@ class Batch(NamedTuple):
     tgt: Int[Tensor, "batch target"]
 
 
-def read_lines(path: str | Path) -> list[str]:
-    r"""Read the sentences of a UTF-8 file, one a line, without outer spaces.
+class Lines(Sequence[str]):
+    r"""The sentences of a UTF-8 file, one a line, without outer spaces; read again whenever they are asked for.
 
     Lines end at "\n" or "\r\n" only, as in other tools, so that a stray Unicode line separator inside a sentence does
     not shift all that follow.
 
     Args:
-        path: the file to read.
+        path: the file to read; one that ends in .gz is unpacked.
 
     Raises:
         FileNotFoundError: there is no such file.
-        ValueError: the file has no lines, an empty line, or a line that is not UTF-8 or has a carriage return
-            inside, and says which.
+        ValueError: the file has no lines; or, when they are read, an empty line, or one that is not UTF-8 or has a
+            carriage return inside, and says which.
     """
-    return sentences(_read_file(path, SENTENCES), path)
+
+    def __init__(self, path: str | Path):
+        self.path = Path(path)
+        self._open: Any = partial(gzip.open if self.path.suffix == ".gz" else open, self.path, "rb")
+        try:
+            with self._open() as file:
+                empty = file.read(4) in (b"", codecs.BOM_UTF8)
+        except (FileNotFoundError, IsADirectoryError, NotADirectoryError):
+            raise FileNotFoundError(f"there is no file {path}. Give {SENTENCES}.") from None
+        if empty:
+            raise ValueError(f"{path} has no lines. Give {SENTENCES}.")
+
+    def __len__(self) -> int:
+        with self._open() as file:
+            return sum(1 for _ in file)
+
+    def __iter__(self) -> Iterator[str]:
+        with self._open() as file:
+            for number, line in enumerate(file, start=1):
+                text = sentence(line, f"{self.path}, line {number}")
+                if not text:
+                    raise ValueError(
+                        f"{self.path}, line {number}: empty. Remove this line from both files of the pair."
+                    )
+                yield text
+
+    def __getitem__(self, index: Any) -> Any:
+        return list(self)[index]
 
 
-def _read_file(path: str | Path, wanted: str) -> bytes:
-    try:
-        return Path(path).read_bytes()
-    except (FileNotFoundError, IsADirectoryError, NotADirectoryError):
-        raise FileNotFoundError(f"there is no file {path}. Give {wanted}.") from None
-
-
-def sentences(content: bytes, path: str | Path, first: int = 1) -> list[str]:
-    """Take a file's content, or the part that begins with line `first`, apart into sentences, as `read_lines` does.
-
-    Raises:
-        ValueError: as `read_lines` does.
-    """
-    if content in (b"", codecs.BOM_UTF8):
-        raise ValueError(f"{path} has no lines. Give {SENTENCES}.")
-    lines = []
-    for number, line in enumerate(content.removesuffix(b"\n").split(b"\n"), start=first):
-        text = sentence(line, f"{path}, line {number}")
-        if not text:
-            raise ValueError(f"{path}, line {number}: empty. Remove this line from both files of the pair.")
-        lines.append(text)
-    return lines
+def read_lines(path: str | Path) -> list[str]:
+    """Read the sentences of a file into memory; arguments and errors as for `Lines`."""
+    return list(Lines(path))
 
 
 def sentence(line: bytes, name: str) -> str:
@@ -162,15 +171,16 @@ def read_pairs(source_path: str | Path, target_path: str | Path) -> Pairs:
         ValueError: a line is bad (see `read_lines`), or the files have different numbers of lines.
     """
     pairs = Pairs(read_lines(source_path), read_lines(target_path))
-    require_aligned([len(side) for side in pairs], (source_path, target_path))
+    require_aligned(pairs, (source_path, target_path))
     return pairs
 
 
-def require_aligned(counts: Sequence[int], paths: Sequence[str | Path]) -> None:
-    """Raise a ValueError if two files, by their numbers of lines and their paths, are not aligned."""
-    if counts[0] != counts[1]:
+def require_aligned(pairs: Pairs, paths: Sequence[str | Path]) -> None:
+    """Raise a ValueError if what was read from two files has not as many sentences on both sides."""
+    source, target = map(len, pairs)
+    if source != target:
         raise ValueError(
-            f"{paths[0]} has {counts[0]} lines and {paths[1]} has {counts[1]}. "
+            f"{paths[0]} has {source} lines and {paths[1]} has {target}. "
             "Line n of one file must be the translation of line n of the other."
         )
 
@@ -200,7 +210,9 @@ def load_corpus(name: str, split: str, src: str = "de", tgt: str = "en") -> Pair
     files = f"{split}.{src}", f"{split}.{tgt}"
     folder = DATA_FOLDER / name if name == "captions" else data_folder(name)
     if folder is None:
-        return _download_multi30k(files)
+        names = ", ".join(MULTI30K_SHA256)
+        paths = [download(name, f"{MULTI30K_URL}{file}.gz", names, MULTI30K_SHA256[file]) for file in files]
+        return read_pairs(*paths)
     if name == "captions" and not folder.is_dir():
         raise FileNotFoundError(
             f"{name} is not in {folder}. It comes with the repository: `pip install -e .` in a clone of it."
@@ -212,16 +224,6 @@ def load_corpus(name: str, split: str, src: str = "de", tgt: str = "en") -> Pair
                 "Correct that setting, or unset it to download the corpus."
             )
     return read_pairs(folder / files[0], folder / files[1])
-
-
-def _download_multi30k(files: Sequence[str]) -> Pairs:
-    names = ", ".join(MULTI30K_SHA256)
-    sides = []
-    for file in files:
-        path = download("multi30k", f"{MULTI30K_URL}{file}.gz", names, MULTI30K_SHA256[file])
-        sides.append(sentences(gzip.decompress(path.read_bytes()), file))
-    require_aligned([len(side) for side in sides], files)
-    return Pairs(*sides)
 
 
 def load_text(name: str) -> str:
@@ -237,9 +239,8 @@ def load_text(name: str) -> str:
     if name not in TEXTS:
         raise ValueError(f"unknown text {name!r}; there are {', '.join(TEXTS)}.")
     url, checksum = TEXTS[name]
-    if folder := data_folder(name):
-        return read_text(folder / "input.txt")
-    return _text(download(name, url, "input.txt", checksum).read_bytes(), url)
+    folder = data_folder(name)
+    return read_text(folder / "input.txt" if folder else download(name, url, "input.txt", checksum))
 
 
 def read_text(path: str | Path) -> str:
@@ -249,20 +250,19 @@ def read_text(path: str | Path) -> str:
         FileNotFoundError: there is no such file.
         ValueError: it is empty or not UTF-8.
     """
-    return _text(_read_file(path, "a text file"), path)
+    try:
+        text = decode(Path(path).read_bytes(), path)
+    except (FileNotFoundError, IsADirectoryError, NotADirectoryError):
+        raise FileNotFoundError(f"there is no file {path}. Give a text file.") from None
+    if not text:
+        raise ValueError(f"{path} is empty. Give a text to learn from.")
+    return text
 
 
 def split_text(text: str) -> tuple[str, str]:
     """Hold out the last tenth of a text: return what to train on, and what to validate on."""
     end = int(0.9 * len(text))
     return text[:end], text[end:]
-
-
-def _text(content: bytes, path: str | Path) -> str:
-    text = decode(content, path)
-    if not text:
-        raise ValueError(f"{path} is empty. Give a text to learn from.")
-    return text
 
 
 def data_folder(name: str) -> Path | None:
@@ -341,28 +341,13 @@ def encode_pairs(
         drop_long: leave longer pairs out, as one does in training; else they are an error.
 
     Raises:
-        ValueError: a pair is longer than `max_length`, with its number, or no pair is left.
+        ValueError: a pair is longer than `max_length`, with its number.
     """
-    encoded = encode_kept(pairs, tokenizer, src, tgt, max_length, drop_long=drop_long)
-    require_some(len(encoded.kept), len(pairs.source), max_length)
-    return encoded
-
-
-def require_some(kept: int, total: int, max_length: int) -> None:
-    """Raise a ValueError if none of all pairs was short enough to be kept."""
-    if not kept:
-        raise ValueError(f"no pair of {total} fits into {max_length} tokens. Give shorter texts, one sentence a line.")
-
-
-def encode_kept(
-    pairs: Pairs, tokenizer: Tokenizer, src: str, tgt: str, max_length: int, *, drop_long: bool = False
-) -> Encoded:
-    """Do what `encode_pairs` does, where it is no error if no pair is left."""
     encoded = Encoded([], [], [])
     # What is longer than any tokens could be is not encoded at all: a megabyte takes seconds.
     short = [max(map(len, pair)) <= LONGEST_TOKEN * max_length for pair in zip(*pairs, strict=True)]
 
-    def encode(texts: list[str], language: str) -> list[list[int]]:
+    def encode(texts: Sequence[str], language: str) -> list[list[int]]:
         return tokenizer.encode_batch([t if fits else "" for t, fits in zip(texts, short, strict=True)], language)
 
     rows = encode(pairs.source, src), encode(pairs.target, tgt)
@@ -380,6 +365,12 @@ def encode_kept(
     return encoded
 
 
+def require_some(kept: int, total: int, max_length: int) -> None:
+    """Raise a ValueError if none of all pairs was short enough to be kept."""
+    if not kept:
+        raise ValueError(f"no pair of {total} fits into {max_length} tokens. Give shorter texts, one sentence a line.")
+
+
 def pad(rows: Sequence[Sequence[int]]) -> Int[Tensor, "rows longest"]:
     """Stack rows of ids into one tensor, filled with `PAD` on the right up to the longest.
 
@@ -390,9 +381,44 @@ def pad(rows: Sequence[Sequence[int]]) -> Int[Tensor, "rows longest"]:
     return torch.tensor([[*row, *[PAD] * (longest - len(row))] for row in rows], dtype=torch.int64)
 
 
+class Batches(Sequence[Batch]):
+    """Batches that are put together when they are asked for.
+
+    Args:
+        sources, targets: rows of ids; in memory, or in files.
+        groups: the numbers of the rows of each batch.
+    """
+
+    def __init__(
+        self, sources: Sequence[Sequence[int]], targets: Sequence[Sequence[int]], groups: Sequence[Int[Tensor, "rows"]]
+    ):
+        self.sources, self.targets, self.groups = sources, targets, groups
+
+    def __len__(self) -> int:
+        return len(self.groups)
+
+    @overload
+    def __getitem__(self, index: int) -> Batch: ...
+
+    @overload
+    def __getitem__(self, index: slice) -> "Batches": ...
+
+    def __getitem__(self, index: int | slice) -> "Batch | Batches":
+        if isinstance(index, slice):
+            return Batches(self.sources, self.targets, self.groups[index])
+        rows = self.groups[index].tolist()
+        return Batch(pad([self.sources[i] for i in rows]), pad([self.targets[i] for i in rows]))
+
+
+def lengths_of(rows: Sequence[Sequence[int]]) -> Int[Tensor, "rows"]:
+    """Count the ids of each row; rows in files know without being read."""
+    known: Tensor | None = getattr(rows, "lengths", None)
+    return torch.tensor([len(row) for row in rows]) if known is None else known
+
+
 def make_batches(
     sources: Sequence[Sequence[int]], targets: Sequence[Sequence[int]], max_tokens: int, *, seed: int | None = None
-) -> list[Batch]:
+) -> Batches:
     """Group pairs of similar length into batches of at most `max_tokens` ids a side, padding included.
 
     A batch of r pairs satisfies r · longest source ≤ max_tokens and r · longest target ≤ max_tokens, so a long batch
@@ -408,31 +434,33 @@ def make_batches(
     Raises:
         ValueError: different numbers of rows, none at all, or one pair alone is above the budget.
     """
-    if len(sources) != len(targets) or not sources:
+    if len(sources) != len(targets) or not len(sources):
         raise ValueError(f"need as many sources as targets, at least one; got {len(sources)} and {len(targets)}.")
+    source, target = lengths_of(sources), lengths_of(targets)
+    longer = torch.maximum(source, target).long()
+    if longer.max() > max_tokens:
+        pair = int(longer.argmax())
+        raise ValueError(
+            f"pair {pair + 1} has {longer[pair]} tokens; max_tokens = {max_tokens} must hold any one pair."
+        )
     generator = torch.Generator()
-    order = list(range(len(sources)))
+    order = torch.arange(len(longer))
     if seed is not None:
-        order = torch.randperm(len(sources), generator=generator.manual_seed(seed)).tolist()
+        order = torch.randperm(len(longer), generator=generator.manual_seed(seed))
 
     # The longer side decides how many rows fit. The other one is sorted up and down in turn, so that neighbours stay
     # alike where one length ends and the next begins.
-    def by_length(i: int) -> tuple[int, int]:
-        source, target = len(sources[i]), len(targets[i])
-        longer = max(source, target)
-        return longer, source - target if longer % 2 else target - source
-
-    groups: list[list[int]] = []
-    for i in sorted(order, key=by_length):
-        longest = by_length(i)[0]
-        if longest > max_tokens:
-            raise ValueError(f"pair {i + 1} has {longest} tokens; max_tokens = {max_tokens} must hold any one pair.")
-        if not groups or (len(groups[-1]) + 1) * longest > max_tokens:
-            groups.append([])
-        groups[-1].append(i)
+    difference = torch.where(longer % 2 == 1, source - target, target - source)
+    key = longer * 2 * longer.max() + difference
+    order = order[key[order].argsort(stable=True)]
+    starts: list[int] = []
+    for place, longest in enumerate(longer[order].tolist()):
+        if not starts or (place + 1 - starts[-1]) * longest > max_tokens:
+            starts.append(place)
+    groups: Sequence[Tensor] = order.tensor_split(starts[1:])
     if seed is not None:
         groups = [groups[i] for i in torch.randperm(len(groups), generator=generator)]
-    return [Batch(pad([sources[i] for i in group]), pad([targets[i] for i in group])) for group in groups]
+    return Batches(sources, targets, groups)
 
 
 def make_text_batches(
@@ -468,15 +496,12 @@ def make_text_batches(
 
 
 def padding_share(batches: Sequence[tuple[Tensor, ...]]) -> float:
-    """Measure the share of `PAD` among all ids: 0 is none.
-
-    Args:
-        batches: at least one batch; where they lie in files, they can tell without being read.
-    """
-    if measure := getattr(batches, "padding_share", None):
-        return measure()
-    total = sum(side.numel() for batch in batches for side in batch if side.ndim > 1)
-    return (total - sum(map(count_tokens, batches))) / total
+    """Measure the share of `PAD` among all ids of at least one batch: 0 is none."""
+    total = tokens = 0
+    for batch in batches:
+        total += sum(side.numel() for side in batch if side.ndim > 1)
+        tokens += count_tokens(batch)
+    return (total - tokens) / total
 
 
 def count_tokens(batch: Sequence[Tensor]) -> int:

@@ -25,6 +25,7 @@ from torch.optim import Optimizer
 from annotated.training import check_loss
 from annotated_workbench.data import count_targets, count_tokens
 from annotated_workbench.files import write_whole
+from annotated_workbench.training_options import TrainingOptions
 from annotated_workbench.vocabulary import TOKENIZER, Tokenizer, load_tokenizer
 
 if TYPE_CHECKING:  # tasks divide what they validate
@@ -167,15 +168,11 @@ def divided(compute: Callable[[Sequence[Any]], Iterable[Any]], items: Sequence[A
 
 
 def tokenizer_of_first(make: Callable[[], Tokenizer]) -> Tokenizer:
-    """Return the tokenizer that the first process makes, while the others wait for its file; errors as in `agreed`."""
-    made, content = None, b""
-    with agreed(), TemporaryDirectory() as folder:
-        if is_first():
-            made = make()
-            made.save(folder)
-            content = (Path(folder) / TOKENIZER).read_bytes()
-    content = _gather(content)[0]
-    if made is not None:
+    """Return the tokenizer that the first process makes, and sends to the others; errors as in `agreed`."""
+    with agreed():
+        made = make() if is_first() else None
+    content = _gather(made.content() if made and processes() > 1 else b"")[0]
+    if made:
         return made
     with TemporaryDirectory() as folder:
         write_whole(Path(folder) / TOKENIZER, content)
@@ -229,14 +226,7 @@ def draw_apart(seed: int, step: int) -> None:
 
 
 def update(
-    task: "Task",
-    model: nn.Module,
-    batches: "Batches",
-    optimizer: Optimizer,
-    smoothing: float,
-    *,
-    bf16: bool,
-    plain: bool,
+    task: "Task", model: nn.Module, batches: "Batches", optimizer: Optimizer, options: TrainingOptions
 ) -> tuple[float, int]:
     """Do what `task.update` does, with each process on its share of the rows.
 
@@ -255,11 +245,10 @@ def update(
         weight = sum(map(count_targets, share))
         moved = [tuple(side.to(device) for side in batch) for batch in share]
         if processes() == 1:
-            return task.update(model, moved, optimizer, smoothing, bf16=bf16, plain=plain), tokens
+            return task.update(model, moved, optimizer, options), tokens
         optimizer.zero_grad()
         if share:
-            gradients = _Gradients(model.parameters())
-            loss = task.update(model, moved, gradients, smoothing, bf16=bf16, plain=plain)
+            loss = task.update(model, moved, _Gradients(model.parameters()), options)
     except Exception as error:
         failure = error
     total, targets = _settle([loss * weight, weight], failure)

@@ -1,11 +1,12 @@
 """Files that survive a crash: written whole or not at all, and one process at a time in a folder."""
 
 import fcntl
+import hashlib
 import os
 import re
 import secrets
 import socket
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -84,3 +85,11 @@ def locked(folder: Path) -> Iterator[None]:
         file.write(f"process {os.getpid()} on {socket.gethostname()}\n")
         file.flush()
         yield
+
+
+def checksum(parts: Iterable[bytes]) -> str:
+    """Sum up what the parts are and where one ends."""
+    total = hashlib.sha256()
+    for part in parts:
+        total.update(len(part).to_bytes(8) + part)
+    return total.hexdigest()[:16]

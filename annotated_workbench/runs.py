@@ -18,7 +18,7 @@ from annotated_workbench import distributed
 from annotated_workbench.architectures import config_of
 from annotated_workbench.checkpoint import WEIGHTS, load_note, load_tensors, load_weights, readable
 from annotated_workbench.data import Pairs, padding_share
-from annotated_workbench.files import locked, remove_leftovers
+from annotated_workbench.files import checksum, locked, remove_leftovers
 from annotated_workbench.run_folder import (
     CHECKPOINTS,
     Progress,
@@ -29,7 +29,7 @@ from annotated_workbench.run_folder import (
     save_epoch,
     save_state,
 )
-from annotated_workbench.tasks import Batches, Task, TranslationTask, tokenizer_checksum
+from annotated_workbench.tasks import Batches, Task, TranslationTask
 from annotated_workbench.training_options import Length, TrainingOptions, length_of
 from annotated_workbench.vocabulary import Tokenizer
 
@@ -105,7 +105,7 @@ def fit(
             line, speed = _train_epoch(run)
             with distributed.agreed():
                 _require_finite(run)
-            scores = task.validate(run.model, bf16=options.bf16, plain=options.plain)
+            scores = task.validate(run.model, options)
             run.look_at_the_clock()
             line |= {"minutes": run.progress.seconds / 60, **scores, "tokens_per_second": speed}
             run.metrics.append(line)
@@ -130,8 +130,9 @@ def _prepare(
     with distributed.agreed():
         length = _length_as_before(out, options, updates) if resume else length_of(options, updates)
     most = length.epochs * updates
+    share = padding_share(batches[:: max(1, len(batches) // 1000)])  # ids in files would take long to read
     print(
-        f"{len(batches)} batches an epoch, {padding_share(batches):.1%} of their tokens padding; "
+        f"{len(batches)} batches an epoch, {share:.1%} of their tokens padding; "
         f"{length.epochs} epochs, {most:,} updates at most, the learning rate rising for {length.warmup:,}",
         flush=True,
     )
@@ -147,7 +148,7 @@ def _prepare(
         "accumulate": options.accumulate,
         "seed": options.seed,
         **{name: value for name, value in asdict(config_of(model)).items() if name != "dropout"},
-        "tokenizer": tokenizer_checksum(task.tokenizer),
+        "tokenizer": checksum([task.tokenizer.content()]),
     }
     distributed.require_same(f"{identity} {options} {length}")
     optimizer = plain.make_optimizer(model) if options.plain else make_optimizer(model)
@@ -238,11 +239,8 @@ def _train_epoch(run: Run) -> tuple[dict[str, Any], float]:
 
 
 def _update(run: Run, batches: Batches) -> tuple[float, int]:
-    options = run.options
     try:
-        return distributed.update(
-            run.task, run.model, batches, run.optimizer, options.smoothing, bf16=options.bf16, plain=options.plain
-        )
+        return distributed.update(run.task, run.model, batches, run.optimizer, run.options)
     except ValueError as error:
         raise ValueError(f"update {run.progress.step}: {error} --resume goes on from the last state.") from error
 

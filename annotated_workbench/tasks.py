@@ -1,11 +1,8 @@
 """What a run trains for: where its batches come from, how it is validated, what it keeps beside the weights."""
 
-import hashlib
 import math
-import tempfile
 from array import array
 from collections.abc import Iterable, Sequence
-from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
 import torch
@@ -13,16 +10,19 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.optim import Optimizer
 
-from annotated import training as plain_training
+from annotated import training as plain
 from annotated.fast.accelerate import accelerate
 from annotated.fast.training import update
 from annotated.training import check_loss, label_smoothed_loss
 from annotated_workbench.classification import classify, encode_texts
-from annotated_workbench.data import Labelled, Pairs, encode_pairs, make_batches, make_text_batches
-from annotated_workbench.distributed import divided
+from annotated_workbench.data import Labelled, Lines, Pairs, encode_pairs, make_batches, make_text_batches, require_some
+from annotated_workbench.distributed import divided, in_turn
+from annotated_workbench.files import checksum
+from annotated_workbench.mapped import encode_files, file_checksum
 from annotated_workbench.metrics import accuracy, bleu, text_loss
+from annotated_workbench.training_options import TrainingOptions
 from annotated_workbench.translation import translate
-from annotated_workbench.vocabulary import TOKENIZER, Tokenizer
+from annotated_workbench.vocabulary import Tokenizer
 
 Batches = Sequence[tuple[Tensor, ...]]  # what is given and, last, what is to be predicted
 
@@ -41,23 +41,21 @@ class Task(Protocol):
     def batches(self, batch_tokens: int, seed: int | None = None) -> Batches:
         """Make the batches of an epoch, the same for the same seed; None: in a fixed order."""
 
-    def update(
-        self, model: nn.Module, batches: Batches, optimizer: Optimizer, smoothing: float, *, bf16: bool, plain: bool
-    ) -> float:
+    def update(self, model: nn.Module, batches: Batches, optimizer: Optimizer, options: TrainingOptions) -> float:
         """Update the model once on several batches as if they were one (plain: on one); return the loss.
 
         Raises:
             ValueError: the loss is not finite; then no weight has changed.
         """
 
-    def validate(self, model: nn.Module, *, bf16: bool, plain: bool) -> dict[str, float]:
+    def validate(self, model: nn.Module, options: TrainingOptions) -> dict[str, float]:
         """Measure the model after an epoch."""
 
     def report(self, line: dict[str, Any]) -> str:
-        """Say in a few words what `validate` found."""
+        """Say in a few words what `validate` measured."""
 
 
-class TranslationTask:
+class TranslationTask(Task):
     """Learn to translate from pairs of sentences.
 
     Args:
@@ -66,42 +64,61 @@ class TranslationTask:
         val: validation pairs, decoded greedily; too long ones are left out.
         src, tgt: the languages of the pairs.
         max_length: the longest source or target, in tokens.
+        mapped: a folder for the ids of pairs that do not fit into memory; the pairs are then `Lines`.
 
     Raises:
-        ValueError: no pair is short enough.
+        ValueError: no pair is short enough; or as `encode_files` does.
     """
 
-    def __init__(self, tokenizer: Tokenizer, pairs: Pairs, val: Pairs, src: str, tgt: str, max_length: int):
+    def __init__(
+        self,
+        tokenizer: Tokenizer,
+        pairs: Pairs,
+        val: Pairs,
+        src: str,
+        tgt: str,
+        max_length: int,
+        *,
+        mapped: str | None = None,
+    ):
         self.tokenizer, self.info = tokenizer, {"src": src, "tgt": tgt}
-        self.sources, self.targets, kept = encode_pairs(pairs, tokenizer, src, tgt, max_length, drop_long=True)
         short = encode_pairs(val, tokenizer, src, tgt, max_length, drop_long=True).kept
-        say_left_out("training", len(kept), len(pairs.source), max_length)
-        say_left_out("validation", len(short), len(val.source), max_length)
+        source, target = pairs
+        self.sources: Sequence[Sequence[int]]
+        self.targets: Sequence[Sequence[int]]
+        if mapped and isinstance(source, Lines) and isinstance(target, Lines):
+            with in_turn():
+                files = mapped, source.path, target.path
+                self.sources, self.targets = encode_files(*files, tokenizer, src, tgt, max_length)
+            self.identity = self.info | {"training_pairs": file_checksum(source.path) + file_checksum(target.path)}
+        else:
+            self.sources, self.targets, _ = encode_pairs(pairs, tokenizer, src, tgt, max_length, drop_long=True)
+            self.identity = self.info | {
+                "training_pairs": checksum(text.encode() for text in (*source, *target)),
+                "tokens": checksum(array("q", row).tobytes() for row in (*self.sources, *self.targets)),
+            }
+        for kind, kept, total in (("training", self.sources, source), ("validation", short, val.source)):
+            require_some(len(kept), len(total), max_length)
+            if left_out := len(total) - len(kept):
+                print(f"{left_out} of {len(total)} {kind} pairs are longer than {max_length} tokens and left out.")
         self.val = Pairs(*([side[i] for i in short] for side in val))
-        self.identity = self.info | {
-            "training_pairs": checksum(text.encode() for text in (*pairs.source, *pairs.target)),
-            "tokens": checksum(array("q", row).tobytes() for row in (*self.sources, *self.targets)),
-        }
 
     def batches(self, batch_tokens: int, seed: int | None = None) -> Batches:
         """As `Task.batches`: pairs of similar length, at most `batch_tokens` ids a side."""
         return make_batches(self.sources, self.targets, batch_tokens, seed=seed)
 
-    def update(
-        self, model: nn.Module, batches: Batches, optimizer: Optimizer, smoothing: float, *, bf16: bool, plain: bool
-    ) -> float:
+    def update(self, model: nn.Module, batches: Batches, optimizer: Optimizer, options: TrainingOptions) -> float:
         """As `Task.update`."""
-        if not plain:
-            return update(model, batches, optimizer, smoothing, bf16=bf16)
+        if not options.plain:
+            return update(model, batches, optimizer, options.smoothing, bf16=options.bf16)
         [(src, tgt)] = batches
-        return plain_training.train_step(model, src, tgt, optimizer, smoothing)
+        return plain.train_step(model, src, tgt, optimizer, options.smoothing)
 
-    def validate(self, model: nn.Module, *, bf16: bool, plain: bool) -> dict[str, float]:
+    def validate(self, model: nn.Module, options: TrainingOptions) -> dict[str, float]:
         """As `Task.validate`: BLEU of greedy translations."""
-        language = self.info["src"]
+        language, how = self.info["src"], {"bf16": options.bf16, "plain": options.plain}
         translations = divided(
-            lambda texts: translate(model, self.tokenizer, texts, language, beam=0, bf16=bf16, plain=plain),
-            self.val.source,
+            lambda texts: translate(model, self.tokenizer, texts, language, beam=0, **how), self.val.source
         )
         if len(set(translations)) == 1 < len(translations):
             print(f"Careful: it translates every validation sentence alike, as {translations[0]!r}.", flush=True)
@@ -112,13 +129,7 @@ class TranslationTask:
         return f"validation BLEU {line['val_bleu']:5.2f}"
 
 
-def say_left_out(kind: str, count: int, total: int, max_length: int) -> None:
-    """Print how many pairs of a kind are too long to be among the `count` that are kept, if any are."""
-    if count < total:
-        print(f"{total - count} of {total} {kind} pairs are longer than {max_length} tokens and left out.")
-
-
-class TextTask:
+class TextTask(Task):
     """Learn to continue a text.
 
     Args:
@@ -144,26 +155,24 @@ class TextTask:
         """As `Task.batches`: pieces of the text in which each token but the first is predicted once."""
         return make_text_batches(self.ids, self.max_length, batch_tokens, seed=seed)
 
-    def update(
-        self, model: nn.Module, batches: Batches, optimizer: Optimizer, smoothing: float, *, bf16: bool, plain: bool
-    ) -> float:
+    def update(self, model: nn.Module, batches: Batches, optimizer: Optimizer, options: TrainingOptions) -> float:
         """As `Task.update`."""
-        if not plain:
-            return update(model, batches, optimizer, smoothing, bf16=bf16)
+        if not options.plain:
+            return update(model, batches, optimizer, options.smoothing, bf16=options.bf16)
         [(ids,)] = batches
         optimizer.zero_grad()
-        return _step([label_smoothed_loss(model(ids[:, :-1]), ids[:, 1:], smoothing)], optimizer)
+        return _step([label_smoothed_loss(model(ids[:, :-1]), ids[:, 1:], options.smoothing)], optimizer)
 
-    def validate(self, model: nn.Module, *, bf16: bool, plain: bool) -> dict[str, float]:
+    def validate(self, model: nn.Module, options: TrainingOptions) -> dict[str, float]:
         """As `Task.validate`: the loss in nats a token."""
-        return {"val_loss": text_loss(model, self.val, plain=plain)}
+        return {"val_loss": text_loss(model, self.val, plain=options.plain)}
 
     def report(self, line: dict[str, Any]) -> str:
         """As `Task.report`."""
         return f"validation loss {line['val_loss']:.3f} nats, {line['val_loss'] / math.log(2):.3f} bits a token"
 
 
-class ClassificationTask:
+class ClassificationTask(Task):
     """Learn to sort texts into classes.
 
     Args:
@@ -195,24 +204,22 @@ class ClassificationTask:
         pairs = make_batches(self.sources, self.classes, batch_tokens, seed=seed)
         return [(ids, classes[:, 0]) for ids, classes in pairs]
 
-    def update(
-        self, model: nn.Module, batches: Batches, optimizer: Optimizer, smoothing: float, *, bf16: bool, plain: bool
-    ) -> float:
+    def update(self, model: nn.Module, batches: Batches, optimizer: Optimizer, options: TrainingOptions) -> float:
         """As `Task.update`: the cross-entropy of the classes, in nats a text."""
         texts = sum(len(classes) for _, classes in batches)
         optimizer.zero_grad()
-        reader: Any = model if plain else accelerate(model, bf16=bf16)
+        reader: Any = model if options.plain else accelerate(model, bf16=options.bf16)
         losses = (
-            F.cross_entropy(reader(ids).float(), classes, label_smoothing=smoothing, reduction="sum") / texts
+            F.cross_entropy(reader(ids).float(), classes, label_smoothing=options.smoothing, reduction="sum") / texts
             for ids, classes in batches
         )
         return _step(losses, optimizer)
 
-    def validate(self, model: nn.Module, *, bf16: bool, plain: bool) -> dict[str, float]:
+    def validate(self, model: nn.Module, options: TrainingOptions) -> dict[str, float]:
         """As `Task.validate`: the share of texts that are sorted rightly."""
         language = self.info["language"]
         probabilities = divided(
-            lambda texts: classify(model, self.tokenizer, texts, language, plain=plain).cpu(), self.val.texts
+            lambda texts: classify(model, self.tokenizer, texts, language, plain=options.plain), self.val.texts
         )
         return {"val_accuracy": accuracy(torch.stack(probabilities), self.val.labels, self.labels)}
 
@@ -231,18 +238,3 @@ def _step(losses: Iterable[Tensor], optimizer: Optimizer) -> float:
     check_loss(total)
     optimizer.step()
     return total
-
-
-def checksum(parts: Iterable[bytes]) -> str:
-    """Sum up what the parts are and where one ends."""
-    total = hashlib.sha256()
-    for part in parts:
-        total.update(len(part).to_bytes(8) + part)
-    return total.hexdigest()[:16]
-
-
-def tokenizer_checksum(tokenizer: Tokenizer) -> str:
-    """Sum up what a tokenizer writes into its file."""
-    with tempfile.TemporaryDirectory() as folder:
-        tokenizer.save(folder)
-        return checksum([(Path(folder) / TOKENIZER).read_bytes()])

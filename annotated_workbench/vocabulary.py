@@ -51,8 +51,12 @@ class Tokenizer(Protocol):
     def __len__(self) -> int:
         """Count the tokens, specials included: the model's vocab_size."""
 
+    def content(self) -> bytes:
+        """Give what `save` writes."""
+
     def save(self, folder: str | Path) -> None:
-        """Write the tokenizer into a folder, from where `load_tokenizer` reads it."""
+        """Write the tokenizer into a folder, whole or not at all, from where `load_tokenizer` reads it."""
+        write_whole(Path(folder) / TOKENIZER, self.content())
 
 
 class Vocabulary:
@@ -129,10 +133,7 @@ class WordTokenizer(Tokenizer):
 
     @classmethod
     def train(
-        cls,
-        sides: Sequence[Sequence[str]],
-        languages: Sequence[str] = ("de", "en"),
-        min_freq: int = 2,
+        cls, sides: Iterable[Iterable[str]], languages: Sequence[str] = ("de", "en"), min_freq: int = 2
     ) -> "WordTokenizer":
         """Build the vocabulary from both sides of a corpus, or from texts of one language.
 
@@ -141,10 +142,11 @@ class WordTokenizer(Tokenizer):
             languages: the languages' codes, in that order.
             min_freq: how often a word must occur to be listed.
         """
-        split = cls(Vocabulary(SPECIALS), languages)
+        tokenizer = cls(Vocabulary(SPECIALS), languages)
         aligned = zip(languages, sides, strict=True)
-        words = (split.words(text, language) for language, texts in aligned for text in texts)
-        return cls(Vocabulary.build(words, min_freq), languages)
+        words = (tokenizer.words(text, language) for language, texts in aligned for text in texts)
+        tokenizer.vocabulary = Vocabulary.build(words, min_freq)
+        return tokenizer
 
     def words(self, text: str, language: str) -> list[str]:
         """Split a text into words and punctuation marks, without spaces.
@@ -181,10 +183,10 @@ class WordTokenizer(Tokenizer):
     def __len__(self) -> int:
         return len(self.vocabulary)
 
-    def save(self, folder: str | Path) -> None:
-        """Write the words and the languages into `folder`, whole or not at all."""
-        content = {"languages": list(self._rules), "words": self.vocabulary.words}
-        write_whole(Path(folder) / TOKENIZER, json.dumps(content, ensure_ascii=False, indent=0).encode())
+    def content(self) -> bytes:
+        """Give the words and the languages."""
+        table = {"languages": list(self._rules), "words": self.vocabulary.words}
+        return json.dumps(table, ensure_ascii=False, indent=0).encode()
 
 
 class SubwordTokenizer(Tokenizer):
@@ -204,10 +206,7 @@ class SubwordTokenizer(Tokenizer):
 
     @classmethod
     def train(
-        cls,
-        sides: Sequence[Sequence[str]],
-        languages: Sequence[str] = ("de", "en"),
-        vocab_size: int = 6000,
+        cls, sides: Iterable[Iterable[str]], languages: Sequence[str] = ("de", "en"), vocab_size: int = 6000
     ) -> "SubwordTokenizer":
         """Learn the merges from all sides of a corpus together; the same texts always give the same merges.
 
@@ -254,9 +253,9 @@ class SubwordTokenizer(Tokenizer):
     def __len__(self) -> int:
         return self._bpe.get_vocab_size()
 
-    def save(self, folder: str | Path) -> None:
-        """Write the merges into `folder`, whole or not at all, in the format of the `tokenizers` library."""
-        write_whole(Path(folder) / TOKENIZER, self._bpe.to_str(pretty=True).encode())
+    def content(self) -> bytes:
+        """Give the merges, in the format of the `tokenizers` library."""
+        return self._bpe.to_str(pretty=True).encode()
 
 
 class CharacterTokenizer(Tokenizer):
@@ -291,10 +290,9 @@ class CharacterTokenizer(Tokenizer):
     def __len__(self) -> int:
         return len(self.vocabulary)
 
-    def save(self, folder: str | Path) -> None:
-        """Write the characters into `folder`, whole or not at all."""
-        content = {"characters": self.vocabulary.words[len(SPECIALS) :]}
-        write_whole(Path(folder) / TOKENIZER, json.dumps(content, ensure_ascii=False).encode())
+    def content(self) -> bytes:
+        """Give the characters."""
+        return json.dumps({"characters": self.vocabulary.words[len(SPECIALS) :]}, ensure_ascii=False).encode()
 
 
 def load_tokenizer(folder: str | Path) -> WordTokenizer | SubwordTokenizer | CharacterTokenizer:

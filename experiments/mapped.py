@@ -30,7 +30,7 @@ from tqdm import tqdm
 from annotated_workbench.data import encode_pairs, make_batches, read_pairs
 from annotated_workbench.files import write_whole
 from annotated_workbench.mapped import encode_files
-from annotated_workbench.vocabulary import SPECIALS, TOKENIZER
+from annotated_workbench.vocabulary import SPECIALS
 
 BATCH_TOKENS, MAX_LENGTH, BATCHES = 25_000, 100, 500
 WORDS = 32_000
@@ -54,9 +54,12 @@ class Numbers:
     def __len__(self) -> int:
         return WORDS
 
+    def content(self) -> bytes:
+        """Say that there is nothing to know."""
+        return b"numbers"
+
     def save(self, folder: str | Path) -> None:
-        """Write that there is nothing to know."""
-        write_whole(Path(folder) / TOKENIZER, b"numbers")
+        """Write nothing."""
 
 
 def main() -> int:
@@ -146,7 +149,7 @@ def in_files(folder: Path) -> tuple[Any, Callable[[Any], Any]]:
     """Encode as a `MappedTask` does."""
     sides = folder / "source", folder / "target"
     found = encode_files(folder / "ids", *sides, Numbers(), "de", "en", MAX_LENGTH)
-    return found, lambda rows: rows.batches(BATCH_TOKENS, seed=0)
+    return found, lambda rows: make_batches(*rows, BATCH_TOKENS, seed=0)
 
 
 def anonymous() -> float:

@@ -234,8 +234,8 @@ BUGS = [
     Bug(
         "batches of unlike lengths",
         "annotated_workbench/data.py",
-        "for i in sorted(order, key=by_length):",
-        "for i in order:",
+        "order = order[key[order].argsort(stable=True)]\n",
+        "",
     ),
     Bug(
         "sources without <eos>",
@@ -314,7 +314,12 @@ BUGS = [
         "smoothing, 1 / tokens)",
         "smoothing, 1 / max(1, int(counts.sum())))",
     ),
-    Bug("last batch lost", "annotated_workbench/data.py", "for group in groups]\n", "for group in groups[:-1]]\n"),
+    Bug(
+        "last batch lost",
+        "annotated_workbench/data.py",
+        "Batches(sources, targets, groups)\n",
+        "Batches(sources, targets, groups[:-1])\n",
+    ),
     Bug(
         "moments not resumed",
         "annotated_workbench/run_folder.py",

@@ -29,6 +29,7 @@ from annotated_workbench.data import (
     read_lines,
     read_pairs,
 )
+from annotated_workbench.tasks import TranslationTask
 from annotated_workbench.vocabulary import SPECIALS, SubwordTokenizer, Vocabulary, WordTokenizer
 
 # Files
@@ -296,7 +297,7 @@ def test_long_pairs_are_dropped_on_demand(words):
     encoded = encode_pairs(pairs, words, "de", "en", max_length=3, drop_long=True)
     assert encoded == ([[4, EOS], [5, EOS]], [[BOS, 6, EOS], [BOS, 7, EOS]], [0, 2])
     with pytest.raises(ValueError, match="no pair of 3 fits into 1 tokens"):
-        encode_pairs(pairs, words, "de", "en", max_length=1, drop_long=True)
+        TranslationTask(words, pairs, pairs, "de", "en", max_length=1)
 
 
 def test_a_text_without_end_is_too_long_and_not_even_encoded(words):

@@ -13,9 +13,8 @@ from annotated.fast.memory import keep_memory
 from annotated_workbench.architectures import ARCHITECTURES, PRESETS, USES, config_of, make_model
 from annotated_workbench.commands.options import PROGRAM, TOKENIZERS, Command, option_of
 from annotated_workbench.commands.shared import find_device, load_split, typed_path, wants_bfloat16
-from annotated_workbench.data import Pairs, hold_out, load_corpus, load_text, read_pairs, read_text, split_text
+from annotated_workbench.data import Lines, Pairs, hold_out, load_corpus, load_text, read_pairs, read_text, split_text
 from annotated_workbench.distributed import in_turn, is_first, joined, processes, tokenizer_of_first
-from annotated_workbench.mapped import Lines, MappedTask
 from annotated_workbench.run_folder import require_new
 from annotated_workbench.runs import fit
 from annotated_workbench.tasks import ClassificationTask, Task, TextTask, TranslationTask
@@ -131,27 +130,21 @@ class Material(NamedTuple):
 
 def material_of_pairs(args: Namespace) -> Material:
     """Read pairs of sentences, or with --mapped only those for validation."""
-    sides: Sequence[Sequence[str]]
     if args.mapped:
         if args.corpus or not (args.val_source and args.val_target):
             raise ValueError("--mapped is for --source and --target, with --val-source and --val-target.")
-        sides, val = (Lines(args.source), Lines(args.target)), read_pairs(args.val_source, args.val_target)
+        pairs = Pairs(Lines(args.source), Lines(args.target))
+        val = read_pairs(args.val_source, args.val_target)
     else:
-        sides, val = read_training_pairs(args)
-
-    def make_task(tokenizer: Tokenizer, max_length: int) -> Task:
-        if isinstance(sides, Pairs):
-            return TranslationTask(tokenizer, sides, val, args.src, args.tgt, max_length)
-        files = args.mapped, args.source, args.target
-        return MappedTask(tokenizer, *files, val, args.src, args.tgt, max_length)
-
-    count = len(sides[0])
+        pairs, val = read_training_pairs(args)
+    languages = args.src, args.tgt
+    count = len(pairs.source)
     return Material(
         f"{count:,} pairs (the fewer, the smaller model and batches)",
         f"{count:,} training and {len(val.source):,} validation pairs",
         defaults_for(count),
-        lambda: _new_tokenizer(args, sides, (args.src, args.tgt)),
-        make_task,
+        lambda: _new_tokenizer(args, pairs, languages),
+        lambda tokenizer, longest: TranslationTask(tokenizer, pairs, val, *languages, longest, mapped=args.mapped),
         {},
     )
 

@@ -1,16 +1,15 @@
 """Checkpoints: safetensors for weights, JSON for everything else, never pickle; averaging (§6.1)."""
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any, get_args, get_type_hints
+from typing import Any, TypeVar, get_args, get_type_hints
 
 import torch
 from torch import Tensor, nn
 
-from annotated.config import PAD
 from annotated.fast.accelerate import FORMS
 from annotated.models.alike import differs, inside, is_bare
 from annotated.positional_encoding import SinusoidalEncoding, sinusoids
@@ -25,13 +24,14 @@ from annotated_workbench.architectures import (
 )
 from annotated_workbench.ensemble import Ensemble
 from annotated_workbench.files import write_whole
-from annotated_workbench.vocabulary import TOKENIZER, Tokenizer, load_tokenizer
+from annotated_workbench.vocabulary import Tokenizer, load_tokenizer
 
 WEIGHTS = "model.safetensors"
 CONFIG = "config.json"
 DAMAGE = (AttributeError, KeyError, TypeError, ValueError, RecursionError)  # what a file that is wrong may cause
 WRAPPERS = {kind for forms in FORMS.values() for kind in forms}
 LONGEST = 100_000  # positions of a model in a file: a table for more may not fit into memory
+Model = TypeVar("Model", bound=nn.Module)
 
 
 def save_checkpoint(folder: str | Path, model: nn.Module, **info: Any) -> None:
@@ -103,22 +103,33 @@ def load_checkpoint(folder: str | Path) -> tuple[nn.Module, dict[str, Any]]:
         ValueError: its files do not fit together, or a weight is not a number.
     """
     config, info = load_config(folder)
-    weights, _ = load_tensors(Path(folder) / WEIGHTS)
+    path = Path(folder) / WEIGHTS
+    return model_of(lambda: make_model(config), config.layers, load_tensors(path)[0], path), info
+
+
+def model_of(make: Callable[[], Model], layers: int, weights: dict[str, Tensor], path: Path) -> Model:
+    """Make a model of the weights in a file, in eval mode.
+
+    Args:
+        make: makes a new model.
+        layers: how many it has.
+        weights: by name.
+        path: where they are from; a ValueError begins with it.
+
+    Raises:
+        ValueError: they are not this model's, or one is not a number.
+    """
     try:
-        return _model_of(config, weights), info
+        # Compared before anything of that size is made: on "meta", a tensor has a shape and no numbers.
+        if layers > len(weights):
+            raise ValueError(f"there are only {len(weights)} weights, and the config says {layers} layers.")
+        with torch.device("meta"):
+            check_weights(make(), weights)
+        with torch.random.fork_rng(devices=[]):  # to load is not to draw: the caller's random numbers stay as they are
+            model = make()
+        load_weights(model, weights)
     except ValueError as error:
-        raise ValueError(f"{Path(folder) / WEIGHTS}: {error}") from None
-
-
-def _model_of(config: Config, weights: dict[str, Tensor]) -> nn.Module:
-    # The sizes are compared before anything of that size is made: on "meta", a tensor has a shape and no numbers.
-    if config.layers > len(weights):
-        raise ValueError(f"there are only {len(weights)} weights, and the config says {config.layers} layers.")
-    with torch.device("meta"):
-        check_weights(make_model(config), weights)
-    with torch.random.fork_rng(devices=[]):  # to load is not to draw: the caller's random numbers stay as they are
-        model = make_model(config)
-    load_weights(model, weights)
+        raise ValueError(f"{path}: {error}") from None
     return model.eval()
 
 
@@ -135,23 +146,18 @@ def load_translator(folders: Sequence[str | Path]) -> tuple[nn.Module, Tokenizer
         FileNotFoundError: a folder holds no model or no tokenizer.
         ValueError: its files do not fit together, or the runs do not.
     """
-    first, *others = folders
-    model, tokenizer, info = _load_translator(first)
-    models, tokens = [model], (Path(first) / TOKENIZER).read_bytes()
-    for folder in others:
-        model, _, other = _load_translator(folder)
-        if (Path(folder) / TOKENIZER).read_bytes() != tokens or any(info[s] != other[s] for s in ("src", "tgt")):
-            raise ValueError(f"{folder} has other tokens or languages than {first}: train both on the same corpus.")
-        models.append(model)
-    return (Ensemble(models) if others else model), tokenizer, info
-
-
-def _load_translator(folder: str | Path) -> tuple[nn.Module, Tokenizer, dict[str, Any]]:
-    model, tokenizer, info = load_run(folder)
-    require_task(model, "translation", folder)
-    if not all(isinstance(info.get(side), str) for side in ("src", "tgt")):
-        raise ValueError(f"{Path(folder) / CONFIG} does not say which languages: it needs src and tgt.")
-    return model, tokenizer, info
+    runs = [load_run(folder) for folder in folders]
+    _, tokenizer, first = runs[0]
+    for folder, (model, own, info) in zip(folders, runs, strict=True):
+        require_task(model, "translation", folder)
+        if not all(isinstance(info.get(side), str) for side in ("src", "tgt")):
+            raise ValueError(f"{Path(folder) / CONFIG} does not say which languages: it needs src and tgt.")
+        if own.content() != tokenizer.content() or any(info[side] != first[side] for side in ("src", "tgt")):
+            raise ValueError(
+                f"{folder} has other tokens or languages than {folders[0]}: train both on the same corpus."
+            )
+    models = [model for model, _, _ in runs]
+    return (Ensemble(models) if len(models) > 1 else models[0]), tokenizer, first
 
 
 def load_run(folder: str | Path) -> tuple[nn.Module, Tokenizer, dict[str, Any]]:
@@ -210,9 +216,7 @@ def _parsed(content: bytes) -> tuple[Config, dict[str, Any]]:
     info = dict(json.loads(content))
     config = ARCHITECTURES[info.pop("architecture", "transformer")].config  # the first checkpoints did not say
     sizes = info.pop("model")
-    pad_id = sizes.pop("pad_id", PAD)  # they had a choice, which nothing but 0 survived
-    if pad_id != PAD:
-        raise ValueError(f"pad_id is {pad_id!r}, and padding is always {PAD}: train the model again")
+    sizes.pop("pad_id", None)  # they had a choice, which nothing but 0 survived
     return config(**_typed(config, sizes)), info
 
 

@@ -9,14 +9,13 @@ from annotated.models.language_model import HOTTEST
 from annotated_workbench.vocabulary import LARGEST_VOCABULARY
 
 MANY = 10**9  # of whatever is counted
-LARGEST_BATCH = 1_000_000  # ids a side; what one update of the largest models sees, and no memory holds
 COMPARISONS = {"at_least": operator.ge, "above": operator.gt, "at_most": operator.le, "below": operator.lt}
 
 
-def number_within(kind: type[int] | type[float], **limits: int | float) -> Callable[[str], int | float]:
+def number_within(kind: type[int] | type[float], **limits: int | float) -> Callable[[str | float], int | float]:
     """Make a type for argparse: a number within limits, each named as in `COMPARISONS`."""
 
-    def number(text: str) -> int | float:
+    def number(text: str | float) -> int | float:
         try:
             value = kind(text)
         except ValueError:
@@ -40,5 +39,5 @@ MINUTES = number_within(float, above=0, at_most=1_000_000)  # two years
 RATE = number_within(float, above=0, at_most=1e30)  # what float32 holds, with room for an optimizer's factors
 BEAM_WIDTH = number_within(int, at_least=0, at_most=100)  # wider beams find worse translations, and need memory
 SEED = number_within(int, at_least=0, at_most=2**32 - 1)
-BATCH_TOKENS = number_within(int, at_least=1, at_most=LARGEST_BATCH)
+BATCH_TOKENS = number_within(int, at_least=1, at_most=1_000_000)  # what an update of the largest models sees
 VOCABULARY_SIZE = number_within(int, at_least=1, at_most=LARGEST_VOCABULARY)

@@ -2,16 +2,16 @@
 
 import json
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from annotated.models.bert import Bert, BertConfig
 from annotated.models.gpt import Gpt, GptConfig
-from annotated_workbench.checkpoint import CONFIG, WEIGHTS, check_weights, load_tensors, load_weights
+from annotated_workbench.checkpoint import CONFIG, WEIGHTS, load_tensors, model_of
 
 # What a part is called in published files, and here; replaced from the top, so the longer name stands first.
 BERT_NAMES = {
@@ -51,8 +51,6 @@ GPT2_NAMES = {
 # What is no weight of ours: tables of numbers and masks that some files hold, and BERT's guess at the next sentence.
 LEFT_OUT = re.compile(r"position_ids$|\.attn\.(masked_)?bias$|^cls\.(seq_relationship\.|predictions\.decoder\.bias$)")
 TIED = ("cls.predictions.decoder.weight", "lm_head.weight")  # the embedding once more
-
-Model = TypeVar("Model", bound=nn.Module)
 
 REQUIRED = {  # settings that these two models have no choice of; a file that says nothing means this
     "tie_word_embeddings": (True,),
@@ -105,7 +103,7 @@ def load_bert(folder: str | Path) -> Bert:
                 setattr(model, part, None)
         return model
 
-    return _filled(folder, make, config.layers, weights)
+    return model_of(make, config.layers, weights, Path(folder) / WEIGHTS)
 
 
 def load_gpt2(folder: str | Path) -> Gpt:
@@ -144,7 +142,7 @@ def load_gpt2(folder: str | Path) -> Gpt:
                 weights[new.replace("attn.c_attn", f"self_attention.{part}")] = third
         else:
             weights[new] = weight
-    return _filled(folder, lambda: Gpt(config), config.layers, weights)
+    return model_of(lambda: Gpt(config), config.layers, weights, Path(folder) / WEIGHTS)
 
 
 def _settings(folder: str | Path, kind: str) -> dict[str, Any]:
@@ -153,11 +151,10 @@ def _settings(folder: str | Path, kind: str) -> dict[str, Any]:
     if not path.is_file():
         raise FileNotFoundError(f"there is no {path}: give a folder with {CONFIG} and {WEIGHTS} of a published model.")
     try:
-        settings = json.loads(path.read_bytes())
-    except (ValueError, RecursionError) as error:
+        settings = dict(json.loads(path.read_bytes()))
+    except (TypeError, ValueError, RecursionError) as error:
         raise ValueError(f"{path} is damaged ({error}). Copy it again.") from None
-    if not isinstance(settings, dict) or settings.get("model_type") != kind:
-        given = settings.get("model_type") if isinstance(settings, dict) else None
+    if (given := settings.get("model_type")) != kind:
         raise ValueError(f"{path} is of a model of type {given!r}, not {kind!r}: use the loader of that kind.")
     for name, choices in REQUIRED.items():
         if settings.get(name, choices[0]) not in choices:
@@ -191,18 +188,3 @@ def _rename(name: str, names: Mapping[str, str]) -> str:
     for published, own in names.items():
         name = name.replace(published, own, 1)
     return name
-
-
-def _filled(folder: str | Path, make: Callable[[], Model], layers: int, weights: dict[str, Tensor]) -> Model:
-    """Make a model of weights; their names and shapes are compared before anything of that size is made."""
-    try:
-        if layers > len(weights):
-            raise ValueError(f"there are only {len(weights)} weights, and the config says {layers} layers.")
-        with torch.device("meta"):  # there a tensor has a shape and no numbers
-            model = make()
-        check_weights(model, weights)
-        model = model.to_empty(device="cpu")
-        load_weights(model, weights)
-    except ValueError as error:
-        raise ValueError(f"{Path(folder) / WEIGHTS}: {error}") from None
-    return model.eval()

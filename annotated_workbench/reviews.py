@@ -116,40 +116,37 @@ def read_reviews(path: str | Path) -> dict[str, Labelled]:
     path = Path(path)
     if not (path.is_dir() or path.is_file()):
         raise FileNotFoundError(f"there is no {path}. Give a folder with train/pos, train/neg …, or its archive.")
-    rows: dict[tuple[str, str], list[tuple[str, str, str]]] = {}  # by the folder around a part, and the part
-    empty: set[tuple[str, str, str]] = set()
-    for name, content in _members(path):
-        if (match := PLACE.match(name)) and match[2] != UNLABELLED:
-            if not is_utf_8(match[2]):
-                raise ValueError(f"{path}: the name of the folder {match[1]}/{match[2]!r} is not UTF-8: rename it.")
-            if not PLACE.fullmatch(name) or name.endswith("/"):
-                empty.add((name[: match.start(1)], match[1], match[2]))
-                continue
-            if len(content) > LONGEST_REVIEW:
-                raise ValueError(f"{path}: {name} has more than {LONGEST_REVIEW:,} bytes, and a review has few.")
-            text = decode(content, f"{path}: {name}").replace("<br />", " ")
-            rows.setdefault((name[: match.start(1)], match[1]), []).append((name, match[2], " ".join(text.split())))
+    entries: list[tuple[str, str, str, str, str | None]] = []  # name, what is before the part, part, label, text
+    for name, content in _members_of_folder(path) if path.is_dir() else _members_of_archive(path):
+        match = PLACE.match(name)
+        if not match or match[2] == UNLABELLED:
+            continue
+        if not is_utf_8(match[2]):
+            raise ValueError(f"{path}: the name of the folder {match[1]}/{match[2]!r} is not UTF-8: rename it.")
+        if len(content) > LONGEST_REVIEW:
+            raise ValueError(f"{path}: {name} has more than {LONGEST_REVIEW:,} bytes, and a review has few.")
+        text = None
+        if PLACE.fullmatch(name) and not name.endswith("/"):
+            text = " ".join(decode(content, f"{path}: {name}").replace("<br />", " ").split())
+        entries.append((name, name[: match.start(1)], match[1], match[2], text))
     # A part in which a whole collection lies is a folder that is only called so, such as "test" in test/train/pos.
-    collections = [place for place, part in rows if part == "train"]
-
-    def is_part(place: str, part: str) -> bool:
-        return not any(collection.startswith(f"{place}{part}/") for collection in collections)
-
-    by_part: dict[str, list[tuple[str, str, str]]] = {}
-    for (place, part), texts in rows.items():
-        if is_part(place, part):
-            by_part.setdefault(part, []).extend(texts)
-    parts = {}
-    for part, texts in by_part.items():
-        _, sorted_labels, sorted_texts = zip(*sorted(texts), strict=True)
-        parts[part] = Labelled(list(sorted_texts), list(sorted_labels))
+    collections = {place for _, place, part, _, text in entries if part == "train" and text is not None}
+    around = {
+        (place, part) for _, place, part, _, _ in entries if any(c.startswith(f"{place}{part}/") for c in collections)
+    }
+    entries = sorted(entry for entry in entries if entry[1:3] not in around)
+    parts: dict[str, Labelled] = {}
+    for _, _, part, label, text in entries:
+        if text is not None:
+            labelled = parts.setdefault(part, Labelled([], []))
+            labelled.texts.append(text)
+            labelled.labels.append(label)
     labels = {part: set(labelled.labels) for part, labelled in parts.items()}
-    if without := [
-        f"{part}/{label}" for place, part, label in empty if label not in labels.get(part, ()) and is_part(place, part)
-    ]:
-        raise ValueError(
-            f"{path}: {min(without)} has no .txt file right in it: put its texts there, or remove the folder."
-        )
+    for _, _, part, label, _ in entries:
+        if label not in labels.get(part, ()):
+            raise ValueError(
+                f"{path}: {part}/{label} has no .txt file right in it: put its texts there, or remove the folder."
+            )
     if len(labels.get("train", ())) < 2:
         raise ValueError(
             f"{path} has texts of {len(labels.get('train', ()))} labels to learn from: it needs train/<label>/*.txt of "
@@ -161,13 +158,8 @@ def read_reviews(path: str | Path) -> dict[str, Labelled]:
     return parts
 
 
-def _members(path: Path) -> Iterator[tuple[str, bytes]]:
-    """Give the names of the text files of a folder or archive, and what they hold, or the first bytes of too much.
-
-    And the names of folders, with a "/" at their end. Symbolic links are not followed; a hard link is a file like any
-    other.
-    """
-    return _members_of_folder(path) if path.is_dir() else _members_of_archive(path)
+# Both give the names of text files, and what they hold, or the first bytes of too much; and the names of folders, with
+# a "/" at their end. Symbolic links are not followed; a hard link is a file like any other.
 
 
 def _members_of_folder(path: Path) -> Iterator[tuple[str, bytes]]:

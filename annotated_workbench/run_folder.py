@@ -99,7 +99,7 @@ def newest_state(out: str | Path) -> Path:
     for path in (Path(out) / STATE, Path(out) / STATE_BEFORE):
         try:
             note = load_note(path)
-            if not isinstance(note, dict) or not note.keys() >= {"run", "settings", "progress", "metrics"}:
+            if not isinstance(note, dict) or not note.keys() >= {"run", "settings", "progress", "metrics", "derived"}:
                 raise ValueError(f"{path} is of an older version of the course, or of something else: train anew.")
             return path
         except (FileNotFoundError, NotADirectoryError):
@@ -119,8 +119,7 @@ def load_state(run: Run) -> None:
     path, model, optimizer = newest_state(run.out), run.model, run.optimizer
     tensors, note = load_tensors(path)
     for name, value in run.identity.items():
-        started = note["run"].get(name, value)  # what earlier versions did not write down
-        if started != value:
+        if (started := note["run"].get(name)) != value:
             raise ValueError(
                 f"the run in {run.out} was started with {name}={started}, not {value}: where it stands is "
                 "counted in that. Give what it was started with, or start another run in another --out."

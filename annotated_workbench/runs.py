@@ -2,9 +2,8 @@
 
 import math
 import time
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
-from dataclasses import asdict, replace
+from contextlib import ExitStack
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -46,10 +45,28 @@ def train(
     src: str = "de",
     tgt: str = "en",
     options: TrainingOptions | None = None,
+    resume: bool = False,
+) -> list[dict[str, Any]]:
+    """Train a model to translate, as `fit` does; arguments and errors as there and in `TranslationTask`."""
+    options = options or TrainingOptions()
+    if resume:
+        newest_state(out)
+    else:
+        require_new(out)
+    task = TranslationTask(tokenizer, pairs, val, src, tgt, config_of(model).max_length)
+    return fit(model, task, out, options=options, resume=resume)
+
+
+def fit(
+    model: nn.Module,
+    task: Task,
+    out: str | Path,
+    *,
+    options: TrainingOptions,
     settings: dict[str, Any] | None = None,
     resume: bool = False,
 ) -> list[dict[str, Any]]:
-    """Train a model and leave in `out` all that is needed to translate with it, and to go on training.
+    """Train a model and leave in `out` all that is needed to use it, and to go on training.
 
     Each epoch adds a line to metrics.jsonl and a file to checkpoints/, and renews model.safetensors (the average of the
     last checkpoints), config.json and state.safetensors (from where `resume` goes on, on a CPU exactly; if it is
@@ -57,12 +74,9 @@ def train(
 
     Args:
         model: a new model; it ends with the averaged weights.
-        tokenizer: turns the pairs into ids.
-        pairs: training pairs; too long ones are left out.
-        val: validation pairs, decoded greedily after each epoch; too long ones are left out.
+        task: gives the batches, updates and validates.
         out: the run's folder; no other process may train there.
-        src, tgt: the languages of the pairs.
-        options: how to train, by default `TrainingOptions()`.
+        options: how to train.
         settings: what config.json keeps of how the run was started, by default the options.
         resume: go on with the run in `out`. Its model, pairs, tokens, batches and seed must be the same, because where
             it stands is counted in them. Epochs, minutes, schedule, rate, smoothing, dropout and averaging may change;
@@ -79,27 +93,11 @@ def train(
         ValueError: the run in `out` is another one, or has nothing left to do; or the model is none that could be read
             back; or a loss is not finite. Then the last good state is there to go on from.
     """
-    options = options or TrainingOptions()
-    if resume:
-        newest_state(out)
-    else:
-        require_new(out)
-    task = TranslationTask(tokenizer, pairs, val, src, tgt, config_of(model).max_length)
-    return fit(model, task, out, options=options, settings=settings, resume=resume)
-
-
-def fit(
-    model: nn.Module,
-    task: Task,
-    out: str | Path,
-    *,
-    options: TrainingOptions,
-    settings: dict[str, Any] | None = None,
-    resume: bool = False,
-) -> list[dict[str, Any]]:
-    """Do what `train` does, for any task; arguments and errors as there."""
     run = _prepare(model, task, Path(out), options, settings or asdict(options), resume)
-    with _locked_by_first(run.out):
+    with ExitStack() as stack:
+        with distributed.agreed():
+            if distributed.is_first():
+                stack.enter_context(locked(run.out))
         _begin(run, resume)
         while not run.ended():
             line, speed = _train_epoch(run)
@@ -128,7 +126,10 @@ def _prepare(
     batches = task.batches(options.batch_tokens)
     updates = math.ceil(len(batches) / options.accumulate)
     with distributed.agreed():
-        length = _length_as_before(out, options, updates) if resume else length_of(options, updates)
+        length = length_of(options, updates)
+        if resume:  # what the run chose stays, where it is not given anew
+            before = load_note(newest_state(out))["derived"]
+            length = Length(*(getattr(options, name) or before[name] for name in Length._fields))
     most = length.epochs * updates
     share = padding_share(batches[:: max(1, len(batches) // 1000)])  # ids in files would take long to read
     print(
@@ -153,26 +154,6 @@ def _prepare(
     distributed.require_same(f"{identity} {options} {length}")
     optimizer = plain.make_optimizer(model) if options.plain else make_optimizer(model)
     return Run(model, task, out, options, settings, identity, length, optimizer)
-
-
-def _length_as_before(out: Path, options: TrainingOptions, updates: int) -> Length:
-    """Take over what the run in `out` chose, where it is not given anew."""
-    note = load_note(newest_state(out))
-    if "derived" in note:
-        before = Length(**note["derived"])
-    else:  # states of earlier versions do not say, but how the run was started
-        started = {name: note["settings"].get(name) for name in Length._fields}
-        before = length_of(replace(options, **started), updates)
-    return Length(*(getattr(options, name) or getattr(before, name) for name in Length._fields))
-
-
-@contextmanager
-def _locked_by_first(out: Path) -> Iterator[None]:
-    with ExitStack() as stack:
-        with distributed.agreed():
-            if distributed.is_first():
-                stack.enter_context(locked(out))
-        yield
 
 
 def _begin(run: Run, resume: bool) -> None:

@@ -1,87 +1,70 @@
 """How to train: the options, and what is chosen where one is not given (§5)."""
 
 import math
-from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from argparse import ArgumentTypeError
+from dataclasses import dataclass, field, fields
+from typing import Any, Literal, NamedTuple
 
-from annotated_workbench.limits import BATCH_TOKENS, COUNT, LARGEST_BATCH, MINUTES, RATE, SEED, SHARE
+from annotated_workbench.limits import BATCH_TOKENS, COUNT, MINUTES, RATE, SEED, SHARE
 
 SCHEDULES = ("noam", "linear")
 UPDATES, LEAST_EPOCHS, WARMUP = 3800, 5, 1000  # of a run whose length is not given
+
+
+def _option(value: Any, text: str, **words: Any) -> Any:
+    """Make a field with its default here, and with what argparse needs to know of the option of `train`."""
+    return field(default=value, metadata=words | {"help": text})
 
 
 @dataclass(frozen=True)
 class TrainingOptions:
     """How to train. Defaults are the paper's where a small corpus allows it (§5).
 
-    The metadata of a field are what argparse needs to know of the option of `train`. The paper has 25,000 ids a side in
-    a batch (§5.1), the "noam" schedule with a warm-up of 4,000 updates and no factor on the rate (§5.3), a smoothing
-    ε_ls of 0.1 (§5.4), and averages 5 or 20 checkpoints (§6.1). `length_of` chooses epochs, warm-up and rate where
-    they are None. `bf16` computes products in bfloat16; `plain` validates by the paper's own files, too, and takes a
-    batch an update.
+    The paper has 25,000 ids a side in a batch (§5.1), the "noam" schedule with a warm-up of 4,000 updates and no factor
+    on the rate (§5.3), a smoothing ε_ls of 0.1 (§5.4), and averages 5 or 20 checkpoints (§6.1). `length_of` chooses
+    epochs, warm-up and rate where they are None. `bf16` computes products in bfloat16; `plain` validates by the paper's
+    own files, too, and takes a batch an update.
 
     Raises:
         ValueError: a number that makes no sense; the message says which.
     """
 
-    epochs: int | None = field(
-        default=None, metadata=dict(type=COUNT, help="passes over the training pairs at most; follows from the corpus")
+    epochs: int | None = _option(None, "passes over the training pairs at most; follows from the corpus", type=COUNT)
+    max_minutes: float | None = _option(None, "minutes of training at most, validation included", type=MINUTES)
+    batch_tokens: int = _option(
+        4096, "ids a side in a batch, padding included; follows from the corpus", type=BATCH_TOKENS
     )
-    max_minutes: float | None = field(
-        default=None, metadata=dict(type=MINUTES, help="minutes of training at most, validation included")
+    accumulate: int = _option(1, "batches per update", type=COUNT, default=1)
+    schedule: Literal["noam", "linear"] = _option(
+        "noam",
+        "of the learning rate: the paper's, or linear to 0 where epochs or minutes end (with --resume and more of "
+        "them, it jumps up); follows from the task",
+        choices=SCHEDULES,
     )
-    batch_tokens: int = field(
-        default=4096,
-        metadata=dict(type=BATCH_TOKENS, help="ids a side in a batch, padding included; follows from the corpus"),
-    )
-    accumulate: int = field(default=1, metadata=dict(type=COUNT, default=1, help="batches per update"))
-    schedule: str = field(
-        default="noam",
-        metadata=dict(
-            choices=SCHEDULES,
-            help="of the learning rate: the paper's, or linear to 0 where epochs or minutes end (with --resume and "
-            "more of them, it jumps up); follows from the task",
-        ),
-    )
-    warmup: int | None = field(
-        default=None, metadata=dict(type=COUNT, help="updates until the highest rate; follows from the corpus")
-    )
-    rate: float | None = field(
-        default=None, metadata=dict(type=RATE, help="factor on the paper's learning rate; 1, or less in a short run")
-    )
-    smoothing: float = field(default=0.1, metadata=dict(type=SHARE, help="label smoothing; follows from the task"))
-    average: int = field(
-        default=5,
-        metadata=dict(type=COUNT, help="last checkpoints, one an epoch, to average; follows from the task"),
-    )
-    seed: int = field(
-        default=0, metadata=dict(type=SEED, default=0, help="of weights, batches and dropout, or of what is drawn")
+    warmup: int | None = _option(None, "updates until the highest rate; follows from the corpus", type=COUNT)
+    rate: float | None = _option(None, "factor on the paper's learning rate; 1, or less in a short run", type=RATE)
+    smoothing: float = _option(0.1, "label smoothing; follows from the task", type=SHARE)
+    average: int = _option(5, "last checkpoints, one an epoch, to average; follows from the task", type=COUNT)
+    seed: int = _option(0, "of weights, batches and dropout, or of what is drawn", type=SEED, default=0)
+    plain: bool = _option(
+        False, "compute by the paper's own files as they are printed: slower, in float32", action="store_true"
     )
     bf16: bool = False
-    plain: bool = field(
-        default=False,
-        metadata=dict(
-            action="store_true", help="compute by the paper's own files as they are printed: slower, in float32"
-        ),
-    )
 
     def __post_init__(self):
-        for name in ("epochs", "max_minutes", "batch_tokens", "accumulate", "warmup", "rate", "average"):
-            value = getattr(self, name)
-            if value is not None and not 0 < value < math.inf:
-                raise ValueError(f"{name}={value} must be above 0 and finite.")
-        if self.batch_tokens > LARGEST_BATCH:
-            raise ValueError(f"batch_tokens={self.batch_tokens} must be at most {LARGEST_BATCH}: use --accumulate.")
+        for option in fields(self):
+            value, limits = getattr(self, option.name), option.metadata.get("type")
+            if limits and value is not None:
+                try:
+                    limits(value)
+                except ArgumentTypeError as error:
+                    raise ValueError(f"{option.name}={error}.") from None
         if self.schedule not in SCHEDULES:
             raise ValueError(f"schedule={self.schedule!r} is unknown: choose from {', '.join(SCHEDULES)}.")
-        if not 0 <= self.smoothing < 1:
-            raise ValueError(f"smoothing={self.smoothing} must be at least 0 and below 1.")
         if self.plain and (self.bf16 or self.accumulate > 1):
             raise ValueError(
                 "plain training computes in float32, a batch an update: leave --precision bf16 and --accumulate."
             )
-        if not 0 <= self.seed < 2**32:
-            raise ValueError(f"seed={self.seed} must lie in 0 … {2**32 - 1}.")
 
 
 def defaults_for(pairs: int) -> dict[str, Any]:

@@ -32,6 +32,7 @@ from annotated_workbench.data import Labelled, count_tokens, padding_share
 from annotated_workbench.metrics import accuracy
 from annotated_workbench.reviews import load_reviews, read_reviews, split_reviews
 from annotated_workbench.tasks import ClassificationTask
+from annotated_workbench.training_options import TrainingOptions
 from annotated_workbench.vocabulary import WordTokenizer
 
 SIZES = dict(vocab_size=19, d_model=14, d_ff=11, heads=2, d_k=3, d_v=5, layers=2, dropout=0.0, max_length=7)
@@ -401,7 +402,7 @@ def test_an_update_on_parts_is_one_on_all(plain: bool) -> None:
         torch.manual_seed(0)
         model = make_model(vocab_size=len(task.tokenizer), max_length=7)
         optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-        loss = task.update(model, parts, optimizer, 0.1, bf16=False, plain=plain)
+        loss = task.update(model, parts, optimizer, TrainingOptions(plain=plain))
         found[name] = loss, model.state_dict()
         with torch.no_grad():
             torch.manual_seed(0)
@@ -417,7 +418,7 @@ def test_no_weight_moves_when_the_loss_is_no_number() -> None:
         model.output.bias[0] = torch.nan
     before = model.embedding.weight.clone()
     with pytest.raises(ValueError, match="the loss is nan"):
-        task.update(model, task.batches(100), make_optimizer(model), 0.1, bf16=False, plain=False)
+        task.update(model, task.batches(100), make_optimizer(model), TrainingOptions())
     assert torch.equal(model.embedding.weight, before)
 
 

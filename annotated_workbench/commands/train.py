@@ -1,9 +1,10 @@
 """train: a corpus or files in, a run out."""
 
 from argparse import Namespace
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import fields
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import torch
@@ -73,7 +74,7 @@ def _train(args: Namespace, device: torch.device) -> None:
     if chosen := _choose(args, material.defaults):
         print(f"chosen for {material.kind}: {chosen}")
     kept = args.resume and (Path(args.out) / TOKENIZER).exists()
-    tokenizer = tokenizer_of_first(lambda: load_tokenizer(args.out) if kept else material.make_tokenizer())
+    tokenizer = tokenizer_of_first(lambda: load_tokenizer(args.out) if kept else _new_tokenizer(args, material))
     model = _new_model(args, len(tokenizer), material.changes).to(device)
     print(
         f"{material.size}, {len(tokenizer):,} tokens in the vocabulary, {sum(p.numel() for p in model.parameters()):,} "
@@ -101,7 +102,7 @@ def _choose(args: Namespace, defaults: dict[str, Any]) -> str:
     return " ".join(f"{option_of(name)} {value}" for name, value in chosen.items())
 
 
-def _new_model(args: Namespace, vocab_size: int, changes: dict[str, Any]) -> nn.Module:
+def _new_model(args: Namespace, vocab_size: int, demanded: Mapping[str, Any]) -> nn.Module:
     """Make a new model of the size and with the switches that are given."""
     tasks = {row.task for row in ARCHITECTURES.values() if args.preset in row.presets}
     if args.task not in tasks:
@@ -109,10 +110,11 @@ def _new_model(args: Namespace, vocab_size: int, changes: dict[str, Any]) -> nn.
         raise ValueError(
             f"--preset {args.preset} is for {', '.join(tasks)}: for {args.task} there is {', '.join(fitting)}."
         )
+    changes = dict(demanded)
     if args.dropout is not None:
-        changes = changes | {"dropout": args.dropout}
+        changes["dropout"] = args.dropout
     if args.norm_first:
-        changes = changes | {"norm_first": True}
+        changes["norm_first"] = True
     torch.manual_seed(args.seed)
     return make_model(PRESETS[args.preset](vocab_size, **changes))
 
@@ -123,9 +125,10 @@ class Material(NamedTuple):
     kind: str  # to say for what options were chosen
     size: str
     defaults: dict[str, Any]  # options to take where none are given
-    make_tokenizer: Callable[[], Tokenizer]
+    texts: Sequence[Iterable[str]]  # to number the tokens of,
+    languages: Sequence[str]  # and what each of them is in
     make_task: Callable[[Tokenizer, int], Task]  # given a tokenizer and the most tokens that the model sees
-    changes: dict[str, Any]  # what it demands of the model's configuration
+    changes: Mapping[str, Any] = MappingProxyType({})  # what it demands of the model's configuration
 
 
 def material_of_pairs(args: Namespace) -> Material:
@@ -143,9 +146,9 @@ def material_of_pairs(args: Namespace) -> Material:
         f"{count:,} pairs (the fewer, the smaller model and batches)",
         f"{count:,} training and {len(val.source):,} validation pairs",
         defaults_for(count),
-        lambda: _new_tokenizer(args, pairs, languages),
+        pairs,
+        languages,
         lambda tokenizer, longest: TranslationTask(tokenizer, pairs, val, *languages, longest, mapped=args.mapped),
-        {},
     )
 
 
@@ -169,9 +172,9 @@ def material_of_text(args: Namespace) -> Material:
         "text",
         f"{len(text):,} training and {len(val):,} validation characters",
         GENERATION,
-        lambda: CharacterTokenizer.train(text),
-        lambda tokenizer, max_length: TextTask(tokenizer, text, val, max_length),
-        {},
+        [text],
+        [""],
+        lambda tokenizer, longest: TextTask(tokenizer, text, val, longest),
     )
 
 
@@ -183,16 +186,19 @@ def material_of_reviews(args: Namespace) -> Material:
         "reviews",
         f"{len(reviews.texts):,} training and {len(val.texts):,} validation texts of {classes} labels",
         CLASSIFICATION,
-        lambda: _new_tokenizer(args, [reviews.texts], [args.src]),
-        lambda tokenizer, max_length: ClassificationTask(tokenizer, reviews, val, args.src, max_length),
+        [reviews.texts],
+        [args.src],
+        lambda tokenizer, longest: ClassificationTask(tokenizer, reviews, val, args.src, longest),
         {"classes": classes},
     )
 
 
-def _new_tokenizer(args: Namespace, sides: Sequence[Sequence[str]], languages: Sequence[str]) -> Tokenizer:
+def _new_tokenizer(args: Namespace, material: Material) -> Tokenizer:
     if args.tokenizer == "bpe":
-        return SubwordTokenizer.train(sides, languages, args.vocab_size)
-    return WordTokenizer.train(sides, languages)
+        return SubwordTokenizer.train(material.texts, material.languages, args.vocab_size)
+    if args.tokenizer == "words":
+        return WordTokenizer.train(material.texts, material.languages)
+    return CharacterTokenizer.train("".join(material.texts[0]))
 
 
 MATERIALS = {

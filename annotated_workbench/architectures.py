@@ -69,11 +69,7 @@ def config_of(model: nn.Module) -> Config:
 
 
 def architecture_of(config: object) -> str:
-    """Name the architecture that a configuration is for.
-
-    Raises:
-        TypeError: none has configurations of this type.
-    """
+    """Name the architecture that a configuration is for; raise a TypeError if there is none."""
     for name, architecture in ARCHITECTURES.items():
         if type(config) is architecture.config:
             return name

@@ -108,17 +108,7 @@ def load_checkpoint(folder: str | Path) -> tuple[nn.Module, dict[str, Any]]:
 
 
 def model_of(make: Callable[[], Model], layers: int, weights: dict[str, Tensor], path: Path) -> Model:
-    """Make a model of the weights in a file, in eval mode.
-
-    Args:
-        make: makes a new model.
-        layers: how many it has.
-        weights: by name.
-        path: where they are from; a ValueError begins with it.
-
-    Raises:
-        ValueError: they are not this model's, or one is not a number.
-    """
+    """Make a model, in eval mode, of the weights of so many layers; a ValueError begins with their path."""
     try:
         # Compared before anything of that size is made: on "meta", a tensor has a shape and no numbers.
         if layers > len(weights):
@@ -181,28 +171,14 @@ def load_run(folder: str | Path) -> tuple[nn.Module, Tokenizer, dict[str, Any]]:
 
 
 def require_task(model: nn.Module, task: TaskName, folder: str | Path) -> None:
-    """Refuse a model that was trained for another task.
-
-    Args:
-        model: what is in the folder.
-        task: what is asked of it, as in an `Architecture`.
-        folder: where it is.
-
-    Raises:
-        ValueError: it was; says what it can be used for.
-    """
+    """Raise a ValueError if the model in a folder was trained for another task; it says what it can be used for."""
     own = ARCHITECTURES[architecture_of(config_of(model))].task
     if own != task:
         raise ValueError(f"the model in {folder} is for {own}, not for {task}: use {USES[own]}.")
 
 
 def load_config(folder: str | Path) -> tuple[Config, dict[str, Any]]:
-    """Read the configuration and the info that `save_checkpoint` wrote.
-
-    Raises:
-        FileNotFoundError: the folder holds no model.
-        ValueError: the file is damaged.
-    """
+    """Read the configuration and the info that `save_checkpoint` wrote; errors as in `load_checkpoint`."""
     path = Path(folder) / CONFIG
     if not path.is_file():
         raise FileNotFoundError(f"no model in {folder}: {CONFIG} is missing. Give a folder that `train --out` wrote.")
@@ -234,11 +210,7 @@ def _typed(config: type, sizes: dict[str, Any]) -> dict[str, Any]:
 
 
 def check_weights(model: nn.Module, weights: dict[str, Tensor]) -> None:
-    """Compare the names and shapes of weights with a model's.
-
-    Raises:
-        ValueError: a weight is missing, left over or of another shape; says which.
-    """
+    """Raise a ValueError that names a weight if one is missing, left over or of another shape."""
     parameters = dict(model.named_parameters())
     wrong = sorted(parameters.keys() ^ weights.keys()) or sorted(
         name for name, parameter in parameters.items() if parameter.shape != weights[name].shape
@@ -250,22 +222,14 @@ def check_weights(model: nn.Module, weights: dict[str, Tensor]) -> None:
 
 
 def check_finite(weights: dict[str, Tensor]) -> None:
-    """Refuse weights that are no numbers.
-
-    Raises:
-        ValueError: one holds NaN or infinity; says which.
-    """
+    """Raise a ValueError that names a weight if one holds NaN or infinity."""
     for name, weight in weights.items():
         if not weight.isfinite().all():
             raise ValueError(f"the weights are damaged: {name} holds NaN or infinity. Copy them again, or train again.")
 
 
 def load_weights(model: nn.Module, weights: dict[str, Tensor]) -> None:
-    """Copy weights into a model, by name; if any is wrong, the model stays as it is.
-
-    Raises:
-        ValueError: a weight is missing, left over or of another shape, or holds what is not a number; says which.
-    """
+    """Copy weights into a model, by name; as it was after a ValueError, if one is not the model's or no number."""
     check_weights(model, weights)
     check_finite(weights)
     with torch.no_grad():

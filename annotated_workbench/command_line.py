@@ -133,11 +133,7 @@ def _make_parser(commands: Mapping[str, Command]) -> tuple[_Parser, dict[str, _P
 
 
 def _parse(arguments: Sequence[str], further: Commands = NONE) -> argparse.Namespace:
-    """Read a command, and its options and words in any order; after "--" all are words.
-
-    Raises:
-        ValueError: something is wrong, or an option would do nothing.
-    """
+    """Read a command, and its options and words in any order; after "--" all are words."""
     commands = COMMANDS | {name: Command(*row, {}, "", ("",)) for name, row in further.items()}
     parser, subparsers = _make_parser(commands)
     if not arguments or arguments[0] not in commands:

@@ -123,11 +123,7 @@ def read_lines(path: str | Path) -> list[str]:
 
 
 def sentence(line: bytes, name: str) -> str:
-    """Decode a line, without outer spaces.
-
-    Raises:
-        ValueError: as `decode` does; or a carriage return is inside.
-    """
+    """Decode a line, without outer spaces; a ValueError begins with `name` if it is not UTF-8, or has a CR inside."""
     text = decode(line, name).strip()
     if "\r" in text:
         raise ValueError(f"{name}: a CR inside, with which old Macs ended lines. Convert it to LF: tr '\\r' '\\n'.")

@@ -136,17 +136,16 @@ def agreed() -> Iterator[None]:
     _settle([], failure)
 
 
-def _settle(numbers: Sequence[int | float], failure: Exception | None) -> list[int | float]:
+def _settle(numbers: Sequence[float], failure: Exception | None) -> list[float]:
     """Add up numbers, each over all processes, unless one has failed; errors as in `agreed`."""
-    *totals, failed = _add([*numbers, failure is not None])
-    if not failed:
-        return totals
     bad = isinstance(failure, ValueError | OSError)
-    said = _gather(failure and (bad, str(failure) if bad else f"{type(failure).__name__}: {failure}"))
+    said = failure and (bad, str(failure) if bad else f"{type(failure).__name__}: {failure}")
+    gathered = _gather((numbers, said))
     if failure is not None:
         raise failure
-    bad, message = next(filter(None, said))
-    raise (ValueError if bad else RuntimeError)(message)
+    for bad, message in (said for _, said in gathered if said):
+        raise (ValueError if bad else RuntimeError)(message)
+    return [sum(own) for own in zip(*(numbers for numbers, _ in gathered), strict=True)]
 
 
 def divided(compute: Callable[[Sequence[Any]], Iterable[Any]], items: Sequence[Any]) -> list[Any]:
@@ -190,15 +189,11 @@ def _gather(own: Any) -> list[Any]:
 
 def from_first(number: int | float) -> int | float:
     """Return the number that the first process gives."""
-    return _add([number if is_first() else 0])[0]
+    return _gather(number)[0]
 
 
 def require_same(what: str) -> None:
-    """Go on only if all processes say the same, and when all have said it.
-
-    Raises:
-        ValueError: they do not.
-    """
+    """Go on when all processes have said the same; raise a ValueError if they do not."""
     if len(set(_gather(what))) > 1:
         raise ValueError(
             "the processes do not train the same: give each the same files and options, and on every machine the same "
@@ -215,12 +210,7 @@ def start_alike(model: nn.Module) -> None:
 
 
 def draw_apart(seed: int, step: int) -> None:
-    """Let each process but the first draw dropout of its own from here on, the same whenever it gets to this update.
-
-    Args:
-        seed: of the run.
-        step: updates done.
-    """
+    """Let each process but the first draw dropout of its own from here on, by the run's seed and the updates done."""
     if not is_first():
         torch.manual_seed(random.Random(f"{seed} {step} {distributed.get_rank()}").getrandbits(63))
 
@@ -283,17 +273,6 @@ def _add_gradients(parameters: Sequence[nn.Parameter], weight: float) -> None:
         distributed.all_reduce(together)
     for gradient, part in zip(gradients, together.split([g.numel() for g in gradients]), strict=True):
         gradient.copy_(part.view_as(gradient))
-
-
-def _add(numbers: Sequence[int | float]) -> list[int | float]:
-    """Add up numbers, each over all processes."""
-    if processes() == 1:
-        return list(numbers)
-    device = "cuda" if distributed.get_backend() == "nccl" else "cpu"
-    total = torch.tensor(numbers, dtype=torch.float64, device=device)
-    with _connected():
-        distributed.all_reduce(total)
-    return total.tolist()
 
 
 @contextmanager

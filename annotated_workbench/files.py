@@ -37,11 +37,7 @@ def write_whole(path: Path, content: bytes) -> None:
 
 
 def sync_folder(folder: Path) -> None:
-    """Bring a folder's list of names onto the disk: without that, a power cut may undo a finished renaming.
-
-    Args:
-        folder: the folder in which a file was made, renamed or deleted.
-    """
+    """Bring a folder's list of names onto the disk: without that, a power cut may undo a finished renaming."""
     descriptor = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(descriptor)
@@ -50,11 +46,7 @@ def sync_folder(folder: Path) -> None:
 
 
 def remove_leftovers(folder: Path) -> None:
-    """Delete what `write_whole` left in a folder when its process was killed.
-
-    Args:
-        folder: one that nobody else writes to now, so hold its lock. It need not exist.
-    """
+    """Delete what `write_whole` left in a folder, whose lock one holds, when its process was killed."""
     for path in folder.glob(".*.tmp"):
         if re.fullmatch(r"\.[0-9a-f]{16}\.tmp", path.name):
             path.unlink()

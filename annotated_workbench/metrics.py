@@ -185,11 +185,7 @@ def accuracy(probabilities: Float[Tensor, "texts classes"], labels: Sequence[str
 
 
 def check_texts(**lists: Sequence[str]) -> None:
-    """Refuse one string where several are wanted.
-
-    Raises:
-        TypeError: one is given; says which.
-    """
+    """Raise a TypeError that names the list where one string is given for several."""
     for name, texts in lists.items():
         if isinstance(texts, str):
             raise TypeError(

@@ -71,12 +71,7 @@ class Run:
 
 
 def require_new(out: str | Path) -> None:
-    """Refuse a folder for a new run where anything lies that a run writes: it may be somebody's only copy.
-
-    Raises:
-        FileExistsError: a run, or part of one, is there.
-        NotADirectoryError: `out` is a file, or a folder that it shall lie in is.
-    """
+    """Raise an OSError if anything lies in a folder that a run writes: it may be somebody's only copy."""
     out = Path(out)
     for folder in (out, *out.parents):
         if folder.exists() and not folder.is_dir():
@@ -89,12 +84,7 @@ def require_new(out: str | Path) -> None:
 
 
 def newest_state(out: str | Path) -> Path:
-    """Find the file from which a run goes on: the last state, or if that is damaged the one before it.
-
-    Raises:
-        FileNotFoundError: there is none.
-        ValueError: both are damaged.
-    """
+    """Find the file from which a run goes on: the last state, or if that is damaged the one before it."""
     problem: Exception = FileNotFoundError(f"there is no run to resume in {out}: start it without --resume.")
     for path in (Path(out) / STATE, Path(out) / STATE_BEFORE):
         try:

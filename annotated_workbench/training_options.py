@@ -103,10 +103,7 @@ def length_of(options: TrainingOptions, updates: int) -> Length:
     """Choose epochs, warm-up and rate where they are not given: as many updates in all, whatever the corpus.
 
     The highest rate stays that of a warm-up of `WARMUP`: with a higher one the paper's post-norm layers are stuck.
-
-    Args:
-        options: how to train.
-        updates: number of updates in an epoch.
+    `updates` are those of an epoch.
     """
     epochs = options.epochs or max(LEAST_EPOCHS, math.ceil(UPDATES / updates))
     warmup = options.warmup or min(WARMUP, max(1, epochs * updates // 3))

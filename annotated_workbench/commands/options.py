@@ -169,11 +169,7 @@ def refuse_another_run(kept: dict[str, Any], typed: dict[str, Any]) -> None:
 
 
 def task_of(args: Namespace) -> TaskName:
-    """Tell the task: what the corpus or files are for, of which there must be one; and that of --task, if it is given.
-
-    Raises:
-        ValueError: nothing is given to learn from or to score by, or several things; or it is for another task.
-    """
+    """Tell the task: what the corpus or files are for, of which there must be one; --task, if given, must agree."""
     other = "target" if args.command == "train" else "reference"
     pair = args.source, getattr(args, other)
     if sum(map(bool, (args.corpus, args.text, args.reviews, any(pair)))) != 1 or any(pair) != all(pair):

@@ -419,12 +419,6 @@ def test_the_delivered_model_translates_captions_it_has_never_seen(multi30k: Pat
     assert score > 35
 
 
-def test_old_configurations_name_the_padding(tmp_path):
+def test_old_configurations_name_the_padding() -> None:
     assert json.loads((DELIVERED / "config.json").read_text(encoding="utf-8"))["model"]["pad_id"] == 0
     assert load_config(DELIVERED)[0] == TransformerConfig.small(6000)
-    save_checkpoint(tmp_path, make_model())
-    content = json.loads((tmp_path / "config.json").read_text(encoding="utf-8"))
-    content["model"]["pad_id"] = 3
-    (tmp_path / "config.json").write_text(json.dumps(content), encoding="utf-8")
-    with pytest.raises(ValueError, match=r"config\.json is damaged.*pad_id is 3, and padding is always 0"):
-        load_config(tmp_path)

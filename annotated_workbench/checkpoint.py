@@ -10,6 +10,7 @@ from typing import Any, TypeVar, get_args, get_type_hints
 import torch
 from torch import Tensor, nn
 
+from annotated.config import PAD
 from annotated.fast.accelerate import FORMS
 from annotated.models.alike import differs, inside, is_bare
 from annotated.positional_encoding import SinusoidalEncoding, sinusoids
@@ -192,7 +193,8 @@ def _parsed(content: bytes) -> tuple[Config, dict[str, Any]]:
     info = dict(json.loads(content))
     config = ARCHITECTURES[info.pop("architecture", "transformer")].config  # the first checkpoints did not say
     sizes = info.pop("model")
-    sizes.pop("pad_id", None)  # they had a choice, which nothing but 0 survived
+    if pad_id := sizes.pop("pad_id", PAD):  # they had a choice, which nothing but 0 survived
+        raise ValueError(f"pad_id is {pad_id!r}, and padding is always {PAD}: train the model again")
     return config(**_typed(config, sizes)), info
 
 

@@ -10,7 +10,7 @@ from collections import Counter
 import pytest
 import spacy
 import torch
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from annotated.config import BOS, EOS, PAD, UNK
@@ -85,6 +85,7 @@ def test_vocabulary_rejects_a_bad_list():
         Vocabulary([*SPECIALS, "ein", "Hund", "Hund"])
 
 
+@settings(max_examples=25)
 @given(st.lists(st.lists(st.sampled_from(["a", "b", "B", "ä", "ß", "<eos>", "aa", "a-b", "1"]))), st.integers(1, 3))
 def test_vocabulary_agrees_with_torchtext_on_every_index(sentences, min_freq):
     torchtext = pytest.importorskip("torchtext", reason="torchtext loads with torch 2.3 only")
@@ -145,7 +146,7 @@ def test_words_need_a_known_language(words):
             WordTokenizer(words.vocabulary, [code])
 
 
-@pytest.mark.parametrize("language", ["de", "en", "fr", "xx", "zh"])
+@pytest.mark.parametrize("language", ["de", "fr", "xx", "zh"])
 def test_words_without_end_are_cut(language):
     split = WordTokenizer(Vocabulary(SPECIALS), [language])
     texts = [unit * (10_000 // len(unit)) for unit in ("!", "'", "`", "=", "/", "(", "-", ".", "a", "a.", "!?", "中")]
@@ -158,8 +159,7 @@ def test_words_without_end_are_cut(language):
         assert max(map(len, words)) <= 64
 
 
-@pytest.mark.parametrize("language", ["id", "ms"])
-@pytest.mark.parametrize("marks", ["*-", "'\"-"])
+@pytest.mark.parametrize(("language", "marks"), [("id", "*-"), ("ms", "'\"-")])
 def test_mixed_marks_are_not_slow(language, marks):
     draw = random.Random(3)
     text = "".join(draw.choice(marks) * draw.randint(1, 5) for _ in range(33_000))  # 100 kB

@@ -88,27 +88,19 @@ def read_texts(args: Namespace, prompt: str) -> Iterator[list[str]]:
         return
     asking = sys.stdin.isatty()
     if asking:
-        print(f"{prompt}, one a line; Ctrl-D ends.", file=sys.stderr)
-    rest, number = b"", 1
-    while content := _read_some(asking):
+        print(f"{prompt}, one a line; Ctrl-D ends.\n> ", end="", file=sys.stderr, flush=True)
+    stream: Any = sys.stdin.buffer
+    rest, number, ended = b"", 1, False
+    while not ended:
+        content = stream.read1(READ_AT_ONCE)
+        ended = not content
         *lines, rest = (rest + content).split(b"\n")
+        if ended and rest:
+            lines.append(rest)
         if lines:
-            yield _sentences(lines, number)
+            yield [sentence(line, f"standard input, line {i}") for i, line in enumerate(lines, start=number)]
             number += len(lines)
         if len(rest) > LONGEST_LINE:
             raise ValueError(f"standard input, line {number} has more than {LONGEST_LINE:,} bytes: give sentences.")
-    if rest:
-        yield _sentences([rest], number)
-    if asking:
-        print(file=sys.stderr)
-
-
-def _read_some(asking: bool) -> bytes:
-    if asking:
-        print("> ", end="", file=sys.stderr, flush=True)
-    stream: Any = sys.stdin.buffer
-    return stream.read1(READ_AT_ONCE)
-
-
-def _sentences(lines: list[bytes], first: int) -> list[str]:
-    return [sentence(line, f"standard input, line {number}") for number, line in enumerate(lines, start=first)]
+        if asking:
+            print("\n" if ended else "> ", end="", file=sys.stderr, flush=True)

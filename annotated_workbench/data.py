@@ -433,7 +433,7 @@ def make_batches(
     if len(sources) != len(targets) or not len(sources):
         raise ValueError(f"need as many sources as targets, at least one; got {len(sources)} and {len(targets)}.")
     source, target = lengths_of(sources), lengths_of(targets)
-    longer = torch.maximum(source, target).long()
+    longer = torch.maximum(source, target)
     if longer.max() > max_tokens:
         pair = int(longer.argmax())
         raise ValueError(
@@ -447,8 +447,8 @@ def make_batches(
     # The longer side decides how many rows fit. The other one is sorted up and down in turn, so that neighbours stay
     # alike where one length ends and the next begins.
     difference = torch.where(longer % 2 == 1, source - target, target - source)
-    key = longer * 2 * longer.max() + difference
-    order = order[key[order].argsort(stable=True)]
+    for key in (difference, longer):
+        order = order[key[order].argsort(stable=True)]
     starts: list[int] = []
     for place, longest in enumerate(longer[order].tolist()):
         if not starts or (place + 1 - starts[-1]) * longest > max_tokens:

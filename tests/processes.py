@@ -32,12 +32,12 @@ from annotated_workbench.vocabulary import SPECIALS, CharacterTokenizer, Vocabul
 from tests.runs import SENTENCES, train_arguments
 
 SIZES = dict(d_model=16, heads=2, d_ff=24, layers=1, max_length=32)
-OPTIONS = TrainingOptions(epochs=3, batch_tokens=50, accumulate=2, warmup=20, rate=0.1, average=2)
-CASES = {  # a dozen updates each at least, and not all batches have a row for every process
+OPTIONS = TrainingOptions(epochs=9, batch_tokens=50, accumulate=2, warmup=20, rate=0.1, average=2)
+CASES = {  # fifty updates each, and not all batches have a row for every process
     "translation": OPTIONS,
-    "plain": TrainingOptions(epochs=2, batch_tokens=50, warmup=20, rate=0.1, average=2, plain=True),
-    "generation": TrainingOptions(epochs=1, batch_tokens=32 * 3, warmup=20, rate=0.1, smoothing=0.0),
-    "classification": TrainingOptions(epochs=2, batch_tokens=40, warmup=20, rate=0.1),
+    "plain": TrainingOptions(epochs=5, batch_tokens=50, warmup=20, rate=0.1, average=2, plain=True),
+    "generation": TrainingOptions(epochs=3, batch_tokens=32 * 3, warmup=20, rate=0.1, smoothing=0.0),
+    "classification": TrainingOptions(epochs=4, batch_tokens=40, warmup=20, rate=0.1),
 }
 HALVES = TrainingOptions(epochs=2, batch_tokens=80, warmup=20, rate=0.1)
 

@@ -116,10 +116,12 @@ class TranslationTask(Task):
 
     def validate(self, model: nn.Module, options: TrainingOptions) -> dict[str, float]:
         """As `Task.validate`: BLEU of greedy translations."""
-        language, how = self.info["src"], {"bf16": options.bf16, "plain": options.plain}
-        translations = divided(
-            lambda texts: translate(model, self.tokenizer, texts, language, beam=0, **how), self.val.source
-        )
+
+        def greedy(texts: Sequence[str]) -> list[str]:
+            src = self.info["src"]
+            return translate(model, self.tokenizer, texts, src, beam=0, bf16=options.bf16, plain=options.plain)
+
+        translations = divided(greedy, self.val.source)
         if len(set(translations)) == 1 < len(translations):
             print(f"Careful: it translates every validation sentence alike, as {translations[0]!r}.", flush=True)
         return {"val_bleu": bleu(translations, self.val.target, self.info["tgt"])[0]}

@@ -46,7 +46,7 @@ class Watched:
 
 @pytest.mark.parametrize("seed", [-1, 2**32])
 def test_a_seed_that_no_generator_takes_is_named(seed: int) -> None:
-    with pytest.raises(ValueError, match=rf"seed={seed} must lie in 0 … 4294967295"):
+    with pytest.raises(ValueError, match=rf"seed={seed} must be at least 0 and at most 4,294,967,295"):
         TrainingOptions(seed=seed)
 
 

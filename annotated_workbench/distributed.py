@@ -241,7 +241,7 @@ def update(
             loss = task.update(model, moved, _Gradients(model.parameters()), options)
     except Exception as error:
         failure = error
-    total, targets = _settle([loss * weight, weight], failure)
+    total, targets = _settle([loss * weight, float(weight)], failure)
     check_loss(total / targets)
     _add_gradients(list(model.parameters()), weight / targets)
     optimizer.step()

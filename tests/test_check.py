@@ -18,6 +18,7 @@ from typing import Any
 import matplotlib.pyplot as plt
 import numpy as np
 import pytest
+import shapes
 import torch
 
 from annotated_course import exercises
@@ -76,7 +77,11 @@ def test_what_a_reader_raises_is_one_line(error: Any, said: str, capsys: pytest.
     assert f"your code raised {said}" in verdict(capsys, "01.2", careless)
 
 
-def test_what_a_reader_raises_names_their_own_line(capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_a_reader_raises_names_their_own_line(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(exercises, "NOT_THEIRS", (*exercises.NOT_THEIRS, shapes.__file__))
+
     def careless(query, key, value):
         helper(query)
 

@@ -146,7 +146,7 @@ def in_memory(folder: Path) -> tuple[Any, Callable[[Any], Any]]:
 
 
 def in_files(folder: Path) -> tuple[Any, Callable[[Any], Any]]:
-    """Encode as a `MappedTask` does."""
+    """Encode as a `TranslationTask` with `mapped` does."""
     sides = folder / "source", folder / "target"
     found = encode_files(folder / "ids", *sides, Numbers(), "de", "en", MAX_LENGTH)
     return found, lambda rows: make_batches(*rows, BATCH_TOKENS, seed=0)

@@ -94,6 +94,20 @@ def test_what_a_reader_raises_names_their_own_line(
     assert "(line" not in verdict(capsys, "01.1", "four")  # raised in the course's own code
 
 
+@pytest.mark.parametrize("number", ["03.2", "16.5"])
+def test_what_an_answer_sets_reaches_no_later_check(capsys: pytest.CaptureFixture[str], number: str) -> None:
+    def careless(*given):
+        answer = EXERCISES[number].right(*given)
+        torch.set_default_dtype(torch.float64)
+        return answer
+
+    EXERCISES[number].results.clear()
+    check(number, careless)
+    capsys.readouterr()
+    assert verdict(capsys, number, EXERCISES[number].right).startswith("✓")
+    EXERCISES[number].results.clear()
+
+
 @pytest.mark.parametrize("error", [SystemExit("enough"), GeneratorExit("enough"), BaseException("enough")])
 def test_what_ends_a_program_does_not_end_the_notebook(
     error: BaseException, capsys: pytest.CaptureFixture[str]

@@ -15,6 +15,8 @@ import torch
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
+from annotated_course.exercises.settings import kept_settings
+
 Run = Callable[[Any], Any]  # takes an answer, returns what is compared
 
 
@@ -69,7 +71,7 @@ class Exercise:
         remarks = list(self.cases)
         for place, remark in enumerate(remarks):
             try:
-                expected, found = self.result(self.right, remark), self.cases[remark](answer)
+                expected, found = self.result(self.right, remark), self.run(answer, remark)
             except WrongFormError as error:
                 return str(error)
             if self.same(found, expected):
@@ -82,6 +84,11 @@ class Exercise:
                 suspects = [one for one in suspects if self.alike(answer, one[1], later)] or suspects
             return remark + (suspects[0][0] if suspects else difference(found, expected, self.tolerance, self.by_hand))
         return self.examine(answer)
+
+    def run(self, answer: Any, remark: str) -> Any:
+        """Run an answer on a case; what it sets reaches none of the known answers, whose results are kept."""
+        with kept_settings():
+            return self.cases[remark](answer)
 
     def result(self, known: Any, remark: str) -> Any:
         """Run the right answer or a known mistake on a case; only once, for the next check needs the result, too."""
@@ -100,7 +107,7 @@ class Exercise:
     def alike(self, answer: Any, wrong: Any, remark: str) -> bool:
         """Tell whether an answer and a known mistake give the same in one more case."""
         try:
-            return self.same(self.cases[remark](answer), self.result(wrong, remark))
+            return self.same(self.run(answer, remark), self.result(wrong, remark))
         except Exception:
             return False
 

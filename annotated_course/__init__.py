@@ -7,7 +7,7 @@ from typing import Any
 HOMES = {
     "attention_view": ("view_attention",),
     "bars": ("progress_bar",),
-    "claims": ("claim",),
+    "claims": ("claim", "more_checks"),
     "exercises": ("check", "progress"),
     "exercises.chapter_07": ("RATE_FAULTS", "logged_rates"),
     "exercises.chapter_08": ("random_table",),

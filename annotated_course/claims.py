@@ -1,11 +1,56 @@
 """Claims: statements in a notebook that check themselves and show it, `claim("each row sums to 1", rows, 1)`."""
 
+import html
 import math
-from collections.abc import Mapping
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import Any
 
 import torch
 from torch import Tensor
+
+from annotated_workbench.extras import load
+
+_passed: ContextVar[list[str] | None] = ContextVar("passed", default=None)  # the statements of the open group
+
+
+@contextmanager
+def more_checks() -> Iterator[None]:
+    """Show the claims of a block as one line, `✓ 2 more checks`, that unfolds to their statements.
+
+        with more_checks():
+            claim("each row sums to 1", weights.sum(-1), 1)
+            claim("every weight is positive", weights > 0)
+
+    A claim that fails is printed at once and in full; only what has passed is counted, even if the block ends in an
+    error. Where nothing unfolds (outside a notebook, or in another such block) the statements follow below the line.
+    """
+    outer, passed = _passed.get(), list[str]()
+    opened = _passed.set(passed)
+    try:
+        yield
+    finally:
+        _passed.reset(opened)
+        if passed:
+            _show(passed, unfolds=outer is None and _in_a_notebook())
+
+
+def _in_a_notebook() -> bool:
+    ipython = sys.modules.get("IPython")  # a notebook has loaded it; without one, nobody needs to have it
+    return ipython is not None and ipython.get_ipython() is not None
+
+
+def _show(passed: list[str], *, unfolds: bool) -> None:
+    line = f"✓ {len(passed)} more check{'s' if len(passed) > 1 else ''}"
+    if unfolds:
+        # No style: code hosts strip it. Each statement on a line of the source, too, where a difference is then found.
+        below = "<br>\n".join(f"✓ {html.escape(statement, quote=False)}" for statement in passed)
+        folded = f"<details><summary>{line}</summary>\n{below}\n</details>"
+        load("IPython.display").display({"text/plain": line, "text/html": folded}, raw=True)
+    else:
+        print(line, *(f"  ✓ {statement}" for statement in passed), sep="\n")
 
 
 def claim(
@@ -17,7 +62,7 @@ def claim(
     between: tuple[int | float, int | float] | None = None,
     raises: type[Exception] | None = None,
 ) -> None:
-    """Print ✓ and a statement where it is true; else ✗, the statement and the difference, and go on.
+    """Print ✓ and a statement if it is true; otherwise ✗, the statement and the difference, and go on.
 
         claim("each row sums to 1", weights.sum(-1), 1)
         claim("no weight is negative", weights >= 0)
@@ -36,7 +81,13 @@ def claim(
         raises: in place of `expected`, the error that the function must end in.
     """
     problem = _problem(found, expected, within, between, raises)
-    print(f"✓ {statement}" if problem is None else f"✗ {statement}: {problem}")
+    passed = _passed.get()
+    if problem is not None:
+        print(f"✗ {statement}: {problem}")
+    elif passed is not None:
+        passed.append(statement)
+    else:
+        print(f"✓ {statement}")
 
 
 def _problem(

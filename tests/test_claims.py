@@ -1,11 +1,17 @@
 import math
+import sys
+from pathlib import Path
 
+import nbformat
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from nbformat.v4 import new_code_cell, new_notebook, new_output
+from once import once
 
-from annotated_course.claims import claim
+from annotated_course.claims import claim, more_checks
+from experiments import machines
 
 
 def raise_value_error() -> None:
@@ -91,3 +97,96 @@ def test_one_entry_that_is_off_is_enough(values: list[float], place: int, error:
         claim("same", make(wrong), make(values), within=1e-4)
     assert lines[0] == "✓ same"
     assert lines[1].startswith("✗ same: ")
+
+
+@pytest.fixture
+def displayed(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, str]]:
+    """What is displayed, in a notebook."""
+    shown: list[dict[str, str]] = []
+    monkeypatch.setattr("IPython.get_ipython", object)
+    monkeypatch.setattr("IPython.display.display", lambda data, raw: shown.append(data) if raw else None)
+    return shown
+
+
+FOLDED = {
+    "text/plain": "✓ 2 more checks",
+    "text/html": '<details><summary>✓ 2 more checks</summary>\n✓ a &lt; b<br>\n✓ "b" is 2\n</details>',
+}
+
+
+def test_more_checks_are_one_line_that_unfolds(displayed: list, capsys: pytest.CaptureFixture) -> None:
+    with more_checks():
+        claim("a < b", 1 < 2)
+        claim('"b" is 2', 2, 2)
+    claim("after them", True)
+    assert displayed == [FOLDED]
+    assert capsys.readouterr().out == "✓ after them\n"
+
+
+def test_a_single_check_is_no_plural(displayed: list) -> None:
+    with more_checks():
+        claim("a < b", 1 < 2)
+    assert displayed[0]["text/plain"] == "✓ 1 more check"
+
+
+def test_what_fails_is_printed_in_full_and_at_once(displayed: list, capsys: pytest.CaptureFixture) -> None:
+    with more_checks():
+        claim("a < b", 1 < 2)
+        claim("the sum is 1", 0.83, 1)
+        assert capsys.readouterr().out == "✗ the sum is 1: 0.83, expected 1\n"
+        claim('"b" is 2', 2, 2)
+    assert displayed == [FOLDED]
+
+
+def test_where_nothing_passes_nothing_unfolds(displayed: list, capsys: pytest.CaptureFixture) -> None:
+    with more_checks():
+        claim("the sum is 1", 0.83, 1)
+    assert displayed == []
+    assert capsys.readouterr().out == "✗ the sum is 1: 0.83, expected 1\n"
+
+
+def test_an_error_goes_on_and_hides_nothing(displayed: list, capsys: pytest.CaptureFixture) -> None:
+    with pytest.raises(ValueError, match="no such head"), more_checks():
+        claim("a < b", 1 < 2)
+        claim('"b" is 2', 2, 2)
+        raise_value_error()
+    claim("after the error", True)
+    assert displayed == [FOLDED]
+    assert capsys.readouterr().out == "✓ after the error\n"
+
+
+def test_checks_inside_others_are_printed(displayed: list, capsys: pytest.CaptureFixture) -> None:
+    with more_checks():
+        claim("a < b", 1 < 2)
+        with more_checks():
+            claim("inside", True)
+        claim('"b" is 2', 2, 2)
+    assert displayed == [FOLDED]
+    assert capsys.readouterr().out == "✓ 1 more check\n  ✓ inside\n"
+
+
+@pytest.mark.parametrize("installed", [True, False])
+def test_outside_a_notebook_more_checks_are_printed(
+    installed: bool, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
+) -> None:
+    if not installed:
+        monkeypatch.setitem(sys.modules, "IPython", None)
+    with more_checks():
+        claim("a < b", 1 < 2)
+        claim("b is 2", 2, 2)
+    assert capsys.readouterr().out == "✓ 2 more checks\n  ✓ a < b\n  ✓ b is 2\n"
+
+
+@once
+def test_a_notebook_whose_folded_check_breaks_is_red(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    cell = "with more_checks():\n    claim('a < b', 1 < 2)\n    claim('\"b\" is 2', {}, 2)"
+    saved = [new_output("display_data", FOLDED)]
+    cells = [
+        new_code_cell("from annotated_course import claim, more_checks"),
+        new_code_cell(cell.format(2), execution_count=1, outputs=saved),
+        new_code_cell(cell.format(3), execution_count=1, outputs=saved),
+    ]
+    nbformat.write(new_notebook(cells=cells), tmp_path / "a.ipynb")
+    (tmp_path / "pyproject.toml").write_text('[tool.pytest.ini_options]\naddopts = "--nbval-current-env"\n')
+    monkeypatch.setattr(machines, "ROOT", tmp_path)
+    assert machines.execute(machines.Run("a.ipynb", "native", Path(sys.executable)))["failed"] == ["2"]

@@ -62,6 +62,18 @@ def test_what_differs_is_named_and_the_course_goes_on(course: Path, capfd: pytes
     assert done.cells[-1].outputs[0].text == "-0.0\n"  # executed to its last cell, and saved
 
 
+def test_what_unfolds_is_compared_too() -> None:
+    def folded(statement: str) -> nbformat.NotebookNode:
+        data = {"text/plain": "✓ 1 more check", "text/html": f"<details>✓ 1 more check\n✓ {statement}\n</details>"}
+        return new_code_cell(outputs=[new_output("display_data", data)])
+
+    assert run.compare(folded("1 word"), folded("1 word")) is None
+    assert run.compare(folded("1 word"), folded("2 words")) == "printed '✓ 2 words', saved is '✓ 1 word'"
+    failed = new_code_cell(outputs=[new_output("stream", text="✗ 1 word: 2, expected 1\n")])
+    difference = run.compare(folded("1 word"), failed)
+    assert difference == "printed '✗ 1 word: 2, expected 1', saved is '✓ 1 more check'"
+
+
 @once
 def test_where_nothing_differs_all_is_well(course: Path, capfd: pytest.CaptureFixture[str]) -> None:
     (course / "notebooks" / "01_first.ipynb").unlink()

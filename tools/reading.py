@@ -1,7 +1,8 @@
 """Count what a reader of each lesson meets: python -m tools.reading
 
-Words and visible lines of code on the main line (all but the exercises and *Deeper*), claims there and in all, folded
-proofs, figures, exercises. A formula counts as one word, a table as its words; folded cells are not visible.
+On the main line (all but the exercises and *Deeper*): words, visible lines of code, lines with a tick that are seen,
+claims, folded proofs, figures; claims and exercises in all. A formula counts as one word, a table as its words; folded
+cells are not visible, and checks that unfold are one line with a tick.
 """
 
 import re
@@ -23,6 +24,7 @@ class Count(NamedTuple):
 
     words: int
     lines: int
+    ticks: int
     claims: int
     claims_in_all: int
     proofs: int
@@ -75,17 +77,38 @@ def count(notebook: nbformat.NotebookNode) -> Count:
     return Count(
         words=len(WORD.findall(FORMULA.sub(" formula ", prose))),
         lines=sum(bool(line.strip()) for line in code.split("\n")),
-        claims=_claims(main),
-        claims_in_all=_claims(notebook.cells),
+        ticks=sum(map(ticks_seen, main)),
+        claims=sum(map(claims_shown, main)),
+        claims_in_all=sum(map(claims_shown, notebook.cells)),
         proofs=sum(is_proof(cell) for cell in main),
         figures=sum("image/png" in output.get("data", {}) for cell in main for output in cell.get("outputs", [])),
         exercises=sum(cell.source.startswith("check(") for cell in notebook.cells if cell.cell_type == "code"),
     )
 
 
-def _claims(cells: list[nbformat.NotebookNode]) -> int:
-    outputs = (output for cell in cells if "claim(" in cell.source for output in cell.get("outputs", []))
-    return sum(len(CLAIM.findall(output.get("text", ""))) for output in outputs)
+def ticks_seen(cell: nbformat.NotebookNode) -> int:
+    """Count the lines with a tick or a cross that a reader sees below a cell: of checks that unfold, only the first.
+
+    Args:
+        cell: one cell of a lesson, executed.
+    """
+    return _verdicts(cell, "text/plain")
+
+
+def claims_shown(cell: nbformat.NotebookNode) -> int:
+    """Count all claims of a cell, unfolded.
+
+    Args:
+        cell: one cell of a lesson, executed.
+    """
+    return _verdicts(cell, "text/html")
+
+
+def _verdicts(cell: nbformat.NotebookNode, shown_as: str) -> int:
+    """Count what a cell has printed of its claims, and displayed of them in one form or the other."""
+    outputs = cell.get("outputs", []) if "claim(" in cell.source else []
+    texts = (output.get("text", "") + output.get("data", {}).get(shown_as, "") for output in outputs)
+    return sum(len(CLAIM.findall(text)) for text in texts)
 
 
 def main(paths: list[Path]) -> None:

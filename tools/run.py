@@ -116,7 +116,11 @@ def failed_statement(source: str, traceback: list[str]) -> str:
 
 def text_of(cell: nbformat.NotebookNode) -> str:
     """Join what a cell printed or showed as text, with nbval's replacements; pictures are not compared."""
-    text = "".join(output.get("text") or output.get("data", {}).get("text/plain", "") for output in cell.outputs)
+    text = ""
+    for output in cell.outputs:
+        displayed = output.get("data", {})
+        text += output.get("text", "")
+        text += "".join(f"{displayed[kind]}\n" for kind in ("text/plain", "text/html") if kind in displayed)
     for rule in SANITIZE.sections():
         text = re.sub(SANITIZE[rule]["regex"], SANITIZE[rule]["replace"], text)
     return text

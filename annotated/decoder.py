@@ -87,15 +87,15 @@ class DecoderLayer(nn.Module):
         """
 
         def attend_to_target(x: Tensor) -> Tensor:
-            keys, values = self.self_attention.project(x, x)
+            keys, values = self.self_attention.project(x, x)  # (batch, heads, target, d_k), of the new positions
             if cache is not None:
-                keys, values = cache.append(keys, values)
+                keys, values = cache.append(keys, values)  # of all positions so far
             return self.self_attention.attend(x, keys, values, tgt_mask)
 
         def attend_to_memory(x: Tensor) -> Tensor:
             if cache is None:
                 return self.cross_attention(x, memory, memory, src_mask)
-            if not cache.memory:
+            if not cache.memory:  # it stays the same while the target grows
                 cache.memory = self.cross_attention.project(memory, memory)
             keys, values = cache.memory
             return self.cross_attention.attend(x, keys, values, src_mask)

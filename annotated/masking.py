@@ -21,7 +21,7 @@ def padding_mask(ids: Int[Tensor, "batch length"], pad_id: int = 0) -> Bool[Tens
         ids: token ids, padded with `pad_id`.
         pad_id: the id of the padding token.
     """
-    return (ids != pad_id)[:, None, None, :]
+    return (ids != pad_id)[:, None, None, :]  # the same for every head and every query
 
 
 def causal_mask(length: int, *, device: torch.device | str | None = None) -> Bool[Tensor, "length length"]:

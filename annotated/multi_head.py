@@ -76,11 +76,12 @@ class MultiHeadAttention(nn.Module):
         queries = self.split(self.W_q(query))
         for recorder in self.recorders:
             recorder.append(attention_weights(queries, keys, mask).detach())
-        return self.W_o(attention(queries, keys, values, mask).transpose(1, 2).flatten(2))
+        mixed = attention(queries, keys, values, mask)  # (batch, heads, query, d_v)
+        return self.W_o(mixed.transpose(1, 2).flatten(2))  # concatenated: (batch, query, heads · d_v)
 
     def split(self, x: Float[Tensor, "batch length heads_width"]) -> Float[Tensor, "batch heads length width"]:
         """Cut the last dimension into heads."""
-        return x.unflatten(-1, (self.heads, -1)).transpose(1, 2)
+        return x.unflatten(-1, (self.heads, -1)).transpose(1, 2)  # between the two, (batch, length, heads, width)
 
 
 @contextmanager

@@ -255,8 +255,8 @@ BUGS = [
     Bug(
         "heads merged across positions",
         "annotated/multi_head.py",
-        "values, mask).transpose(1, 2).flatten(2)",
-        "values, mask).reshape(*query.shape[:2], -1)",
+        "mixed.transpose(1, 2).flatten(2)",
+        "mixed.reshape(*query.shape[:2], -1)",
     ),
     Bug(
         "mask not handed on",
@@ -297,8 +297,8 @@ BUGS = [
     Bug(
         "causal only in training",
         "annotated/transformer.py",
-        "device=tgt.device)[start:]\n",
-        "device=tgt.device)[start:] | (not self.training)\n",
+        "device=tgt.device)[start:]",
+        "device=tgt.device)[start:] | (not self.training)",
     ),
     Bug(
         "logits scaled in training",

@@ -1,15 +1,25 @@
 """The tool that copies the module's definitions into the notebooks."""
 
+import ast
+import contextlib
+import functools
+import math
 import shutil
 import subprocess
 import sys
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import nbformat
 import pytest
+import torch
 from nbformat.v4 import new_code_cell, new_notebook, new_output
 from once import once
+from torch import nn
 
+import annotated.transformer
+from annotated.training import label_smoothed_loss
 from tools import sync
 from tools.plain import plain
 
@@ -140,8 +150,9 @@ def scale(x: Float[Tensor, "length"], factor: float = 2.0, *more: int, quiet: bo
 PLAIN = '''@torch.inference_mode()
 def scale(x, factor=2.0, *more, quiet=True):
     """Multiply."""
+    # x (length,) → (length,)
     if quiet:
-        total = factor
+        total = factor  # as given
     return x * total'''
 CLASS = '''class Box(nn.Module):
     """A box."""
@@ -166,19 +177,133 @@ PLAIN_CLASS = '''class Box(nn.Module):
         return x'''
 
 
+COMMENTED = '''def length(text: str, letters: str = "ä") -> int:
+    """Count.
+
+    And more.
+    """
+    # A check that goes takes its reason along.
+    check_text(text)
+
+    # What is "ö", two bytes, stays "ö".
+    kept = [letter for letter in text if letter in letters]  # as they come
+
+    return len(kept)  # one
+'''
+PLAIN_COMMENTED = '''def length(text, letters="ä"):
+    """Count."""
+    # What is "ö", two bytes, stays "ö".
+    kept = [letter for letter in text if letter in letters]  # as they come
+
+    return len(kept)  # one'''
+LONG = '''class Attention(nn.Module):
+    def forward(
+        self,
+        query: Float[Tensor, "batch query d_model"],
+        key: Float[Tensor, "batch key d_model"],
+        value: Float[Tensor, "batch key d_model"],
+        mask: Bool[Tensor, "*#batch #query #key"] | None = None,
+        mode: Literal["mean", "sum"] = "mean",
+    ) -> tuple[Float[Tensor, ""], Int[Tensor, "rows"]]:
+        return 1
+
+    def drop(self, x: Float[Tensor, "*shape"]) -> Float[Tensor, "*shape"]:
+        return options(
+            dropped=x,
+        )
+
+    def caches(self) -> tuple[Float[Tensor, "*batch _"], ...]:
+        """Make none.
+
+        Two lines.
+        """
+        check_self(self)
+'''
+PLAIN_LONG = """class Attention(nn.Module):
+    def forward(self, query, key, value, mask=None, mode="mean"):
+        # query (batch, query, d_model), key (batch, key, d_model), value (batch, key, d_model), mask (…, query, key)
+        #   → a number, (rows,)
+        return 1
+
+    def drop(self, x):
+        return options(
+            dropped=x,
+        )
+
+    def caches(self):
+        # → each (…, _)
+        ..."""
+
+
 def test_plain_code_has_no_types_no_checks_and_one_line_of_documentation() -> None:
     assert plain(GUARDED, without=["log"]) == PLAIN
     assert plain(CLASS, without=["extra_repr"]) == PLAIN_CLASS
 
 
-def test_plain_code_keeps_the_fields_of_a_dataclass_and_what_is_not_a_check() -> None:
-    config = "@dataclass\nclass Config:\n    size: int = 3"
-    assert plain(config) == config
+def test_plain_code_keeps_the_comments_of_what_stays() -> None:
+    assert plain(COMMENTED) == PLAIN_COMMENTED
+
+
+def test_plain_code_writes_the_shapes_of_the_types_in_lines_that_fit() -> None:
+    assert plain(LONG) == PLAIN_LONG
+    for names in range(5, 9):  # lines that end here and there
+        arguments = ", ".join(f'x{i}: Float[Tensor, "batch d_model"]' for i in range(names))
+        shown = plain(f"def f({arguments}) -> Float[Tensor, 'd_k']:\n    return 1").split("\n")
+        assert max(map(len, shown)) <= 120
+        comment = "".join(line.strip().removeprefix("#") for line in shown if "#" in line)
+        assert comment.split() == [
+            *(part for i in range(names) for part in (f"x{i}", "(batch,", f"d_model){',' * (i < names - 1)}")),
+            "→",
+            "(d_k,)",
+        ]
+
+
+def test_plain_code_keeps_fields_and_what_is_not_a_check() -> None:
+    for head in ("@dataclass\nclass Config:", "class Config(NamedTuple):"):
+        assert plain(f"{head}\n    size: int = 3") == f"{head}\n    size: int = 3"
     branch = "def f(x):\n    if x:\n        raise ValueError\n    else:\n        x = 1\n    return x"
     assert plain(branch) == branch
 
 
+def test_plain_code_is_whole_where_all_of_a_block_goes() -> None:
+    source = "def f(x):\n    if x:\n        check_x(x)\n    {}:\n        {}\n    return x"
+    assert (
+        plain(source.format("else", "x = 1"))
+        == "def f(x):\n    if x:\n        pass\n    else:\n        x = 1\n    return x"
+    )
+    assert plain(source.format("else", "check_x(-x)")) == "def f(x):\n    return x"
+    source = "def f(x):\n    if x:\n        x = 1\n    else:\n        # why\n        check_x(x)\n    return x"
+    assert plain(source) == "def f(x):\n    if x:\n        x = 1\n    return x"
+
+
+def test_plain_code_of_the_whole_paper_computes_the_same() -> None:
+    order = ["config", "masking", "attention", "multi_head", "positional_encoding", "encoder", "decoder"]
+    plainly: dict[str, Any] = {"dataclass": dataclass, "math": math, "torch": torch, "nn": nn, "F": nn.functional}
+    plainly |= {"reduce": functools.reduce, "contextmanager": contextlib.contextmanager, "__name__": "plainly"}
+    for file in [*order, "transformer", "training"]:
+        text = (sync.ROOT / "annotated" / f"{file}.py").read_text(encoding="utf-8")
+        for statement in ast.parse(text).body:
+            for name in sorted(sync.names_defined(statement) - {"Mask", "SourceMask"})[:1]:
+                shown = plain(sync.definition(text, name) or "")
+                for node in ast.walk(ast.parse(shown)):
+                    assert not getattr(node, "annotation", None) or name == "TransformerConfig"
+                exec(shown, plainly)
+    src, tgt = torch.tensor([[4, 5, 6, 2], [7, 2, 0, 0]]), torch.tensor([[1, 8, 9], [1, 10, 0]])
+    for switches in ({}, {"norm_first": True, "positions": "learned", "tie_embeddings": False, "d_k": 3}):
+        models = []
+        for made in (plainly, vars(annotated.transformer)):
+            torch.manual_seed(0)
+            config = made["TransformerConfig"](12, d_model=8, d_ff=16, heads=2, layers=2, **switches)
+            models.append(made["Transformer"](config).eval())
+        torch.testing.assert_close(models[0](src, tgt), models[1](src, tgt))
+        losses = [f(models[0](src, tgt), tgt) for f in (plainly["label_smoothed_loss"], label_smoothed_loss)]
+        torch.testing.assert_close(*losses)
+
+
 def test_a_cell_can_show_the_plain_code(project: Path) -> None:
     cell = {"plain": ["annotated.some.first", "annotated.some.Second"]}
-    expected = '# annotated/some.py\n@functools.cache\ndef first(x):\n    """Return x."""\n    return x\n\n\n' + SECOND
+    expected = (
+        '# annotated/some.py\n@functools.cache\ndef first(x):\n    """Return x."""\n    return x  # as it is\n\n\n'
+        + SECOND
+    )
     assert sync.cell_source(cell, project) == expected

@@ -1,13 +1,19 @@
-"""Reduce a definition to what computes: for `09_whole_transformer`, where the whole model stands on one page.
+"""Reduce a definition to what a lesson shows of it: the code, its comments, and the shapes in one line.
 
-What goes: types; comments; checks of what was given (`if …: raise`, calls of `check_…`); of the documentation all
-but the first line of the definition itself; and what a cell's metadata leaves out by name. What stays is the code.
+What goes: types; checks of what was given (`if …: raise`, calls of `check_…`); the documentation, but for the first
+line of the definition's own; and what a cell's metadata leaves out by name. Shapes that stood in types come back as one
+comment: `# query (…, query, d_k), key (…, key, d_k) → (…, query, key)`.
+
+The text is edited where it stands, not written anew from the syntax tree, which knows no comments.
 """
 
 import ast
 import subprocess
 import sys
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
+from typing import NamedTuple
+
+WIDTH = 120  # columns of a line, as everywhere in the course
 
 
 def plain(source: str, without: Collection[str] = ()) -> str:
@@ -17,69 +23,185 @@ def plain(source: str, without: Collection[str] = ()) -> str:
         source: the text of one function or class.
         without: names of methods, variables and attributes; methods of such a name go, and statements that use one.
     """
-    tree = _Plain(without).visit(ast.parse(source))
-    text = ast.unparse(ast.fix_missing_locations(tree))
-    for command in (["check", "--fix", "--select", "UP034"], ["format"]):  # `unparse` doubles some parentheses
-        call = [sys.executable, "-m", "ruff", *command, "--quiet", "--line-length", "120", "-"]
-        text = subprocess.run(call, input=text, capture_output=True, text=True, check=True).stdout
-    return text.rstrip("\n")
+    text = source.encode()
+    for edit in sorted(_Editor(text, frozenset(without)).edits(), reverse=True):
+        text = text[: edit.start] + edit.text.encode() + text[edit.end :]
+    call = [sys.executable, "-m", "ruff", "format", "--quiet", "--line-length", str(WIDTH), "-"]
+    return subprocess.run(call, input=text, capture_output=True, check=True).stdout.decode().rstrip("\n")
 
 
-class _Plain(ast.NodeTransformer):
-    """Visits statements only; a statement that goes is replaced by nothing, and so is one whose body has gone."""
+class _Edit(NamedTuple):
+    """Put `text` in place of the bytes from start to end."""
 
-    def __init__(self, without: Collection[str]):
-        self.without = frozenset(without)
-        self.inside: list[ast.AST] = []
+    start: int
+    end: int
+    text: str = ""
 
-    def visit_FunctionDef(self, node: ast.FunctionDef) -> ast.AST | None:
-        if node.name in self.without:
+
+class _Editor:
+    """Finds the edits; of a statement that goes there is one, and none of what stands in it."""
+
+    def __init__(self, source: bytes, without: frozenset[str]):
+        self.source = source
+        self.lines = source.splitlines(keepends=True)
+        self.starts = [0]
+        for line in self.lines:
+            self.starts.append(self.starts[-1] + len(line))
+        self.without = without
+
+    def edits(self) -> list[_Edit]:
+        """List all edits of the source."""
+        return self._block(ast.parse(self.source).body, None)[0]
+
+    def _block(self, statements: list[ast.stmt], parent: ast.AST | None) -> tuple[list[_Edit], bool]:
+        """Edit a block's statements; tell whether any is left."""
+        edits, left = [], False
+        for statement in statements:
+            inside = self._statement(statement, parent)
+            edits += [self._removal(statement)] if inside is None else inside
+            left = left or inside is not None
+        return edits, left
+
+    def _statement(self, node: ast.stmt, parent: ast.AST | None) -> list[_Edit] | None:
+        """List the edits of one statement, or give None where all of it goes."""
+        match node:
+            case ast.FunctionDef(name=name):
+                return None if name in self.without else [*self._signature(node), *self._definition(node, parent)]
+            case ast.ClassDef():
+                return self._definition(node, parent)
+            case ast.If(body=[*_, ast.Raise()], orelse=[]):
+                return None
+            case ast.For(iter=given) if self._uses(given):
+                return None
+            case ast.If() | ast.For() | ast.While() | ast.With() | ast.Try():
+                return self._compound(node)
+            case ast.AnnAssign() if _has_fields(parent):
+                return []
+            case ast.AnnAssign(value=None):
+                return None
+            case ast.Assign() | ast.AnnAssign() | ast.Expr() if self._uses(node):
+                return None
+            case ast.AnnAssign(target=target, annotation=annotation):
+                return [_Edit(self._end(target), self._end(annotation))]
+            case ast.Expr(value=ast.Call(func=called)) if ast.unparse(called).startswith("check_"):
+                return None
+        return []
+
+    def _signature(self, node: ast.FunctionDef) -> Iterator[_Edit]:
+        """Take the types out of a function's first lines."""
+        for argument in _arguments(node):
+            if argument.annotation:
+                start = self._start(argument) + len(argument.arg.encode())
+                yield _Edit(start, self._end(argument.annotation))
+        if node.returns:
+            yield _Edit(self.source.rindex(b"->", 0, self._start(node.returns)), self._end(node.returns))
+        given: list[ast.expr | ast.arg] = [*_arguments(node), *node.args.defaults, *filter(None, node.args.kw_defaults)]
+        end = max(map(self._end, given), default=0)
+        if self.source[end : end + 1] == b",":  # with it the arguments would stay one a line
+            yield _Edit(end, end + 1)
+
+    def _definition(self, node: ast.FunctionDef | ast.ClassDef, parent: ast.AST | None) -> list[_Edit]:
+        """Shorten the documentation, note the shapes, and edit the body."""
+        indent = " " * (node.col_offset + 4)
+        documentation = ast.get_docstring(node)
+        first_line = (documentation or "").split("\n")[0] if parent is None else ""
+        notes = [f'"""{first_line}"""'] if first_line else []
+        notes += shape_comment(node, WIDTH - len(indent)) if isinstance(node, ast.FunctionDef) else []
+        body = node.body[1:] if documentation else node.body
+        edits, left = self._block(body, node)
+        if not left and not first_line:
+            notes.append("...")
+        text = "".join(f"{indent}{note}\n" for note in notes)
+        if documentation:
+            edits.append(self._removal(node.body[0])._replace(text=text))
+        elif text:
+            first = self._removal(body[0]).start
+            edits.append(_Edit(first, first, text))
+        return edits
+
+    def _compound(self, node: ast.If | ast.For | ast.While | ast.With | ast.Try) -> list[_Edit] | None:
+        """Edit a statement that holds others; without any it goes, too."""
+        edits, left = self._block(node.body, node)
+        other = getattr(node, "orelse", [])
+        other_edits, other_left = self._block(other, node)
+        if not left and not other_left:
             return None
-        arguments = [*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs, node.args.vararg, node.args.kwarg]
-        for argument in filter(None, arguments):
-            argument.annotation = None
-        node.returns = None
-        return self._define(node)
+        if not left:
+            start, end = self._removal(node.body[0]).start, self._removal(node.body[-1]).end
+            edits = [_Edit(start, end, " " * node.body[0].col_offset + "pass\n")]
+        if other and not other_left:
+            other_edits = [_Edit(self._removal(node.body[-1]).end, self._removal(other[-1]).end)]
+        return edits + other_edits
 
-    def visit_ClassDef(self, node: ast.ClassDef) -> ast.AST:
-        return self._define(node)
+    def _removal(self, node: ast.stmt) -> _Edit:
+        """Take out a statement's lines, with the comment above it and the gap below."""
+        first = min([node.lineno, *(decorator.lineno for decorator in getattr(node, "decorator_list", []))]) - 1
+        while self.lines[first - 1].strip().startswith(b"#") and first > 0:
+            first -= 1
+        end = node.end_lineno or node.lineno
+        while end < len(self.lines) and not self.lines[end].strip():
+            end += 1
+        return _Edit(self.starts[first], self.starts[end])
 
-    def visit_AnnAssign(self, node: ast.AnnAssign) -> ast.AST | None:
-        if self.inside and isinstance(self.inside[-1], ast.ClassDef) and self.inside[-1].decorator_list:
-            return node  # a dataclass needs the types of its fields
-        return node.value and self.visit(ast.Assign([node.target], node.value, lineno=node.lineno))
+    def _uses(self, node: ast.AST) -> bool:
+        """Tell whether a name that is left out stands in it."""
+        return any(getattr(part, "attr", getattr(part, "id", None)) in self.without for part in ast.walk(node))
 
-    def visit_If(self, node: ast.If) -> ast.AST | None:
-        return None if isinstance(node.body[-1], ast.Raise) and not node.orelse else self._compound(node)
+    def _start(self, node: ast.expr | ast.arg) -> int:
+        return self.starts[node.lineno - 1] + node.col_offset
 
-    def visit_For(self, node: ast.For) -> ast.AST | None:
-        return None if self._names(node.iter) & self.without else self._compound(node)
+    def _end(self, node: ast.expr | ast.arg | ast.stmt) -> int:
+        return self.starts[(node.end_lineno or 0) - 1] + (node.end_col_offset or 0)
 
-    def visit_Assign(self, node: ast.Assign) -> ast.AST | None:
-        return None if self._names(node) & self.without else node
 
-    def visit_Expr(self, node: ast.Expr) -> ast.AST | None:
-        checks = isinstance(node.value, ast.Call) and ast.unparse(node.value.func).startswith("check_")
-        return None if checks or self._names(node) & self.without else node
+def shape_comment(node: ast.FunctionDef, width: int) -> list[str]:
+    """Write down the shapes that a function's types tell, as lines of a comment; none where they tell none.
 
-    def _define(self, node: ast.FunctionDef | ast.ClassDef) -> ast.AST:
-        first_line = (ast.get_docstring(node) or "").split("\n")[0]
-        if first_line:
-            del node.body[0]
-        self.inside.append(node)
-        self.generic_visit(node)
-        self.inside.pop()
-        if first_line and not self.inside:
-            node.body.insert(0, ast.Expr(ast.Constant(first_line)))
-        return node
+    Args:
+        node: a function whose types are those of jaxtyping.
+        width: the most columns of a line.
+    """
+    shapes = {argument.arg: _shapes(argument.annotation) for argument in _arguments(node)}
+    returned = _shapes(node.returns)
+    if {*shapes.values(), returned} <= {"", "(…)"}:  # any shape, and the same again
+        return []
+    given = [f"{name} {shape}" for name, shape in shapes.items() if shape]
+    words = [f"{one}," for one in given[:-1]] + given[-1:]
+    if returned:
+        words.append(f"→ {returned}")
+    lines: list[str] = []
+    for word in words:
+        if lines and len(f"{lines[-1]} {word}") <= width:
+            lines[-1] += f" {word}"
+        else:
+            lines.append(f"#   {word}" if lines else f"# {word}")
+    return lines
 
-    def _compound(self, node: ast.If | ast.For) -> ast.AST | None:
-        self.generic_visit(node)
-        if not node.body and node.orelse:
-            node.body = [ast.Pass()]
-        return node if node.body else None
 
-    @staticmethod
-    def _names(node: ast.AST) -> frozenset[str]:
-        named = (getattr(part, "attr", getattr(part, "id", "")) for part in ast.walk(node))
-        return frozenset(name for name in named if name)
+def _shapes(annotation: ast.expr | None) -> str:
+    """Read the shapes in a type: `Float[Tensor, "*batch query d_k"]` says (…, query, d_k)."""
+    found = []
+    for part in ast.walk(annotation) if annotation else ():
+        match part:
+            case ast.Subscript(slice=ast.Tuple(elts=[ast.Name(), ast.Constant(value=str(axes))])):
+                names = ["…" if axis.startswith("*") else axis.lstrip("#") for axis in axes.split()]
+                found.append(
+                    f"({', '.join(names)}{',' * (len(names) == 1 and '…' not in names)})" if names else "a number"
+                )
+            case ast.Subscript(value=ast.Name(id="tuple"), slice=ast.Tuple(elts=[_, ast.Constant(value=value)])):
+                if value is Ellipsis:
+                    found.append("each")
+    return ", ".join(found).replace("each, ", "each ")
+
+
+def _arguments(node: ast.FunctionDef) -> list[ast.arg]:
+    """List a function's arguments in the order in which they are written."""
+    given = node.args
+    arguments = [*given.posonlyargs, *given.args, given.vararg, *given.kwonlyargs, given.kwarg]
+    return [argument for argument in arguments if argument]
+
+
+def _has_fields(parent: ast.AST | None) -> bool:
+    """Tell whether a class makes its fields from their types, as a dataclass or a named tuple does."""
+    bases = {base.id for base in getattr(parent, "bases", ()) if isinstance(base, ast.Name)}
+    return isinstance(parent, ast.ClassDef) and bool(parent.decorator_list or bases & {"NamedTuple", "Protocol"})

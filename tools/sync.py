@@ -6,7 +6,7 @@ A code cell asks for it in its metadata, with the full name of one object or a l
     {"annotated": {"source": ["annotated.masking.padding_mask", "annotated.masking.causal_mask"]}}
 
 The cell then holds a comment with the file's path and, word for word, the source of what is named. With "plain" in
-place of "source" it holds the code alone, as `tools.plain` writes it; names under "without" are left out there.
+place of "source" it holds what a lesson shows of it, as `tools.plain` writes it; names under "without" are left out there.
 """
 
 import argparse
@@ -43,7 +43,8 @@ def names_defined(statement: ast.stmt) -> set[str]:
         case ast.FunctionDef(name=name) | ast.ClassDef(name=name):
             return {name}
         case ast.Assign(targets=targets):
-            return {target.id for target in targets if isinstance(target, ast.Name)}
+            single = (one for target in targets for one in getattr(target, "elts", [target]))
+            return {target.id for target in single if isinstance(target, ast.Name)}
         case ast.AnnAssign(target=ast.Name(id=name)):
             return {name}
     return set()

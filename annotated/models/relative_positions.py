@@ -177,9 +177,8 @@ def tree_distances(parents: Int[Tensor, "batch length"]) -> Int[Tensor, "batch l
         raise ValueError(f"parents are places, 0 … {length - 1}; got {parents.min()} … {parents.max()}.")
     place = torch.arange(length, device=parents.device)
     step = place.expand_as(parents)
-    above = torch.zeros(
-        *parents.shape, length, dtype=torch.bool, device=parents.device
-    )  # (batch, word, itself or above)
+    # (batch, word, itself or above)
+    above = torch.zeros(*parents.shape, length, dtype=torch.bool, device=parents.device)
     for _ in range(length):
         above |= F.one_hot(step, length).bool()
         step = parents.gather(1, step)

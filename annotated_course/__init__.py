@@ -14,6 +14,7 @@ HOMES = {
     "exercises.chapter_09": ("suspects",),
     "exercises.chapter_19": ("DIAGNOSES", "patients"),
     "exercises.exercise": ("LargestTensor",),
+    "grids": ("Grid", "describe", "plot_matrices"),
     "plotting": ("Arrow", "Box", "plot_attention", "plot_dataflow", "plot_lines", "show"),
     "tracing": ("plot_trace", "trace"),
 }

@@ -26,6 +26,7 @@ IN_WORDS = "The figure in words"  # what unfolds its description
 OPERATION = "#2b5c8a"  # the colour of an operation's box, and of every edge
 TENSOR = "#e8f0f8"
 ARROW = "#444444"
+PALETTE = 0, 1, 2, 4, 3, 9, 5, 6, 8, 7  # of seaborn's "colorblind"; the two that are alike far from each other
 ANNOTATE_UP_TO = 8
 WHITE_ABOVE = 0.7  # a number on a darker square is white; both colours keep a contrast of at least 4.3
 
@@ -49,6 +50,16 @@ class Arrow(NamedTuple):
     end: str
     label: str = ""
     bend: float = 0.0
+
+
+def palette_colour(index: int) -> tuple[float, float, float]:
+    """Give a colour, (red, green, blue), by its number; after the tenth they begin again.
+
+    Args:
+        index: what has the same number has the same colour, in every figure.
+    """
+    colours = load("seaborn").color_palette("colorblind")
+    return colours[PALETTE[index % len(PALETTE)]]
 
 
 def token_labels(tokenizer: Tokenizer, ids: Sequence[int]) -> list[str]:
@@ -179,7 +190,7 @@ def plot_lines(
             x,
             y,
             label=label,
-            color=sns.color_palette("colorblind")[(0, 1, 2, 4, 3)[style]],  # the two that are alike far from each other
+            color=palette_colour(style),
             linestyle=("-", "--", ":", "-.", (0, (5, 1, 1, 1, 1, 1)))[style],
             marker=markers[style],
             markersize=5,

@@ -1,0 +1,332 @@
+"""Tensors drawn as grids of coloured cells with their numbers, and a computation as a line of such grids.
+
+`plot_matrices` draws them, `describe` says the same numbers in words.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import KW_ONLY, dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from torch import Tensor
+
+from annotated_course.plotting import ARROW, DPI, palette_colour
+from annotated_workbench.extras import load
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+Cell = int | float | str
+Parts = Sequence[Any]  # of grids and operators, or of lines of them
+
+GREY = (0.55, 0.55, 0.55)
+TINTS = 0.06, 0.7  # how much of its colour a cell of zero has, and the grid's largest; black stays legible on both
+HALF = 1e-6  # 0.125 is written 0.13 on every machine, on whichever side of it the last bit falls
+
+# Inches, and points for the letters, before a drawing that is too wide is made smaller.
+CELL_WIDTH, CELL_HEIGHT = 0.46, 0.4
+BESIDE, ABOVE = 0.09, 0.07  # the room between a grid and what stands beside or above it
+BETWEEN_PARTS, BETWEEN_LINES = 0.14, 0.22
+NAME, NUMBER, LABEL, SYMBOL = 10.0, 9.0, 8.0, 14.0
+LINE = 1.3  # from one line of a text to the next, in heights of its letters
+MIDDLE = 0.36  # from the foot of a capital letter to its middle
+BOLD = 1.12  # how much wider bold letters are
+TITLE = 0.35
+EDGE = 0.02  # or the outermost lines would be cut in half
+
+SYMBOLS_IN_WORDS = {
+    "·": "times",
+    "×": "times",
+    "=": "equals",
+    "→": "gives",
+    "÷": "divided by",
+    "+": "plus",
+    "−": "minus",
+}
+
+
+@dataclass(frozen=True, eq=False)
+class Grid:
+    """A matrix or a vector to be drawn as a grid of cells; a vector is one row.
+
+    Args:
+        values: the numbers, (row, column) or (column); in nested lists a text may stand for a number, such as "2 ln 2".
+        name: what stands above, in words; may have two lines.
+        rows: one label per row, to its left; may have two lines ("Hund\\ndog").
+        columns: one label per column, above it; may have two lines.
+        colour_by: "rows" gives each row a colour of its own, "columns" each column (for a transposed matrix, whose
+            columns were rows); None makes all cells grey.
+        colours: for each row or column the number of its colour; by default 0, 1, 2 ….
+
+    Raises:
+        ValueError: the values are no grid, or there is another number of labels or colours than rows or columns.
+    """
+
+    values: Tensor | np.ndarray | Sequence[Any]
+    name: str
+    _: KW_ONLY
+    rows: Sequence[str] = ()
+    columns: Sequence[str] = ()
+    colour_by: str | None = "rows"
+    colours: Sequence[int] | None = None
+
+    def __post_init__(self) -> None:
+        """Refuse what cannot be drawn while the caller still sees which grid it is."""
+        widths = {len(row) for row in self.cells}
+        if len(widths) != 1 or 0 in widths or not all(isinstance(cell, Cell) for row in self.cells for cell in row):
+            raise ValueError(f"grid {self.name!r} must be a vector, or a matrix with equally long rows; take one head.")
+        if self.colour_by not in ("rows", "columns", None):
+            raise ValueError(f'colour_by must be "rows", "columns" or None; got {self.colour_by!r}.')
+        height, width = len(self.cells), widths.pop()
+        for what, given, needed in [
+            ("row labels", self.rows, height),
+            ("column labels", self.columns, width),
+            ("colours", self.colours or (), width if self.colour_by == "columns" else height),
+        ]:
+            if len(given) not in (0, needed):
+                raise ValueError(f"grid {self.name!r}, {self.shape}, needs {needed} {what}; got {len(given)}.")
+
+    @property
+    def cells(self) -> list[list[Cell]]:
+        """The numbers and texts, row by row."""
+        values = as_lists(self.values)
+        return values if is_nested(values) else [values]
+
+    @property
+    def shape(self) -> str:
+        """The size in words, "3 × 4" or "4 numbers", which nobody takes for two numbers of the data."""
+        height, width = len(self.cells), len(self.cells[0])
+        if is_nested(as_lists(self.values)):
+            return f"{height} × {width}"
+        return f"{width} number{'s' if width > 1 else ''}"
+
+
+def plot_matrices(parts: Parts, *, title: str | None = None, width: int | float = 9) -> Axes:
+    """Draw a computation with matrices as one would write it, each matrix a grid of its numbers.
+
+    All cells have the same size, and within a colour the tint grows with the number's distance from zero, up to the
+    grid's largest.
+
+    Args:
+        parts: from left to right the grids and, as texts, the operators between them: "·", "=", "softmax\\n→". Or a
+            list of such lines, drawn one below the other.
+        title: what the figure shows.
+        width: the most inches that the drawing may take; a wider one is made smaller, letters too.
+
+    Raises:
+        ValueError: there is no grid, or a part is neither a grid nor a text.
+    """
+    plt = load("matplotlib.pyplot")
+
+    lines = as_lines(parts)
+    grids = [part for line in lines for part in line if isinstance(part, Grid)]
+    in_cells = [(short(cell), NUMBER) for grid in grids for row in grid.cells for cell in row]
+    above_cells = [(label, LABEL) for grid in grids for label in grid.columns]
+    cell_width = max(CELL_WIDTH, *(text_width(text, size) + 0.14 for text, size in in_cells + above_cells))
+
+    extents = [[extent(part, cell_width) for part in line] for line in lines]
+    line_widths = [sum(left + right for left, right, *_ in line) + BETWEEN_PARTS * (len(line) - 1) for line in extents]
+    line_heights = [max(up for _, _, up, _ in line) + max(down for *_, down in line) for line in extents]
+    across, down = max(line_widths) + 2 * EDGE, sum(line_heights) + BETWEEN_LINES * (len(lines) - 1) + 2 * EDGE
+    scale = min(1, width / across)
+    above = TITLE if title else 0.0
+    figure = plt.figure(figsize=(across * scale, down * scale + above), dpi=DPI)
+    ax = figure.add_axes((0, 0, 1, down * scale / (down * scale + above)))
+    ax.set(xlim=(0, across), ylim=(0, down))
+    ax.axis("off")
+    if title:
+        ax.set_title(title, fontsize=11)
+
+    top = down - EDGE
+    for line, sizes, height in zip(lines, extents, line_heights, strict=True):
+        x, middle = EDGE, top - max(up for _, _, up, _ in sizes)
+        for part, (left, right, *_) in zip(line, sizes, strict=True):
+            if isinstance(part, Grid):
+                draw_grid(ax, part, x + left, middle, cell_width)
+            else:
+                draw_operator(ax, part, x + left, middle)
+            x += left + right + BETWEEN_PARTS
+        top -= height + BETWEEN_LINES
+    return ax
+
+
+def draw_grid(ax: Axes, grid: Grid, x: float, y: float, cell_width: float) -> None:
+    """Draw a grid whose cells have their middle at (x, y), with all that stands around them."""
+    plt = load("matplotlib.pyplot")
+
+    cells = grid.cells
+    left, top = x - cell_width * len(cells[0]) / 2, y + CELL_HEIGHT * len(cells) / 2
+    for i, (row, shares) in enumerate(zip(cells, tints(cells), strict=True)):
+        for j, (cell, share) in enumerate(zip(row, shares, strict=True)):
+            corner = left + j * cell_width, top - (i + 1) * CELL_HEIGHT
+            hue = hue_of(grid, i, j)
+            face, edge = mixed(hue, share), mixed(hue, 0.55)
+            ax.add_patch(plt.Rectangle(corner, cell_width, CELL_HEIGHT, facecolor=face, edgecolor=edge, linewidth=0.6))
+            middle = corner[0] + cell_width / 2, corner[1] + CELL_HEIGHT / 2
+            write(ax, *middle, short(cell), NUMBER)
+    for i, label in enumerate(grid.rows):
+        write(ax, left - BESIDE, top - (i + 0.5) * CELL_HEIGHT, label, LABEL, ha="right")
+    for j, label in enumerate(grid.columns):
+        write(ax, left + (j + 0.5) * cell_width, top + ABOVE + text_height(label, LABEL) / 2, label, LABEL)
+    above = top + header(grid.columns) + ABOVE + text_height(grid.shape, LABEL) / 2
+    write(ax, x, above, grid.shape, LABEL, color=ARROW)
+    above += (text_height(grid.shape, LABEL) + text_height(grid.name, NAME)) / 2
+    write(ax, x, above, grid.name, NAME, fontweight="bold")
+
+
+def draw_operator(ax: Axes, operator: str, x: float, y: float) -> None:
+    """Draw an operator with its middle at (x, y): a sign in large letters there, the words above it."""
+    words, sign = words_and_sign(operator)
+    write(ax, x, y, sign, SYMBOL, fontweight="bold")
+    lift = (text_height(sign, SYMBOL) + text_height(words, NUMBER)) / 2 if sign else 0.0
+    write(ax, x, y + lift, words, NUMBER)
+
+
+def write(ax: Axes, x: float, y: float, text: str, points: float, *, ha: str = "center", **style: Any) -> None:
+    """Write a text of one or more lines with its middle at the height y, letters of one row on one line.
+
+    Matplotlib aligns by what the letters fill: "jagt" would stand higher than "Hund".
+    """
+    lines = text.split("\n") if text else []
+    figure: Any = ax.figure
+    scale = figure.get_figwidth() / ax.get_xlim()[1]
+    foot = y + ((len(lines) - 1) * LINE / 2 - MIDDLE) * points / 72
+    for i, line in enumerate(lines):
+        place = x, foot - i * LINE * points / 72
+        ax.text(*place, line, ha=ha, va="baseline", fontsize=points * scale, **style)
+
+
+def describe(parts: Parts) -> str:
+    """Say a drawing of `plot_matrices` in words, numbers and all, for `show`.
+
+    Args:
+        parts: the grids and operators as they were drawn.
+
+    Raises:
+        ValueError: there is no grid, or a part is neither a grid nor a text.
+    """
+    return " ".join(f"{' '.join(in_words(part) for part in line)}." for line in as_lines(parts))
+
+
+def in_words(part: Grid | str) -> str:
+    """Say a grid or an operator in words."""
+    if isinstance(part, str):
+        return " ".join(SYMBOLS_IN_WORDS.get(word, word) for word in part.split())
+    columns = [f"columns {', '.join(map(one_line, part.columns))}"] if part.columns else []
+    labels = [f"{one_line(label)}: " for label in part.rows] or [""] * len(part.cells)
+    rows = [label + ", ".join(map(short, row)) for label, row in zip(labels, part.cells, strict=True)]
+    return f"{' '.join(part.name.split())} ({'; '.join([part.shape, *columns, *rows])})"
+
+
+def as_lines(parts: Parts) -> list[list[Grid | str]]:
+    """Give the lines of a drawing, also where it has only one."""
+    lines = [list(parts)] if any(isinstance(part, Grid | str) for part in parts) else [list(line) for line in parts]
+    for part in (part for line in lines for part in line):
+        if not isinstance(part, Grid | str):
+            raise ValueError(f"a part must be a Grid or a text, the operator; got {type(part).__name__}.")
+    if not all(any(isinstance(part, Grid) for part in line) for line in lines) or not lines:
+        raise ValueError("there must be at least one Grid in each line.")
+    return lines
+
+
+def as_lists(values: Any) -> list[Any]:
+    """Give numbers in nested lists, whatever holds them."""
+    if isinstance(values, Tensor | np.ndarray):
+        listed = values.tolist()
+        return listed if isinstance(listed, list) else [listed]
+    return [value.tolist() if isinstance(value, Tensor | np.ndarray) else value for value in values]
+
+
+def is_nested(values: list[Any]) -> bool:
+    """Tell a matrix from a vector."""
+    return bool(values) and isinstance(values[0], list | tuple)
+
+
+def short(cell: Cell) -> str:
+    """Write a number with two decimals at most and no zeros behind them: 0.5, 8, −1.39, −∞; a text stays as it is."""
+    if isinstance(cell, str):
+        return cell
+    if math.isinf(cell):
+        return "∞" if cell > 0 else "−∞"
+    number = f"{cell + math.copysign(HALF, cell):.2f}".rstrip("0").rstrip(".")
+    return "0" if number == "-0" else number.replace("-", "−")
+
+
+def one_line(label: str) -> str:
+    """Put the second line of a label in parentheses: "Hund (dog)"."""
+    first, *others = label.split("\n")
+    return f"{first} ({' '.join(others)})" if others else first
+
+
+def tints(cells: list[list[Cell]]) -> list[list[float]]:
+    """Say how much of its colour each cell has: the more, the farther its number is from zero."""
+    sizes = [[size(cell) for cell in row] for row in cells]
+    largest = max((number for row in sizes for number in row if number is not None), default=0) or 1
+    pale, full = TINTS
+    return [[pale + (full - pale) * (1 if n is None else n / largest) for n in row] for row in sizes]
+
+
+def size(cell: Cell) -> float | None:
+    """Give how far from zero a cell is: zero if it is infinite, as −∞ masks; None if it is no number."""
+    try:
+        number = abs(float(cell.replace("−", "-") or 0)) if isinstance(cell, str) else abs(float(cell))
+    except ValueError:
+        return None
+    return number if math.isfinite(number) else 0.0
+
+
+def hue_of(grid: Grid, row: int, column: int) -> tuple[float, ...]:
+    """Give the full colour of a cell."""
+    if grid.colour_by is None:
+        return GREY
+    index = row if grid.colour_by == "rows" else column
+    return palette_colour(grid.colours[index] if grid.colours else index)
+
+
+def mixed(colour: Sequence[float], share: float) -> tuple[float, ...]:
+    """Mix a share of a colour with white."""
+    return tuple(1 - share * (1 - part) for part in colour)
+
+
+def words_and_sign(operator: str) -> tuple[str, str]:
+    """Split an operator into its words and its sign, the last line if that has no letters."""
+    *words, sign = operator.split("\n")
+    return ("\n".join(words), sign) if not any(map(str.isalpha, sign)) else (operator, "")
+
+
+def text_width(text: str, points: float) -> float:
+    """Give the width of a text in inches."""
+    path = load("matplotlib.textpath").TextPath
+
+    lines = [line for line in text.split("\n") if line.strip()]
+    return max((path((0, 0), line, size=points).get_extents().width for line in lines), default=0.0) / 72
+
+
+def text_height(text: str, points: float) -> float:
+    """Give the height of a text in inches: zero if there is none."""
+    return len(text.split("\n")) * LINE * points / 72 if text else 0.0
+
+
+def header(labels: Sequence[str]) -> float:
+    """Give the height in inches of the column labels with the room below them."""
+    return ABOVE + max(text_height(label, LABEL) for label in labels) if labels else 0.0
+
+
+def extent(part: Grid | str, cell_width: float) -> tuple[float, float, float, float]:
+    """Give how far a part reaches from its middle: to the left, to the right, up and down, in inches."""
+    if isinstance(part, str):
+        words, sign = words_and_sign(part)
+        half = max(text_width(words, NUMBER), text_width(sign, SYMBOL)) / 2
+        tall = text_height(words, NUMBER)
+        if not sign:
+            return half, half, tall / 2, tall / 2
+        return half, half, text_height(sign, SYMBOL) / 2 + tall, text_height(sign, SYMBOL) / 2
+    cells = part.cells
+    half, tall = cell_width * len(cells[0]) / 2, CELL_HEIGHT * len(cells) / 2
+    beside = BESIDE + max(text_width(label, LABEL) for label in part.rows) if part.rows else 0.0
+    above = ABOVE + header(part.columns) + text_height(part.shape, LABEL) + text_height(part.name, NAME)
+    named = max(text_width(part.name, NAME * BOLD), text_width(part.shape, LABEL)) / 2
+    return max(half + beside, named), max(half, named), tall + above, tall

@@ -8,6 +8,7 @@ HOMES = {
     "attention_view": ("view_attention",),
     "bars": ("progress_bar",),
     "claims": ("claim", "more_checks"),
+    "drawings": ("plot_plane",),
     "exercises": ("check", "progress"),
     "exercises.chapter_07": ("RATE_FAULTS", "logged_rates"),
     "exercises.chapter_08": ("random_table",),

@@ -8,7 +8,7 @@ HOMES = {
     "attention_view": ("view_attention",),
     "bars": ("progress_bar",),
     "claims": ("claim", "more_checks"),
-    "drawings": ("plot_plane",),
+    "drawings": ("Node", "describe_tree", "plot_dials", "plot_plane", "plot_tree"),
     "exercises": ("check", "progress"),
     "exercises.chapter_07": ("RATE_FAULTS", "logged_rates"),
     "exercises.chapter_08": ("random_table",),
@@ -16,7 +16,7 @@ HOMES = {
     "exercises.chapter_19": ("DIAGNOSES", "patients"),
     "exercises.exercise": ("LargestTensor",),
     "grids": ("Grid", "describe", "plot_matrices"),
-    "plotting": ("Arrow", "Box", "plot_attention", "plot_dataflow", "plot_lines", "show"),
+    "plotting": ("Arrow", "Box", "glossed", "plot_attention", "plot_dataflow", "plot_lines", "show"),
     "tracing": ("plot_trace", "trace"),
 }
 HOME = {name: module for module, names in HOMES.items() for name in names}

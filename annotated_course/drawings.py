@@ -1,12 +1,15 @@
-"""Pictures of ideas: points in a plane."""
+"""Pictures of ideas: points in a plane, the tree of a beam search, the hands of clocks."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from annotated_course.plotting import ARROW, DPI, Values, palette_colour
+import numpy as np
+
+from annotated_course.lettering import BOLD, one_line, page, scale_of, text_height, text_width, write
+from annotated_course.plotting import ARROW, DPI, OPERATION, TENSOR, Values, palette_colour
 from annotated_workbench.extras import load
 
 if TYPE_CHECKING:
@@ -15,6 +18,8 @@ if TYPE_CHECKING:
 LABEL = 8.5  # points
 AROUND = [(1, 0), (-1, 0), (0, 1), (0, -1), (1, 1), (1, -1), (-1, 1), (-1, -1)]  # where a label may stand at its point
 ROOM = 0.2  # around the points, as a share of what they span
+PALE, FAINT = "#707070", "#b0b0b0"  # of letters, still legible on white, and of lines
+KEY_HEIGHT, INSET, DIAL = 0.3, 0.035, 0.56  # inches: the line below a tree, from frame to frame, a clock
 FROM_POINT = 8  # points from a dot's middle to its label
 
 
@@ -126,3 +131,208 @@ def write_labels(ax: Axes, places: Mapping[str, Sequence[float]], corners: Seque
             return hidden + outside, crossed, -((dot - middle) @ where) / math.hypot(*where)
 
         taken.append(put(min(AROUND, key=cost)))
+
+
+class Node(NamedTuple):
+    """A hypothesis of a beam search, drawn as a box: its last word, with the score below it.
+
+    Args:
+        label: the word; may have two lines.
+        score: as it is to be written; may be empty.
+        parent: the place, among all nodes, of the hypothesis that it continues; None for the start.
+        kept: whether it stays in the beam.
+        finished: whether it is complete and not continued.
+    """
+
+    label: str
+    score: str = ""
+    parent: int | None = None
+    kept: bool = True
+    finished: bool = False
+
+
+def plot_tree(
+    nodes: Sequence[Node],
+    *,
+    best: int | None = None,
+    levels: Sequence[str] = (),
+    title: str | None = None,
+    width: int | float = 9,
+) -> Axes:
+    """Draw a beam search as a tree that grows to the right, each level the hypotheses of one step.
+
+    Kept ones are filled, dropped ones pale and dashed, finished ones framed twice; a line below says so.
+
+    Args:
+        nodes: the hypotheses, each after its parent.
+        best: the place of the node in which the best hypothesis ends; the path to it is drawn thick.
+        levels: what stands above each level; nothing by default.
+        title: what the figure shows.
+        width: the most inches that the drawing may take; a wider one is made smaller, letters too.
+
+    Raises:
+        ValueError: there are no nodes, a parent does not stand before its child, `best` is no node, or there is another
+            number of `levels` than the tree has.
+    """
+    rows = rows_of(nodes)
+    if best is not None and not 0 <= best < len(nodes):
+        raise ValueError(f"best must be the place of a node, 0 to {len(nodes) - 1}; got {best}.")
+    if len(levels) not in (0, len(rows)):
+        raise ValueError(f"the tree has {len(rows)} levels; got {len(levels)} texts for them.")
+    on_path = path_to(nodes, best)
+    texts = ["\n".join(filter(None, (node.label, node.score))) for node in nodes]
+    wide = max(text_width(text, LABEL * BOLD) for text in texts) + 0.2
+    high = max(text_height(text, LABEL) for text in texts) + 0.1
+    step = max(wide + 0.45, *(text_width(text, LABEL) + 0.1 for text in ("", *levels)))
+    most = max(map(len, rows)) * (high + 0.12)
+    header = KEY_HEIGHT if levels else 0.0
+    key = key_of(nodes, best)
+    across = max((len(rows) - 1) * step + wide, text_width(key, LABEL))
+    ax = page(across, KEY_HEIGHT + most + header, title=title, width=width)
+
+    places: dict[int, tuple[float, float]] = {}  # of the middle of each box's left side
+    for depth, members in enumerate(rows):
+        for row, i in enumerate(members):
+            up = most / 2 + ((len(members) - 1) / 2 - row) * (high + 0.12)
+            places[i] = depth * step, KEY_HEIGHT + up
+    for depth, text in enumerate(levels):
+        write(ax, depth * step + wide / 2, KEY_HEIGHT + most + header / 2, text, LABEL, color=ARROW)
+    for i, (node, text) in enumerate(zip(nodes, texts, strict=True)):
+        if node.parent is not None:
+            x, y = places[node.parent]
+            draw_edge(ax, (x + wide, y), places[i], kept=node.kept, best=i in on_path)
+        draw_box(ax, places[i], (wide, high), node, text, best=i in on_path)
+    write(ax, 0.0, KEY_HEIGHT / 2 - 0.05, key, LABEL, ha="left", color=ARROW)
+    return ax
+
+
+def draw_edge(ax: Axes, start: tuple[float, float], end: tuple[float, float], *, kept: bool, best: bool) -> None:
+    """Draw the curve from a hypothesis to one that continues it, the stronger above the paler."""
+    path, patches = load("matplotlib.path"), load("matplotlib.patches")
+
+    middle = (start[0] + end[0]) / 2
+    curve = path.Path([start, (middle, start[1]), (middle, end[1]), end], [path.Path.MOVETO, *[path.Path.CURVE4] * 3])
+    colour, thick, order = (OPERATION, 2.6, 0.7) if best else (ARROW, 1.0, 0.6) if kept else (FAINT, 0.8, 0.5)
+    ax.add_patch(patches.PathPatch(curve, fill=False, edgecolor=colour, linewidth=thick * scale_of(ax), zorder=order))
+
+
+def draw_box(
+    ax: Axes, place: tuple[float, float], size: tuple[float, float], node: Node, text: str, *, best: bool
+) -> None:
+    """Draw a hypothesis, the middle of whose left side is at `place`."""
+    rectangle = load("matplotlib.patches").Rectangle
+
+    (x, y), (wide, high) = place, size
+    thin, thick = 0.8 * scale_of(ax), 2.2 * scale_of(ax)
+    style = {"facecolor": TENSOR, "edgecolor": OPERATION}
+    if not node.kept:
+        style = {"facecolor": "white", "edgecolor": FAINT, "linestyle": "--"}
+    ax.add_patch(rectangle((x, y - high / 2), wide, high, linewidth=thick if best else thin, **style))
+    if node.finished:
+        corner = x + INSET, y - high / 2 + INSET
+        ax.add_patch(rectangle(corner, wide - 2 * INSET, high - 2 * INSET, linewidth=thin, **style))
+    look = {"color": "black" if node.kept else PALE, "fontweight": "bold" if best else "normal"}
+    write(ax, x + wide / 2, y, text, LABEL, **look)
+
+
+def describe_tree(nodes: Sequence[Node], *, best: int | None = None) -> str:
+    """Say a drawing of `plot_tree` in words, scores and all, for `show`.
+
+    Args:
+        nodes: the hypotheses as they were drawn.
+        best: the place of the node in which the best hypothesis ends.
+
+    Raises:
+        ValueError: there are no nodes, or a parent does not stand before its child.
+    """
+    sentences = []
+    for depth, members in enumerate(rows_of(nodes)):
+        hypotheses = []
+        for i in members:
+            node = nodes[i]
+            words = [" ".join(one_line(nodes[place].label) for place in sorted(path_to(nodes, i)))]
+            words += [one_line(node.score)] if node.score else []
+            words += ["kept" if node.kept else "dropped"] if depth else []
+            words += ["finished"] if node.finished else []
+            words += ["the best"] if i == best else []
+            hypotheses.append(", ".join(words))
+        sentences.append(f"Level {depth}: {'; '.join(hypotheses)}.")
+    return " ".join(sentences)
+
+
+def rows_of(nodes: Sequence[Node]) -> list[list[int]]:
+    """Give the nodes of each level from top to bottom, in the order of their parents, so that no two edges cross."""
+    if not nodes:
+        raise ValueError("there are no nodes: give at least the start.")
+    for i, node in enumerate(nodes):
+        if node.parent is not None and not 0 <= node.parent < i:
+            raise ValueError(f"node {i} ({node.label!r}) must stand after its parent; got parent {node.parent}.")
+    rows = [[i for i, node in enumerate(nodes) if node.parent is None]]
+    while below := [i for parent in rows[-1] for i, node in enumerate(nodes) if node.parent == parent]:
+        rows.append(below)
+    return rows
+
+
+def path_to(nodes: Sequence[Node], end: int | None) -> set[int]:
+    """Give the places of a node and of all that it continues."""
+    path = set()
+    while end is not None:
+        path.add(end)
+        end = nodes[end].parent
+    return path
+
+
+def key_of(nodes: Sequence[Node], best: int | None) -> str:
+    """Say what the frames mean that there are."""
+    words = ["filled: kept"]
+    words += ["dashed: dropped"] if not all(node.kept for node in nodes) else []
+    words += ["double frame: finished"] if any(node.finished for node in nodes) else []
+    words += ["thick: the best"] if best is not None else []
+    return "   ·   ".join(words)
+
+
+def plot_dials(
+    angles: Values,
+    *,
+    rows: Sequence[str] = (),
+    columns: Sequence[str] = (),
+    title: str | None = None,
+    width: int | float = 9,
+) -> Axes:
+    """Draw angles as the hands of clocks, a dial for each: zero points upwards, so that a hand's tip is (sin, cos).
+
+    Args:
+        angles: (row, column) in radians, clockwise: a row per frequency, a column per position.
+        rows: one label per row, to its left; may have two lines.
+        columns: one label per column, above it; may have two lines.
+        title: what the figure shows.
+        width: the most inches that the drawing may take; a wider one is made smaller, letters too.
+
+    Raises:
+        ValueError: the angles are not a matrix, or the labels do not fit it.
+    """
+    patches = load("matplotlib.patches")
+
+    table = np.asarray(angles, dtype=float)
+    if table.ndim != 2 or not table.size:
+        raise ValueError(f"angles must be a matrix (frequency, position); got shape {table.shape}.")
+    for what, given, needed in [("row", rows, len(table)), ("column", columns, len(table[0]))]:
+        if len(given) not in (0, needed):
+            raise ValueError(f"angles of shape {table.shape} need {needed} {what} labels; got {len(given)}.")
+    side = max([DIAL, *(text_width(label, LABEL) + 0.1 for label in columns)])
+    beside = max((text_width(label, LABEL) + 0.12 for label in rows), default=0.0)
+    above = max((text_height(label, LABEL) + 0.04 for label in columns), default=0.0)
+    down = DIAL * len(table)
+    ax = page(beside + side * len(table[0]), down + above, title=title, width=width)
+    for i, row in enumerate(table.tolist()):
+        for j, angle in enumerate(row):
+            x, y, radius = beside + (j + 0.5) * side, down - (i + 0.5) * DIAL, DIAL * 0.42
+            ax.add_patch(patches.Circle((x, y), radius, facecolor="white", edgecolor=FAINT, linewidth=0.8))
+            ax.plot([x, x], [y + 0.85 * radius, y + radius], color=FAINT, linewidth=0.8)  # where zero is
+            tip = x + 0.85 * radius * math.sin(angle), y + 0.85 * radius * math.cos(angle)
+            ax.plot([x, tip[0]], [y, tip[1]], color=palette_colour(i), linewidth=2.2, solid_capstyle="round")
+    for i, label in enumerate(rows):
+        write(ax, beside - 0.1, down - (i + 0.5) * DIAL, label, LABEL, ha="right")
+    for j, label in enumerate(columns):
+        write(ax, beside + (j + 0.5) * side, down + 0.02 + text_height(label, LABEL) / 2, label, LABEL)
+    return ax

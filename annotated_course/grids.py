@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from torch import Tensor
 
-from annotated_course.plotting import ARROW, DPI, palette_colour
+from annotated_course.lettering import BOLD, one_line, page, text_height, text_width, write
+from annotated_course.plotting import ARROW, palette_colour
 from annotated_workbench.extras import load
 
 if TYPE_CHECKING:
@@ -31,11 +32,6 @@ CELL_WIDTH, CELL_HEIGHT = 0.46, 0.4
 BESIDE, ABOVE = 0.09, 0.07  # the room between a grid and what stands beside or above it
 BETWEEN_PARTS, BETWEEN_LINES = 0.14, 0.22
 NAME, NUMBER, LABEL, SYMBOL = 10.0, 9.0, 8.0, 14.0
-LINE = 1.3  # from one line of a text to the next, in heights of its letters
-MIDDLE = 0.36  # from the foot of a capital letter to its middle
-BOLD = 1.12  # how much wider bold letters are
-TITLE = 0.35
-EDGE = 0.02  # or the outermost lines would be cut in half
 
 SYMBOLS_IN_WORDS = {
     "·": "times",
@@ -119,8 +115,6 @@ def plot_matrices(parts: Parts, *, title: str | None = None, width: int | float 
     Raises:
         ValueError: there is no grid, or a part is neither a grid nor a text.
     """
-    plt = load("matplotlib.pyplot")
-
     lines = as_lines(parts)
     grids = [part for line in lines for part in line if isinstance(part, Grid)]
     in_cells = [(short(cell), NUMBER) for grid in grids for row in grid.cells for cell in row]
@@ -130,19 +124,12 @@ def plot_matrices(parts: Parts, *, title: str | None = None, width: int | float 
     extents = [[extent(part, cell_width) for part in line] for line in lines]
     line_widths = [sum(left + right for left, right, *_ in line) + BETWEEN_PARTS * (len(line) - 1) for line in extents]
     line_heights = [max(up for _, _, up, _ in line) + max(down for *_, down in line) for line in extents]
-    across, down = max(line_widths) + 2 * EDGE, sum(line_heights) + BETWEEN_LINES * (len(lines) - 1) + 2 * EDGE
-    scale = min(1, width / across)
-    above = TITLE if title else 0.0
-    figure = plt.figure(figsize=(across * scale, down * scale + above), dpi=DPI)
-    ax = figure.add_axes((0, 0, 1, down * scale / (down * scale + above)))
-    ax.set(xlim=(0, across), ylim=(0, down))
-    ax.axis("off")
-    if title:
-        ax.set_title(title, fontsize=11)
+    down = sum(line_heights) + BETWEEN_LINES * (len(lines) - 1)
+    ax = page(max(line_widths), down, title=title, width=width)
 
-    top = down - EDGE
+    top = down
     for line, sizes, height in zip(lines, extents, line_heights, strict=True):
-        x, middle = EDGE, top - max(up for _, _, up, _ in sizes)
+        x, middle = 0.0, top - max(up for _, _, up, _ in sizes)
         for part, (left, right, *_) in zip(line, sizes, strict=True):
             if isinstance(part, Grid):
                 draw_grid(ax, part, x + left, middle, cell_width)
@@ -183,20 +170,6 @@ def draw_operator(ax: Axes, operator: str, x: float, y: float) -> None:
     write(ax, x, y, sign, SYMBOL, fontweight="bold")
     lift = (text_height(sign, SYMBOL) + text_height(words, NUMBER)) / 2 if sign else 0.0
     write(ax, x, y + lift, words, NUMBER)
-
-
-def write(ax: Axes, x: float, y: float, text: str, points: float, *, ha: str = "center", **style: Any) -> None:
-    """Write a text of one or more lines with its middle at the height y, letters of one row on one line.
-
-    Matplotlib aligns by what the letters fill: "jagt" would stand higher than "Hund".
-    """
-    lines = text.split("\n") if text else []
-    figure: Any = ax.figure
-    scale = figure.get_figwidth() / ax.get_xlim()[1]
-    foot = y + ((len(lines) - 1) * LINE / 2 - MIDDLE) * points / 72
-    for i, line in enumerate(lines):
-        place = x, foot - i * LINE * points / 72
-        ax.text(*place, line, ha=ha, va="baseline", fontsize=points * scale, **style)
 
 
 def describe(parts: Parts) -> str:
@@ -255,12 +228,6 @@ def short(cell: Cell) -> str:
     return "0" if number == "-0" else number.replace("-", "−")
 
 
-def one_line(label: str) -> str:
-    """Put the second line of a label in parentheses: "Hund (dog)"."""
-    first, *others = label.split("\n")
-    return f"{first} ({' '.join(others)})" if others else first
-
-
 def tints(cells: list[list[Cell]]) -> list[list[float]]:
     """Say how much of its colour each cell has: the more, the farther its number is from zero."""
     sizes = [[size(cell) for cell in row] for row in cells]
@@ -295,19 +262,6 @@ def words_and_sign(operator: str) -> tuple[str, str]:
     """Split an operator into its words and its sign, the last line if that has no letters."""
     *words, sign = operator.split("\n")
     return ("\n".join(words), sign) if not any(map(str.isalpha, sign)) else (operator, "")
-
-
-def text_width(text: str, points: float) -> float:
-    """Give the width of a text in inches."""
-    path = load("matplotlib.textpath").TextPath
-
-    lines = [line for line in text.split("\n") if line.strip()]
-    return max((path((0, 0), line, size=points).get_extents().width for line in lines), default=0.0) / 72
-
-
-def text_height(text: str, points: float) -> float:
-    """Give the height of a text in inches: zero if there is none."""
-    return len(text.split("\n")) * LINE * points / 72 if text else 0.0
 
 
 def header(labels: Sequence[str]) -> float:

@@ -88,6 +88,21 @@ def token_labels(tokenizer: Tokenizer, ids: Sequence[int]) -> list[str]:
     return labels
 
 
+def glossed(words: Sequence[str], glosses: Sequence[str]) -> list[str]:
+    """Put the translation of each word below it, for labels of two lines: "Hund\\ndog".
+
+    Args:
+        words: in the language of the sentence.
+        glosses: what they mean, one for each; "" where there is nothing to say, as for `<eos>`.
+
+    Raises:
+        ValueError: there are not as many glosses as words.
+    """
+    if len(words) != len(glosses):
+        raise ValueError(f"{len(words)} words need as many glosses; got {len(glosses)}.")
+    return [f"{word}\n{gloss}" if gloss else word for word, gloss in zip(words, glosses, strict=True)]
+
+
 def plot_attention(
     weights: Tensor,
     queries: Sequence[str],
@@ -101,8 +116,8 @@ def plot_attention(
 
     Args:
         weights: the weights, (query, key), each in 0 … 1.
-        queries: one label per row: the token that looks.
-        keys: one label per column: the token that is looked at.
+        queries: one label per row: the token that looks; may have two lines, as `glossed` makes them.
+        keys: one label per column: the token that is looked at; likewise.
         title: what the map shows.
         annotate: write each weight into its square; by default where there are at most 8 rows and 8 columns.
         ax: where to draw; a new figure by default.
@@ -123,8 +138,12 @@ def plot_attention(
         )
     if annotate is None:
         annotate = max(weights.shape) <= ANNOTATE_UP_TO
+    two_lines = any("\n" in label for label in (*queries, *keys))
     if ax is None:
         size = (1.6 + 0.55 * len(keys), 1.2 + 0.45 * len(queries))
+        if two_lines:  # they lie flat, and the squares are as wide as they need
+            square = max(0.55, 0.1 * max(len(line) for label in (*queries, *keys) for line in label.split("\n")))
+            size = ((1.6 if annotate else 2.4) + square * len(keys), 1.2 + square * len(queries))
         ax = plt.subplots(figsize=size, dpi=DPI, layout="constrained")[1]
     sns.heatmap(
         weights.detach().cpu().float().numpy(),
@@ -145,7 +164,8 @@ def plot_attention(
     for number, weight in zip(ax.texts, weights.flatten().tolist(), strict=False):
         number.set_color("white" if weight > WHITE_ABOVE else "black")
     ax.set(xlabel="key (is looked at)", ylabel="query (looks)", title=title or "")
-    ax.tick_params(axis="x", rotation=45 if len(keys) > 3 and max(map(len, keys)) > 2 else 0, length=0)
+    slanted = len(keys) > 3 and max(map(len, keys)) > 2 and not two_lines
+    ax.tick_params(axis="x", rotation=45 if slanted else 0, length=0)
     ax.tick_params(axis="y", rotation=0, length=0)
     return ax
 

@@ -1,11 +1,14 @@
 """Pictures of ideas: what they show, what they refuse."""
 
+import math
+
 import matplotlib.pyplot as plt
 import pytest
+import torch
 from matplotlib.colors import to_rgb
-from matplotlib.patches import Polygon
+from matplotlib.patches import Circle, PathPatch, Polygon, Rectangle
 
-from annotated_course.drawings import plot_plane
+from annotated_course.drawings import Node, describe_tree, plot_dials, plot_plane, plot_tree
 from tests.test_plotting import no_window  # noqa: F401
 
 CORNERS = {"Hund\ndog": (8, 0), "jagt\nchases": (0, 4), "Katze\ncat": (4, 4)}
@@ -61,3 +64,89 @@ def test_bad_points_are_refused() -> None:
         plot_plane({"a": (1, 2)}, corners=["z"])
     with pytest.raises(ValueError, match="no points"):
         plot_plane({})
+
+
+TREE = [
+    Node("<bos>"),
+    Node("a", "−0.5", 0),
+    Node("the", "−0.9", 0),
+    Node("cat", "−1.2", 2),
+    Node("dog", "−2.1", 1, kept=False),
+    Node("<eos>", "−1.5", 3, finished=True),
+]
+
+
+def frames(ax):
+    return [patch for patch in ax.patches if isinstance(patch, Rectangle)]
+
+
+def test_a_tree_grows_to_the_right_in_the_order_of_its_parents() -> None:
+    ax = plot_tree(TREE, levels=["start", "1", "2", "3"], title="a beam of two")
+    assert ax.get_title() == "a beam of two"
+    boxes = frames(ax)[:5]  # the last is followed by its inner frame
+    start, a, the, cat, dog = ((box.get_x(), box.get_y()) for box in boxes)
+    assert start[0] < a[0] == the[0] < cat[0] == dog[0]
+    assert a[1] > the[1] and dog[1] > cat[1]  # although "cat" comes first, its parent stands lower
+    shown = [text.get_text() for text in ax.texts]
+    for expected in ("start", "<bos>", "the", "−0.9", "3"):
+        assert expected in shown
+
+
+def test_what_became_of_a_hypothesis_is_seen_and_said() -> None:
+    ax = plot_tree(TREE, best=5)
+    start, a, the, _, dog, eos, inner = frames(ax)
+    assert dog.get_linestyle() == "--" and dog.get_facecolor() != a.get_facecolor()
+    assert start.get_linewidth() == the.get_linewidth() == eos.get_linewidth() > a.get_linewidth()
+    assert eos.get_x() < inner.get_x() and inner.get_width() < eos.get_width()
+    to_a, to_the, *_ = (edge for edge in ax.patches if isinstance(edge, PathPatch))
+    assert to_the.get_linewidth() > to_a.get_linewidth() and to_the.get_zorder() > to_a.get_zorder()
+    key = ax.texts[-1].get_text()
+    assert all(word in key for word in ("kept", "dropped", "finished", "best"))
+    assert plot_tree(TREE[:3]).texts[-1].get_text() == "filled: kept"
+    assert describe_tree(TREE, best=5) == (
+        "Level 0: <bos>. Level 1: <bos> a, −0.5, kept; <bos> the, −0.9, kept. Level 2: <bos> a dog, −2.1, dropped; "
+        "<bos> the cat, −1.2, kept. Level 3: <bos> the cat <eos>, −1.5, kept, finished, the best."
+    )
+
+
+def test_a_large_tree_fits_the_page_and_its_words_their_boxes() -> None:
+    level = [[0] * 8, *([4 * i + 8 * step - 7 for i in (0, 1) for _ in range(4)] for step in range(1, 5))]
+    nodes = [Node("<bos>"), *(Node("in the garden", "−10.25", parent) for parents in level for parent in parents)]
+    ax = plot_tree(nodes, best=len(nodes) - 1)
+    ax.figure.draw_without_rendering()
+    assert ax.figure.get_figwidth() < 9.01
+    words = [text for text in ax.texts if text.get_text() == "in the garden"]
+    assert len(words) == 40 and min(text.get_fontsize() for text in words) > 7
+    for text, frame in zip(words, frames(ax)[1:], strict=True):
+        outer, inner = frame.get_window_extent(), text.get_window_extent()
+        assert outer.x0 < inner.x0 and inner.x1 < outer.x1
+
+
+def test_a_tree_that_is_none_is_refused() -> None:
+    with pytest.raises(ValueError, match=r"node 1 \('a'\) must stand after its parent; got parent 2"):
+        plot_tree([Node("<bos>"), Node("a", parent=2), Node("b", parent=0)])
+    with pytest.raises(ValueError, match="best must be the place of a node, 0 to 5; got 6"):
+        plot_tree(TREE, best=6)
+    with pytest.raises(ValueError, match="the tree has 4 levels; got 1"):
+        plot_tree(TREE, levels=["start"])
+    with pytest.raises(ValueError, match="no nodes"):
+        describe_tree([])
+
+
+def test_a_hand_points_to_sine_and_cosine() -> None:
+    ax = plot_dials(torch.tensor([[0.0, math.pi / 2], [math.pi, 0.6]]), rows=["fast", "slow"], columns=["0", "1"])
+    middles = [patch.center for patch in ax.patches if isinstance(patch, Circle)]
+    hands = [line.get_xydata() for line in ax.lines if line.get_linewidth() > 1]
+    for (x, y), hand, angle in zip(middles, hands, (0, math.pi / 2, math.pi, 0.6), strict=True):
+        assert hand[0].tolist() == pytest.approx([x, y])
+        tip = (hand[1] - hand[0]) / math.dist(*hand)
+        assert tip.tolist() == pytest.approx([math.sin(angle), math.cos(angle)], abs=1e-6)
+    assert middles[0][0] < middles[1][0] and middles[0][1] == middles[1][1] > middles[2][1]
+    assert [text.get_text() for text in ax.texts] == ["fast", "slow", "0", "1"]
+
+
+def test_dials_without_a_matrix_or_with_other_labels_are_refused() -> None:
+    with pytest.raises(ValueError, match=r"a matrix \(frequency, position\); got shape \(3,\)"):
+        plot_dials([0.0, 1.0, 2.0])
+    with pytest.raises(ValueError, match=r"\(2, 3\) need 3 column labels; got 2"):
+        plot_dials(torch.zeros(2, 3), columns=["a", "b"])

@@ -5,7 +5,7 @@ import pytest
 import torch
 from matplotlib.colors import to_rgb
 
-from annotated_course.plotting import Arrow, Box, plot_attention, plot_dataflow, plot_lines, show
+from annotated_course.plotting import Arrow, Box, glossed, plot_attention, plot_dataflow, plot_lines, show
 
 WEIGHTS = torch.tensor([[0.5, 0.25, 0.25], [0.1, 0.2, 0.7]])
 
@@ -26,6 +26,21 @@ def test_rows_are_queries_and_columns_are_keys() -> None:
     top, bottom = sorted((ax.get_ylim()[1], ax.get_ylim()[0]))
     assert ax.get_ylim() == (bottom, top)  # the first query stands on top
     assert [number.get_text() for number in ax.texts] == ["0.50", "0.25", "0.25", "0.10", "0.20", "0.70"]
+
+
+def test_labels_of_two_lines_lie_flat_side_by_side() -> None:
+    words = glossed(["Der", "Hund", "jagt", "die", "Katze", "<eos>"], ["the", "dog", "chases", "the", "cat", ""])
+    assert words[1] == "Hund\ndog" and words[5] == "<eos>"
+    ax = plot_attention(torch.full((6, 6), 1 / 6), words, words)
+    ax.figure.draw_without_rendering()
+    assert {label.get_rotation() for label in ax.get_xticklabels()} == {0}
+    for labels in (ax.get_xticklabels(), ax.get_yticklabels()):
+        boxes = [label.get_window_extent() for label in labels]
+        assert not any(one.overlaps(other) for i, one in enumerate(boxes) for other in boxes[:i])
+    one_line = [word.split("\n")[0] for word in words]
+    assert plot_attention(torch.full((6, 6), 1 / 6), one_line, one_line).get_xticklabels()[0].get_rotation() == 45
+    with pytest.raises(ValueError, match="2 words need as many glosses; got 1"):
+        glossed(["der", "Hund"], ["dog"])
 
 
 def test_a_large_map_has_a_colour_bar_and_no_numbers() -> None:

@@ -1,0 +1,77 @@
+"""A page measured in inches, and texts whose size is known before they are written on it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from annotated_course.plotting import DPI
+from annotated_workbench.extras import load
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+LINE = 1.3  # from one line of a text to the next, in heights of its letters
+MIDDLE = 0.36  # from the foot of a capital letter to its middle
+BOLD = 1.12  # how much wider bold letters are
+TITLE = 0.4
+EDGE = 0.02  # or the outermost lines would be cut in half
+
+
+def page(across: float, down: float, *, title: str | None, width: int | float) -> Axes:
+    """Make an empty figure whose coordinates are inches, x to the right and y upwards from zero.
+
+    Args:
+        across: how wide the drawing is in inches.
+        down: how high it is, without the title.
+        title: what stands above it.
+        width: the most inches that the figure may take; a wider drawing is made smaller, and its letters with it.
+    """
+    plt = load("matplotlib.pyplot")
+
+    scale = min(1, width / (across + 2 * EDGE))
+    above = TITLE if title else 0.0
+    height = (down + 2 * EDGE) * scale
+    figure = plt.figure(figsize=((across + 2 * EDGE) * scale, height + above), dpi=DPI)
+    ax = figure.add_axes((0, 0, 1, height / (height + above)))
+    ax.set(xlim=(-EDGE, across + EDGE), ylim=(-EDGE, down + EDGE))
+    ax.axis("off")
+    if title:
+        ax.set_title(title, fontsize=11, pad=9)
+    return ax
+
+
+def scale_of(ax: Axes) -> float:
+    """Give how much smaller than it was measured a page is: its letters and lines must be, too."""
+    figure: Any = ax.figure
+    left, right = ax.get_xlim()
+    return figure.get_figwidth() / (right - left)
+
+
+def text_width(text: str, points: float) -> float:
+    """Give the width of a text in inches."""
+    path = load("matplotlib.textpath").TextPath
+
+    lines = [line for line in text.split("\n") if line.strip()]
+    return max((path((0, 0), line, size=points).get_extents().width for line in lines), default=0.0) / 72
+
+
+def text_height(text: str, points: float) -> float:
+    """Give the height of a text in inches: zero if there is none."""
+    return len(text.split("\n")) * LINE * points / 72 if text else 0.0
+
+
+def write(ax: Axes, x: float, y: float, text: str, points: float, *, ha: str = "center", **style: Any) -> None:
+    """Write a text of one or more lines on a page, with its middle at the height y.
+
+    Matplotlib aligns texts by what their letters fill, and so puts "jagt" higher than "Hund".
+    """
+    lines = text.split("\n") if text else []
+    foot = y + ((len(lines) - 1) * LINE / 2 - MIDDLE) * points / 72
+    for i, line in enumerate(lines):
+        ax.text(x, foot - i * LINE * points / 72, line, ha=ha, fontsize=points * scale_of(ax), **style)
+
+
+def one_line(label: str) -> str:
+    """Put the second line of a label in parentheses: "Hund (dog)"."""
+    first, *others = label.split("\n")
+    return f"{first} ({' '.join(others)})" if others else first

@@ -5,7 +5,9 @@
 
 from __future__ import annotations
 
+import base64
 import html
+import io
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -22,6 +24,7 @@ if TYPE_CHECKING:
 Values = Sequence[Any] | np.ndarray | Tensor
 
 DPI = 100
+COLOURS = 128  # of a saved picture
 IN_WORDS = "The figure in words"  # what unfolds its description
 OPERATION = "#2b5c8a"  # the colour of an operation's box, and of every edge
 TENSOR = "#e8f0f8"
@@ -142,8 +145,9 @@ def plot_attention(
     if ax is None:
         size = (1.6 + 0.55 * len(keys), 1.2 + 0.45 * len(queries))
         if two_lines:  # they lie flat, and the squares are as wide as they need
-            square = max(0.55, 0.1 * max(len(line) for label in (*queries, *keys) for line in label.split("\n")))
-            size = ((1.6 if annotate else 2.4) + square * len(keys), 1.2 + square * len(queries))
+            row, column = (max(len(line) for name in names for line in name.split("\n")) for names in (queries, keys))
+            square = max(0.55, 0.1 * column)
+            size = ((0.9 if annotate else 1.7) + 0.1 * row + square * len(keys), 1.2 + square * len(queries))
         ax = plt.subplots(figsize=size, dpi=DPI, layout="constrained")[1]
     sns.heatmap(
         weights.detach().cpu().float().numpy(),
@@ -291,7 +295,7 @@ def plot_dataflow(
 
 
 def show(description: str) -> None:
-    """Show the current figure in a notebook, with its description for whoever cannot see it.
+    """Show the current figure in a notebook, with its description for those who cannot see it.
 
     The description travels with the picture, as the alternative text of pages that heed it, and unfolds below it:
     JupyterLab and the pages that it exports have no alternative texts.
@@ -309,6 +313,10 @@ def show(description: str) -> None:
     if not plt.get_fignums():
         raise ValueError("there is no figure to show: draw one first.")
     figure = plt.gcf()
-    ipython.display(figure, metadata={"image/png": {"alt": description}})
+    png, size = load("IPython.core.pylabtools").retina_figure(figure, base64=False)
+    smaller = io.BytesIO()  # a figure has few colours: with a palette it takes a third of the room
+    load("PIL.Image").open(io.BytesIO(png)).convert("RGB").quantize(COLOURS).save(smaller, "png", optimize=True)
+    picture = {"image/png": base64.b64encode(smaller.getvalue()).decode(), "text/plain": repr(figure)}
+    ipython.display(picture, raw=True, metadata={"image/png": {"alt": description, **size}})
     plt.close(figure)
     ipython.display(ipython.HTML(f"<details><summary>{IN_WORDS}</summary>{html.escape(description)}</details>"))

@@ -1,9 +1,13 @@
 """Figures: what they show, what they refuse."""
 
+import base64
+import io
+
 import matplotlib.pyplot as plt
 import pytest
 import torch
 from matplotlib.colors import to_rgb
+from PIL import Image
 
 from annotated_course.plotting import Arrow, Box, glossed, plot_attention, plot_dataflow, plot_lines, show
 
@@ -130,11 +134,19 @@ def test_an_arrow_to_a_box_that_is_not_there_is_refused() -> None:
 
 def test_a_figure_is_shown_once_with_its_description(monkeypatch: pytest.MonkeyPatch) -> None:
     shown = []
-    monkeypatch.setattr("IPython.display.display", lambda what, metadata=None: shown.append((what, metadata)))
-    figure = plt.figure()
+    monkeypatch.setattr(
+        "IPython.display.display", lambda what, raw=False, metadata=None: shown.append((what, metadata))
+    )
+    figure, _ = plt.subplots(figsize=(3, 2))
     show("Weights < 1 & a dog.")
     (picture, metadata), (words, nothing) = shown
-    assert picture is figure and metadata == {"image/png": {"alt": "Weights < 1 & a dog."}}
+    assert picture["text/plain"] == repr(figure)
+    described = metadata["image/png"]
+    assert described["alt"] == "Weights < 1 & a dog."
+    image = Image.open(io.BytesIO(base64.b64decode(picture["image/png"])))
+    assert image.mode == "P", "without a palette a lesson is three times as large"
+    shown_at = described["width"], described["height"]
+    assert tuple(size // 2 for size in image.size) == shown_at, "sharp on screens with small pixels"
     assert words.data.endswith("</summary>Weights &lt; 1 &amp; a dog.</details>") and nothing is None
     assert plt.get_fignums() == []  # or a notebook would show it again
 

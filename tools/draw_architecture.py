@@ -3,11 +3,15 @@
 Writes `transformer.svg` and `attention.svg` in `docs/drawings/`. Each box is a link to the section that builds it, and
 its title names the function or class that it is. The links of an SVG that is shown as a picture are dead, so the
 command also prints them as a table of Markdown, for the page that shows it.
+
+Writes `where_01.svg` to `where_09.svg`, too: the whole model in small, for the head of each of these chapters, grey
+except for what the chapter builds. The command prints the line of Markdown that shows it.
 """
 
 import os
 from collections.abc import Iterator, Sequence
 from html import escape
+from itertools import pairwise
 from pathlib import Path
 from typing import NamedTuple
 from urllib.parse import quote
@@ -38,25 +42,13 @@ COLOURS = [
     (".tip", "fill", ARROW, "#b8c0c8"),
     (".over", "stroke", "#f5f7fa", "#1b222b"),
 ]
-STYLE = "\n".join(
-    [
-        "svg:root { color-scheme: light dark; }",
-        ".drawing { max-width: 100%; height: auto; }",
-        '.drawing { font: 15px "Helvetica Neue", Arial, "Liberation Sans", sans-serif; text-anchor: middle; }',
-        ".drawing .small { font-size: 12px; }",
-        ".drawing .start { text-anchor: start; }",
-        ".drawing .end { text-anchor: end; }",
-        ".drawing .over { stroke-width: 8px; paint-order: stroke; }",
-        ".drawing .line { fill: none; stroke-width: 1.5px; }",
-        ".drawing .layer rect { stroke-dasharray: 5 4; }",
-        ".drawing a { text-decoration: none; }",
-        *(
-            f".drawing {part} {{ {colour}: {light}; {colour}: light-dark({light}, {dark}); }}"
-            for part, colour, light, dark in COLOURS
-        ),
-        ".drawing a:is(:hover, :focus-visible) rect { stroke: #de8f05; stroke-width: 3px; }",
-    ]
-)
+RULES = [
+    ".drawing .small { font-size: 12px; }",
+    ".drawing .start { text-anchor: start; }",
+    ".drawing .end { text-anchor: end; }",
+    ".drawing .over { stroke-width: 8px; paint-order: stroke; }",
+    ".drawing .layer rect { stroke-dasharray: 5 4; }",
+]
 
 
 class Place(NamedTuple):
@@ -130,6 +122,9 @@ ENCODER_LAYER = RESIDUAL._replace(name="annotated.encoder.EncoderLayer")
 ENCODER = Place("annotated.encoder.Encoder", "04_encoder", "7. The encoder (§3.1)")
 DECODER_LAYER = Place("annotated.decoder.DecoderLayer", "05_decoder", "5. The decoder layer (§3.1)")
 LOGITS = EMBEDDING._replace(name="annotated.transformer.Transformer.logits")
+LOSS = Place("annotated.training.label_smoothed_loss", "07_training", "3. The loss, with a softened target (§5.4)")
+UPDATE = Place("annotated.training.train_step", "07_training", "6. One update")
+SEARCH = Place("annotated.decoding.beam_search", "08_decoding", "7. The finished code (§6.1)")
 SOFTMAX = Place("annotated.decoding.next_log_probs", "08_decoding", "7. The finished code (§6.1)")
 WEIGHTS = Place("annotated.attention.attention_weights", "01_attention", "8. The finished code")
 ATTENTION = WEIGHTS._replace(name="annotated.attention.attention")
@@ -300,6 +295,163 @@ def attention() -> Drawing:
     return Drawing("Scaled dot-product attention, and multi-head attention", bottom + 4, parts)
 
 
+# The whole model in small, for the head of chapters 01 to 09: one drawing, so that it is learned once. For each
+# chapter, where the reader is, and what is lit: parts by their names, or all of a layer.
+ATTENTIONS = ("self-attention", "masked self-attention", "attention to the source")
+WHERE: dict[str, tuple[str, Sequence[str]]] = {
+    "01": ("attention", ATTENTIONS),
+    "02": ("several heads", (*ATTENTIONS, "heads")),
+    "03": ("positions", ("positions",)),
+    "04": ("the encoder", ("encoder layer",)),
+    "05": ("the decoder", ("target tokens", "embedding", "decoder layer", "linear, softmax")),
+    "06": ("masks", ("mask",)),
+    "07": ("training", ("source tokens", "target tokens", "linear, softmax", "loss", "optimizer")),
+    "08": ("search", ("target tokens", "linear, softmax", "search")),
+    "09": ("the whole model", ("every part",)),
+}
+SMALL_WIDTH, SMALL_HEIGHT = 648, 164
+TALL = 30  # of a box that holds two lines
+SMALL_RULES = [
+    ".where:not(:root) { margin-bottom: 12px; }",
+    ".where:not(:root) .paper { display: none; }",  # a page has its own
+    ".where text { font-size: 12.5px; }",
+    ".where :is(.frame text, .start, .here) { text-anchor: start; }",
+    ".where .here { font-size: 14.5px; }",
+    ".where .name { font-weight: bold; }",
+    ".where .update .line { stroke-dasharray: 3 3; }",
+    ".where .sign { fill: none; stroke-width: 1.5px; }",
+]
+SMALL_COLOURS = [
+    (".paper", "fill", "#ffffff", "#14181e"),
+    ("text", "fill", "#626d78", "#939fab"),
+    ("a rect", "fill", "#f6f8fa", "#1b222b"),
+    ("a rect", "stroke", "#ccd4dc", "#3a4551"),
+    (".frame rect", "fill", "transparent", "transparent"),
+    (".line", "stroke", "#b4bec8", "#4a5663"),
+    (".tip", "fill", "#b4bec8", "#4a5663"),
+    (".sign", "stroke", "#b4bec8", "#5a6773"),
+    (".mask .sign", "fill", "#b4bec8", "#5a6773"),
+    (".lit rect", "fill", OPERATION, "#35689a"),
+    (".lit rect", "stroke", OPERATION, "#9cc2e8"),
+    (".lit text", "fill", "#ffffff", "#ffffff"),
+    (".lit .line", "stroke", OPERATION, "#9cc2e8"),
+    (".lit .tip", "fill", OPERATION, "#9cc2e8"),
+    (".lit .sign", "stroke", "#ffffff", "#ffffff"),
+    (".lit.frame rect", "fill", TENSOR, "#1d2d3d"),
+    (":is(.lit.frame text, .lit .start, .here)", "fill", OPERATION, "#9cc2e8"),
+    (".lit.sheets rect", "fill", "#a9c4de", "#22425f"),
+    (".lit.mask rect", "stroke", "#ffffff", "#9cc2e8"),
+    (".lit.mask .sign", "fill", "#ffffff", "#ffffff"),
+]
+# What is drawn on a part: a sum, or the pairs that a mask leaves, with queries downwards and keys to the right.
+SUM, CAUSAL, PADDING = "m3 7h8m-4 -4v8", "m4 4v10h10z", "m4 4v10h5v-10z"
+
+
+class Tile(NamedTuple):
+    """A part of the small model: a "box", a "frame" around several, a "sum", an attention's "sheets" or its "mask"."""
+
+    kind: str
+    name: str
+    place: Place
+    x: int
+    y: int
+    width: int
+    height: int
+    words: str = ""
+    layer: str = ""
+    sign: str = ""
+
+
+class Wire(NamedTuple):
+    """An arrow of the small model through some points: lit where all its parts are; perhaps with words beside it."""
+
+    parts: Sequence[Tile]
+    points: Sequence[tuple[int, int]]
+    kind: str = "wire"
+    label: Label | None = None
+
+
+def small_model() -> tuple[list[Tile], list[Wire], list[Tile]]:
+    """Lay out the model in small, from left to right; return what lies below the arrows, these, and what lies above."""
+    top, bottom = 24, 94  # of the encoder's row and the decoder's
+    both = bottom - top + TALL
+    encoder = Tile(
+        "frame", "encoder layer", ENCODER_LAYER, 240, top - 9, 242, 50, "encoder layer, N ×", "encoder layer"
+    )
+    decoder = Tile(
+        "frame", "decoder layer", DECODER_LAYER, 240, bottom - 9, 332, 50, "decoder layer, N ×", "decoder layer"
+    )
+    source = Tile("box", "source tokens", TOKENS, 2, top, 56, TALL, "source\ntokens")
+    target = Tile("box", "target tokens", SHIFTED, 2, bottom, 56, TALL, "target\ntokens")
+    embedding = Tile("box", "embedding", EMBEDDING, 70, top, 76, both, "embedding")
+    positions = Tile("box", "positions", POSITIONS, 158, top, 68, both, "add\npositions")
+    plain, masked, cross = (
+        Tile("box", name, place, x, y, width, TALL, words, layer.name)
+        for layer, name, place, x, y, width, words in (
+            (encoder, ATTENTIONS[0], ATTENTION, 250, top, 92, "self-\nattention"),
+            (decoder, ATTENTIONS[1], MASKED, 250, bottom, 92, "masked\nself-attention"),
+            (decoder, ATTENTIONS[2], CROSS, 380, bottom, 78, "attention\nto source"),
+        )
+    )
+    first, second = (
+        Tile("box", "feed-forward", FEED_FORWARD, x, y, width, TALL, "feed-\nforward", layer.name)
+        for layer, x, y, width in ((encoder, 380, top, 78), (decoder, 490, bottom, 58))
+    )
+    softmax = Tile("box", "linear, softmax", LOGITS, 586, bottom, 60, TALL, "linear,\nsoftmax")
+    loss = Tile("box", "loss", LOSS, 586, top, 60, TALL, "loss")
+    optimizer = Tile("box", "optimizer", UPDATE, 494, top, 74, TALL, "optimizer")
+    search = Tile("box", "search", SEARCH, 240, 141, 160, 20, "search: the next token")
+    sheets = [
+        Tile("sheets", "heads", HEADS, box.x + 4, box.y + 4, box.width, TALL, layer=box.layer)
+        for box in (plain, masked, cross)
+    ]
+    masks = [
+        Tile("mask", "mask", MASK, box.x + box.width - 9, box.y - 6, 18, 18, sign=sign)
+        for box, sign in ((plain, PADDING), (masked, CAUSAL), (cross, PADDING))
+    ]
+    sums = {
+        box: Tile("sum", "add & norm", RESIDUAL, x, box.y + 8, 14, 14, layer=box.layer, sign=SUM)
+        for box, x in ((plain, 355), (first, 461), (masked, 355), (cross, 467), (second, 552))
+    }
+    wires = [
+        Wire([one, sums.get(one, one), other], [(one.x + one.width, row[0].y + 15), (other.x, row[0].y + 15)])
+        for row in (
+            [source, embedding, positions, plain, first],
+            [target, embedding, positions, masked, cross, second, softmax],
+        )
+        for one, other in pairwise(row)
+    ]
+    wires += [
+        Wire(
+            [first, cross],
+            [(458, top + 15), (468, top + 15), (468, 75), (419, 75), (419, bottom)],
+            label=Label("memory", 474, 79, "start"),
+        ),
+        Wire([softmax, loss], [(616, bottom), (616, top + TALL)]),
+        Wire([loss, optimizer], [(586, top + 15), (568, top + 15)]),
+        Wire([optimizer], [(494, top + 15), (482, top + 15)], "update"),
+        Wire([optimizer], [(548, top + TALL), (548, bottom - 9)], "update", Label("update", 556, 71, "start")),
+        Wire([softmax, search], [(616, bottom + TALL), (616, 151), (400, 151)]),
+        Wire([search, target], [(240, 151), (30, 151), (30, bottom + TALL)]),
+    ]
+    boxes = [
+        source,
+        target,
+        embedding,
+        positions,
+        plain,
+        first,
+        masked,
+        cross,
+        second,
+        softmax,
+        loss,
+        optimizer,
+        search,
+    ]
+    return [encoder, decoder, *sheets], wires, [*boxes, *sums.values(), *masks]
+
+
 DRAWINGS = {"transformer": transformer, "attention": attention}
 
 
@@ -309,17 +461,105 @@ def boxes(drawing: Drawing) -> list[Box]:
 
 
 def svg(drawing: Drawing) -> str:
-    """Write a drawing as SVG, with links as they lead from its folder; no empty line, so that Markdown can hold it."""
-    size = f'width="{WIDTH}" height="{drawing.height}"'
+    """Write a drawing as SVG, with links as they lead from its folder."""
+    body = [line for part in sorted(drawing.parts, key=depth) for line in element(part)]
+    return page("drawing", drawing.title, WIDTH, drawing.height, [*RULES, *colours("drawing", COLOURS)], body)
+
+
+def where(chapter: str) -> str:
+    """Write the model in small as SVG, with what a chapter is about lit."""
+    below, wires, above = small_model()
+    body = [f'<text class="here" x="2" y="13">You are here: <tspan class="name">{WHERE[chapter][0]}</tspan></text>']
+    for tile in below:
+        body += tile_element(tile, lit(chapter, tile))
+    for wire in wires:
+        body += wire_element(wire, all(lit(chapter, part) for part in wire.parts))
+    for tile in above:
+        body += tile_element(tile, lit(chapter, tile))
+    rules = [*SMALL_RULES, *colours("where", SMALL_COLOURS)]
+    return page("where", where_alt(chapter), SMALL_WIDTH, SMALL_HEIGHT, rules, body)
+
+
+def lit(chapter: str, tile: Tile) -> bool:
+    """Tell whether a chapter lights a part of the small model."""
+    return not {tile.name, tile.layer, "every part"}.isdisjoint(WHERE[chapter][1])
+
+
+def where_alt(chapter: str) -> str:
+    """Say in a sentence what a chapter's small model shows."""
+    return f"The whole Transformer in small, lit where you are: {WHERE[chapter][0]}."
+
+
+def where_markdown(chapter: str) -> str:
+    """Write the line of a notebook that shows a chapter's small model."""
+    address = Path(os.path.relpath(ASSETS / f"where_{chapter}.svg", NOTEBOOKS)).as_posix()
+    return f"![{where_alt(chapter)}]({address})"
+
+
+def page(kind: str, title: str, width: int, height: int, rules: Sequence[str], body: Sequence[str]) -> str:
+    """Write an SVG, without an empty line, so that Markdown can hold it, and with rules that touch no other kind.
+
+    Args:
+        kind: the class that its rules begin with.
+        title: what it shows.
+        width: as its coordinates count, and as it is shown where there is room.
+        height: likewise.
+        rules: how its parts look.
+        body: its parts.
+    """
+    size = f'width="{width}" height="{height}"'
     lines = [
-        f'<svg xmlns="http://www.w3.org/2000/svg" class="drawing" {size} viewBox="0 0 {WIDTH} {drawing.height}">',
-        f"<title>{escape(drawing.title)}</title>",
-        f"<style>\n{STYLE}\n</style>",
+        f'<svg xmlns="http://www.w3.org/2000/svg" class="{kind}" {size} viewBox="0 0 {width} {height}">',
+        f"<title>{escape(title)}</title>",
+        "<style>",
+        "svg:root { color-scheme: light dark; }",
+        f".{kind} {{ max-width: 100%; height: auto; }}",
+        f'.{kind} {{ font: 15px "Helvetica Neue", Arial, "Liberation Sans", sans-serif; text-anchor: middle; }}',
+        f".{kind} .line {{ fill: none; stroke-width: 1.5px; }}",
+        f".{kind} a {{ text-decoration: none; }}",
+        f".{kind} a[href]:is(:hover, :focus-visible) rect {{ stroke: #de8f05; stroke-width: 3px; }}",
+        *rules,
+        "</style>",
         f'<rect class="paper" {size} rx="6"/>',
+        *body,
     ]
-    for part in sorted(drawing.parts, key=depth):
-        lines += element(part)
     return "\n".join([*lines, "</svg>\n"])
+
+
+def colours(kind: str, table: Sequence[tuple[str, str, str, str]]) -> list[str]:
+    """Give the rules that colour the parts of a kind of drawing, in light and dark."""
+    return [
+        f".{kind} {part} {{ {name}: {light}; {name}: light-dark({light}, {dark}); }}"
+        for part, name, light, dark in table
+    ]
+
+
+def tile_element(tile: Tile, bright: bool) -> Iterator[str]:
+    """Write a part of the small model as SVG."""
+    kind, name, place, x, y, width, height, words, _, sign = tile
+    yield f'<a class="{kind}{" lit" * bright}" href="{place.link(ASSETS)}">'
+    yield f"<title>{escape(name)}: {place.name}, chapter {place.chapter[:2]}, {escape(place.heading)}</title>"
+    rounded = {"sum": 7, "mask": 2}.get(kind, 5)
+    for shift in (4, 0) if kind == "sheets" else (0,):
+        yield f'<rect x="{x + shift}" y="{y + shift}" width="{width}" height="{height}" rx="{rounded}"/>'
+    if sign:
+        yield f'<path class="sign" d="M{x} {y}{sign}"/>'
+    if kind == "frame":
+        yield f'<text x="{x + 10}" y="{y - 4}">{words}</text>'
+    elif words:
+        lines = words.split("\n")
+        for i, line in enumerate(lines):
+            yield f'<text x="{x + width // 2}" y="{y + height // 2 + 11 - 7 * len(lines) + 14 * i}">{line}</text>'
+    yield "</a>"
+
+
+def wire_element(wire: Wire, bright: bool) -> Iterator[str]:
+    """Write an arrow of the small model as SVG."""
+    yield f'<g class="{wire.kind}{" lit" * bright}">'
+    yield from element(Arrow(wire.points))
+    if wire.label:
+        yield from element(wire.label)
+    yield "</g>"
 
 
 def depth(part: Part) -> int:
@@ -375,11 +615,14 @@ def table(drawing: Drawing, folder: Path) -> str:
 
 
 def main() -> None:
-    """Write both files, and print their links for a notebook."""
+    """Write all files; print the links of the large drawings, and what shows the small ones, for a notebook."""
     for name, lay_out in DRAWINGS.items():
         drawing = lay_out()
         (ROOT / ASSETS / f"{name}.svg").write_text(svg(drawing), encoding="utf-8")
         print(f"{table(drawing, NOTEBOOKS)}\n")
+    for chapter in WHERE:
+        (ROOT / ASSETS / f"where_{chapter}.svg").write_text(where(chapter), encoding="utf-8")
+        print(where_markdown(chapter))
 
 
 if __name__ == "__main__":

@@ -34,7 +34,7 @@ def test_a_handout_has_every_exercise_and_nothing_to_copy(path) -> None:
     assert not any(cell.outputs or cell.execution_count for cell in code)
     assert sum("..." in cell.source for cell in code) >= len(chapter)
     assert not re.search(r"\b[Ss]olutions?\b", text) and ".ipynb" not in text
-    assert given.cells[0].source.endswith(": exercises") and "## Summary" not in text
+    assert re.fullmatch(rf"# {path.stem[:2]} · .+: exercises", given.cells[0].source) and "## Summary" not in text
 
 
 def code(notebook: nbformat.NotebookNode) -> Iterator[tuple[str, str, str]]:

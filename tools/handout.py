@@ -42,7 +42,7 @@ def handout(lesson: nbformat.NotebookNode) -> nbformat.NotebookNode:
             cell.outputs, cell.execution_count = [], None
         else:
             cell.source = LINK.sub(r"\1", SOLUTIONS.sub("", cell.source))
-    title = lesson.cells[0].source.splitlines()[0]
+    title = next(line for line in lesson.cells[0].source.splitlines() if line.startswith("# "))  # below a picture
     heading = nbformat.v4.new_markdown_cell(f"{title}: exercises", id="title")
     return nbformat.v4.new_notebook(cells=[heading, *cells], metadata=lesson.metadata)
 

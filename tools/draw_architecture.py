@@ -231,7 +231,7 @@ def tower(
 def attention() -> Drawing:
     """Lay out scaled dot-product attention on the left and multi-head attention on the right (Figure 2), downwards."""
     top, tall, first, last, bottom = 58, 64, 156, 556, 612
-    roles = "4. Self-attention: three roles from one vector"
+    roles = "4. Three roles for one word (§3.2.2)"
     weights, values = WEIGHTS._replace(heading=roles), ATTENTION._replace(heading=roles)
     parts: list[Part] = [
         Box("layer", "scaled dot-product attention", ATTENTION, 4, 4, 288, bottom - 4),

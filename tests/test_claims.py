@@ -1,4 +1,5 @@
 import math
+import subprocess
 import sys
 from pathlib import Path
 
@@ -11,7 +12,6 @@ from nbformat.v4 import new_code_cell, new_notebook, new_output
 from once import once
 
 from annotated_course.claims import claim, more_checks
-from experiments import machines
 
 
 def raise_value_error() -> None:
@@ -178,7 +178,7 @@ def test_outside_a_notebook_more_checks_are_printed(
 
 
 @once
-def test_a_notebook_whose_folded_check_breaks_is_red(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_notebook_whose_folded_check_breaks_is_red(tmp_path: Path) -> None:
     cell = "with more_checks():\n    claim('a < b', 1 < 2)\n    claim('\"b\" is 2', {}, 2)"
     saved = [new_output("display_data", FOLDED)]
     cells = [
@@ -187,6 +187,6 @@ def test_a_notebook_whose_folded_check_breaks_is_red(tmp_path: Path, monkeypatch
         new_code_cell(cell.format(3), execution_count=1, outputs=saved),
     ]
     nbformat.write(new_notebook(cells=cells), tmp_path / "a.ipynb")
-    (tmp_path / "pyproject.toml").write_text('[tool.pytest.ini_options]\naddopts = "--nbval-current-env"\n')
-    monkeypatch.setattr(machines, "ROOT", tmp_path)
-    assert machines.execute(machines.Run("a.ipynb", "native", Path(sys.executable)))["failed"] == ["2"]
+    command = [sys.executable, "-m", "pytest", "-p", "no:xdist", "--nbval", "--nbval-current-env", "a.ipynb"]
+    told = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True).stdout
+    assert "FAILED a.ipynb::Cell 2" in told and "1 failed, 2 passed" in told, told

@@ -307,6 +307,7 @@ def test_the_first_page_lists_every_notebook_with_what_is_solved(tmp_path: Path)
     text = start_page((ROOT / "README.md").read_text("utf-8"), {"01.1", "01.3", "99.9", "no"})
     assert "**2 of 102 exercises solved**" in text.replace(str(len(EXERCISES)), "102")
     assert "The next one is 01.2" in text
+    assert text.count("✓ 7 more checks") == 1  # said here, once
     (row,) = re.findall(r"^\| \[01_attention\].*", text, re.MULTILINE)
     assert row.endswith(" | 55 | ●○●○○○ |")
     lessons = [path.name for path in notebook_paths() if path.parent.name == "notebooks"]

@@ -13,10 +13,12 @@ from html.parser import HTMLParser
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
+import nbformat
 import pytest
 import yaml
 from once import once
 
+from tools.reading import is_folded
 from tools.site import page_text
 from tools.sync import ROOT, notebook_paths
 
@@ -120,6 +122,16 @@ def test_every_picture_has_a_text_and_every_formula_is_drawn(site: Path, pages: 
         left = RAW_TEX.findall(" ".join(page.text))
         assert not left, f"{path.relative_to(site)}: {left[:3]}"
     assert (site / "notebooks" / "01_attention.html").read_text(encoding="utf-8").count("<math") > 50
+
+
+def test_what_is_folded_is_a_line_that_unfolds(site: Path) -> None:
+    path = ROOT / "notebooks" / "05_decoder.ipynb"
+    cells = [cell for cell in nbformat.read(path, as_version=4).cells if cell.cell_type == "code"]
+    shown = [output.get("data", {}).get("text/html", "") for cell in cells for output in cell.outputs]
+    text = (site / "notebooks" / "05_decoder.html").read_text(encoding="utf-8")
+    assert text.count("<details><summary>Code</summary>") == sum(is_folded(cell) for cell in cells) > 0
+    assert text.count("more checks</summary>") == sum("more checks</summary>" in one for one in shown) > 0
+    assert "Toggle hidden content" not in text  # to a screen reader a label hides the words
 
 
 def test_previous_and_next_lead_through_the_chapters(site: Path) -> None:

@@ -5,6 +5,7 @@ from typing import Any
 
 from docutils import nodes
 from latex2mathml.converter import convert
+from myst_nb.sphinx_ import HideCodeCellNode
 
 project = "Attention Is All You Need, in notebooks"
 author = copyright = "The annotated authors"
@@ -70,7 +71,18 @@ def visit_displayed_math(translator: Any, node: nodes.math_block) -> None:
     raise nodes.SkipNode
 
 
+def visit_folded_code(translator: Any, node: HideCodeCellNode) -> None:
+    """Fold a cell's code below one quiet word, which a screen reader reads; MyST-NB makes it a bar with a label."""
+    translator.body.append("<details><summary>Code</summary>\n")
+
+
+def depart_folded_code(translator: Any, node: HideCodeCellNode) -> None:
+    """End what is folded."""
+    translator.body.append("</details>\n")
+
+
 def setup(app: Any) -> None:
-    """Tell Sphinx of the formulas, and of what stands in documentation."""
+    """Tell Sphinx of the formulas, of folded code, and of what stands in documentation."""
     app.connect("autodoc-process-docstring", escape, priority=100)  # before napoleon reads the sections
+    app.add_node(HideCodeCellNode, override=True, html=(visit_folded_code, depart_folded_code))
     app.add_html_math_renderer("mathml", (visit_math, None), (visit_displayed_math, None))

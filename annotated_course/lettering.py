@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Any
 
 from annotated_course.plotting import DPI
@@ -29,11 +30,12 @@ def page(across: float, down: float, *, title: str | None, width: int | float) -
     plt = load("matplotlib.pyplot")
 
     scale = min(1, width / (across + 2 * EDGE))
-    above = TITLE if title else 0.0
-    height = (down + 2 * EDGE) * scale
-    figure = plt.figure(figsize=((across + 2 * EDGE) * scale, height + above), dpi=DPI)
-    ax = figure.add_axes((0, 0, 1, height / (height + above)))
-    ax.set(xlim=(-EDGE, across + EDGE), ylim=(-EDGE, down + EDGE))
+    # In whole tenths of an inch: a notebook prints the size of a figure, which must not depend on a hair's breadth.
+    wide, high = (math.ceil((side + 2 * EDGE) * scale * 10 - 1e-6) / 10 for side in (across, down))
+    wide, above = min(wide, width), TITLE if title else 0.0
+    figure = plt.figure(figsize=(wide, high + above), dpi=DPI)
+    ax = figure.add_axes((0, 0, 1, high / (high + above)))
+    ax.set(xlim=(-EDGE, wide / scale - EDGE), ylim=(down + EDGE - high / scale, down + EDGE))
     ax.axis("off")
     if title:
         ax.set_title(title, fontsize=11, pad=9)

@@ -102,6 +102,8 @@ def test_a_wide_drawing_is_made_smaller_and_a_long_one_broken_into_lines() -> No
     one_line, two_lines = plot_matrices([wide, "+", wide]), plot_matrices([[wide], ["+", wide]])
     assert one_line.figure.get_figwidth() == pytest.approx(9)
     assert one_line.texts[0].get_fontsize() < two_lines.texts[0].get_fontsize()
+    for inches in (*one_line.figure.get_size_inches(), *two_lines.figure.get_size_inches()):
+        assert inches * 10 == pytest.approx(round(inches * 10))  # the size that a notebook prints is a round one
     upper, lower = cells(two_lines)[0], cells(two_lines)[24]
     assert lower.get_y() < upper.get_y()
     assert plot_matrices([wide, "+", wide], width=5).figure.get_figwidth() == pytest.approx(5)

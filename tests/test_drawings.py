@@ -33,11 +33,18 @@ def test_corners_span_an_area_and_outputs_have_their_colours() -> None:
     assert to_rgb(dots(other)[1, 1].get_facecolor()[0]) == colour[8, 0]
 
 
-def test_labels_stand_clear_of_each_other_and_inside() -> None:
-    ax = plot_plane(CORNERS | OUTPUTS, corners=list(CORNERS), outputs=list(OUTPUTS))
+@pytest.mark.parametrize(
+    ("points", "roles"),
+    [
+        (CORNERS | OUTPUTS, {"corners": list(CORNERS), "outputs": list(OUTPUTS)}),
+        ({f"word {place}": (place, 0) for place in range(8)}, {}),
+    ],
+)
+def test_labels_stand_clear_of_each_other_and_inside(points, roles) -> None:
+    ax = plot_plane(points, **roles)
     ax.figure.draw_without_rendering()
     boxes = [text.get_window_extent() for text in ax.texts]
-    assert len(boxes) == 5
+    assert len(boxes) == len(points)
     for i, box in enumerate(boxes):
         assert ax.bbox.contains(box.x0, box.y0) and ax.bbox.contains(box.x1, box.y1), ax.texts[i]
         assert not any(box.overlaps(other) for other in boxes[:i]), ax.texts[i]

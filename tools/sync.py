@@ -6,7 +6,7 @@ A code cell asks for it in its metadata, with the full name of one object or a l
     {"annotated": {"source": ["annotated.masking.padding_mask", "annotated.masking.causal_mask"]}}
 
 The cell then holds a comment with the file's path and, word for word, the source of what is named. With "plain" in
-place of "source" it holds what a lesson shows of it, as `tools.plain` writes it; names under "without" are left out there.
+place of "source" it holds what a lesson shows of it, as `tools.plain` writes it, without the names under "without".
 """
 
 import argparse

@@ -81,8 +81,9 @@ check: env  ## look at format, style, static types and who imports whom, noteboo
 	$(PY) -m mypy
 	$(VENV)/bin/lint-imports
 
-sync: env  ## copy the module's definitions into the notebooks that show them
+sync: env  ## copy the module's definitions into the notebooks that show them, and into docs/transformer.py
 	$(PY) -m tools.sync
+	$(PY) -m tools.transformer_file
 
 notebooks: sync  ## execute the notebooks in place, to save new outputs
 	@for notebook in $(NOTEBOOKS); do \

@@ -63,7 +63,7 @@ class Hypothesis(NamedTuple):
 
 
 def length_penalty(length: int, alpha: float) -> float:
-    """Divide log-probabilities by ((5 + |Y|) / 6)^α, so that longer translations may compete (Wu et al., 2016, Eq. 14).
+    """Divide log-probabilities by ((5 + |Y|) / 6)^α, so that longer ones may compete (§6.1; Wu et al., 2016).
 
     Args:
         length: |Y|, the number of target tokens, <eos> included.

@@ -1,0 +1,517 @@
+"""The Transformer of "Attention Is All You Need" (Vaswani et al., 2017) in one file. PyTorch 2.3 or newer is enough.
+
+Numbers of sections and equations (§3.2.1, Eq. 1) are the paper's; the comment at a `def` gives the shapes. MIT licence.
+Taken by `python -m tools.transformer_file` from the course's module `annotated`; its chapter 09 explains the code.
+
+    model = Transformer(TransformerConfig(vocab_size=37_000))  # the paper's base model
+    optimizer = torch.optim.Adam(model.parameters(), betas=(0.9, 0.98), eps=1e-9)
+    for step, (src, tgt) in enumerate(batches, start=1):  # ids: src … EOS, tgt BOS … EOS, both padded with PAD
+        optimizer.param_groups[0]["lr"] = noam_rate(step, d_model=512, warmup=4000)
+        loss = label_smoothed_loss(model(src, tgt[:, :-1]), tgt[:, 1:])
+        optimizer.zero_grad(), loss.backward(), optimizer.step()
+    translations = beam_search(model, src)  # for each row of src a Hypothesis(ids, log_prob, score)
+"""
+
+import math
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import reduce
+from typing import Literal, NamedTuple
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+Mask = Tensor | None  # boolean, True = may attend; broadcast to (batch, heads, query, key); None hides nothing
+PAD, BOS, EOS, UNK = range(4)  # padding, beginning and end of a sentence, unknown word
+
+
+@dataclass(frozen=True)
+class TransformerConfig:
+    """Sizes and switches of a Transformer: by default the paper's base model (Table 3); a departure is a switch."""
+
+    vocab_size: int
+    d_model: int = 512
+    d_ff: int = 2048
+    heads: int = 8
+    layers: int = 6
+    d_k: int | None = None
+    d_v: int | None = None
+    dropout: float = 0.1
+    positions: str = "sinusoidal"
+    max_length: int = 512
+    norm_first: bool = False
+    tie_embeddings: bool = True
+    activation: str = "relu"
+    attention_bias: bool = False
+
+
+def padding_mask(ids: Tensor, pad_id: int = 0) -> Tensor:
+    """Let every query see the real tokens of its sentence and no padding."""
+    # ids (batch, length) → (batch, 1, 1, length)
+    return (ids != pad_id)[:, None, None, :]  # the same for every head and every query
+
+
+def causal_mask(length: int, *, device: torch.device | str | None = None) -> Tensor:
+    """Let position i see the positions 0 … i and none after it: a lower triangle of True (§3.2.3)."""
+    # → (length, length)
+    return torch.ones(length, length, dtype=torch.bool, device=device).tril()
+
+
+def combine(*masks: Mask) -> Mask:
+    """Allow what every given mask allows: their logical AND, broadcast; None allows everything."""
+    given = [mask for mask in masks if mask is not None]
+    return reduce(torch.logical_and, given) if given else None
+
+
+def attention_weights(query: Tensor, key: Tensor, mask: Mask = None) -> Tensor:
+    """Tell how much of its attention each query gives to each key: softmax(Q Kᵀ / √d_k) (§3.2.1)."""
+    # query (…, query, d_k), key (…, key, d_k) → (…, query, key)
+    scores = query @ key.transpose(-2, -1) / math.sqrt(query.size(-1))
+    if mask is None:
+        return scores.softmax(dim=-1)
+    # The lowest finite score instead of -inf: a fully masked row stays finite, and the second fill makes it zero.
+    lowest = torch.finfo(scores.dtype).min
+    return scores.masked_fill(~mask, lowest).softmax(dim=-1).masked_fill(~mask, 0.0)
+
+
+def attention(query: Tensor, key: Tensor, value: Tensor, mask: Mask = None) -> Tensor:
+    """Mix the values by how well each query matches each key: softmax(Q Kᵀ / √d_k) V (§3.2.1, Eq. 1)."""
+    # query (…, query, d_k), key (…, key, d_k), value (…, key, d_v) → (…, query, d_v)
+    return attention_weights(query, key, mask) @ value
+
+
+class MultiHeadAttention(nn.Module):
+    """Attend in several subspaces at once (§3.2.2)."""
+
+    def __init__(self, d_model: int, heads: int, *, d_k: int | None = None, d_v: int | None = None, bias: bool = False):
+        super().__init__()
+        self.heads = heads
+        self.d_k = d_k or d_model // heads
+        self.d_v = d_v or d_model // heads
+        self.W_q = nn.Linear(d_model, heads * self.d_k, bias=bias)
+        self.W_k = nn.Linear(d_model, heads * self.d_k, bias=bias)
+        self.W_v = nn.Linear(d_model, heads * self.d_v, bias=bias)
+        self.W_o = nn.Linear(heads * self.d_v, d_model, bias=bias)
+
+    def forward(self, query: Tensor, key: Tensor, value: Tensor, mask: Mask = None) -> Tensor:
+        # query (batch, query, d_model), key (batch, key, d_model), value (batch, key, d_model)
+        #   → (batch, query, d_model)
+        return self.attend(query, *self.project(key, value), mask)
+
+    def project(self, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
+        # key (batch, key, d_model), value (batch, key, d_model) → (batch, heads, key, d_k), (batch, heads, key, d_v)
+        return self.split(self.W_k(key)), self.split(self.W_v(value))
+
+    def attend(self, query: Tensor, keys: Tensor, values: Tensor, mask: Mask = None) -> Tensor:
+        # query (batch, query, d_model), keys (batch, heads, key, d_k), values (batch, heads, key, d_v)
+        #   → (batch, query, d_model)
+        queries = self.split(self.W_q(query))
+        mixed = attention(queries, keys, values, mask)  # (batch, heads, query, d_v)
+        return self.W_o(mixed.transpose(1, 2).flatten(2))  # concatenated: (batch, query, heads · d_v)
+
+    def split(self, x: Tensor) -> Tensor:  # x (batch, length, heads_width) → (batch, heads, length, width)
+        return x.unflatten(-1, (self.heads, -1)).transpose(1, 2)  # between the two, (batch, length, heads, width)
+
+
+def sinusoids(length: int, d_model: int) -> Tensor:
+    """Tabulate PE(pos, 2i) = sin(pos / 10000^(2i/d_model)) and PE(pos, 2i+1) = cos(same) (§3.5)."""
+    # → (length, d_model)
+    position = torch.arange(length, dtype=torch.float64)[:, None]
+    frequency = 10000.0 ** (-torch.arange(0, d_model, 2, dtype=torch.float64) / d_model)
+    angle = position * frequency
+    return torch.stack((angle.sin(), angle.cos()), dim=-1).flatten(1).to(torch.get_default_dtype())
+
+
+class _Encoding(nn.Module):
+    """Add one row of `table`, (max_length, d_model), to the embedding at each position."""
+
+    table: Tensor
+
+    def forward(self, x: Tensor, start: int = 0) -> Tensor:  # x (batch, length, d_model) → (batch, length, d_model)
+        end = start + x.size(1)
+        return x + self.table[start:end].to(x.dtype)
+
+
+class SinusoidalEncoding(_Encoding):
+    """Add fixed sines and cosines of the position to the embeddings (§3.5)."""
+
+    def __init__(self, d_model: int, max_length: int):
+        super().__init__()
+        self.register_buffer("table", sinusoids(max_length, d_model), persistent=False)
+
+
+class LearnedEncoding(_Encoding):
+    """Add a learned vector for each position to the embeddings (§3.5; Table 3, row E)."""
+
+    def __init__(self, d_model: int, max_length: int):
+        super().__init__()
+        self.table = nn.Parameter(torch.randn(max_length, d_model) * d_model**-0.5)
+
+
+class LayerNorm(nn.Module):
+    """Give a position mean 0 and variance 1, scale and shift it: γ (x − μ) / √(σ² + ε) + β (§3.1; Ba et al., 2016)."""
+
+    def __init__(self, d_model: int, eps: float = 1e-5):
+        super().__init__()
+        self.gain = nn.Parameter(torch.ones(d_model))
+        self.bias = nn.Parameter(torch.zeros(d_model))
+        self.eps = eps
+
+    def forward(self, x: Tensor) -> Tensor:  # x (…, d_model) → (…, d_model)
+        mean = x.mean(dim=-1, keepdim=True)
+        variance = x.var(dim=-1, keepdim=True, correction=0)
+        return self.gain * (x - mean) / (variance + self.eps).sqrt() + self.bias
+
+
+class FeedForward(nn.Module):
+    """The same two-layer network at every position: max(0, x W₁ + b₁) W₂ + b₂ (§3.3, Eq. 2)."""
+
+    def __init__(self, d_model: int, d_ff: int, activation: str = "relu"):
+        super().__init__()
+        self.activation: Callable[[Tensor], Tensor] = getattr(F, activation)
+        self.W_1 = nn.Linear(d_model, d_ff)
+        self.W_2 = nn.Linear(d_ff, d_model)
+
+    def forward(self, x: Tensor) -> Tensor:  # x (…, d_model) → (…, d_model)
+        return self.W_2(self.activation(self.W_1(x)))
+
+
+class Residual(nn.Module):
+    """Wrap a sub-layer: LayerNorm(x + Dropout(sublayer(x))) (§3.1, §5.4)."""
+
+    def __init__(self, d_model: int, dropout: float, norm_first: bool = False):
+        super().__init__()
+        self.norm = LayerNorm(d_model)
+        self.dropout = nn.Dropout(dropout)
+        self.norm_first = norm_first
+
+    def forward(self, x: Tensor, sublayer: Callable[[Tensor], Tensor]) -> Tensor:
+        # x (batch, length, d_model) → (batch, length, d_model)
+        if self.norm_first:
+            return x + self.dropout(sublayer(self.norm(x)))
+        return self.norm(x + self.dropout(sublayer(x)))
+
+
+class EncoderLayer(nn.Module):
+    """Self-attention, then feed-forward, each in a residual connection (§3.1)."""
+
+    def __init__(self, config: TransformerConfig):
+        super().__init__()
+        self.self_attention = MultiHeadAttention(
+            config.d_model, config.heads, d_k=config.d_k, d_v=config.d_v, bias=config.attention_bias
+        )
+        self.feed_forward = FeedForward(config.d_model, config.d_ff, config.activation)
+        self.residuals = nn.ModuleList(Residual(config.d_model, config.dropout, config.norm_first) for _ in range(2))
+
+    def forward(self, x: Tensor, mask: Mask = None) -> Tensor:  # x (batch, source, d_model) → (batch, source, d_model)
+        x = self.residuals[0](x, lambda x: self.self_attention(x, x, x, mask))
+        return self.residuals[1](x, self.feed_forward)
+
+
+class Encoder(nn.Module):
+    """A stack of N encoder layers (§3.1); a last LayerNorm only with norm_first, whose layers end without one."""
+
+    def __init__(self, config: TransformerConfig):
+        super().__init__()
+        self.layers = nn.ModuleList(EncoderLayer(config) for _ in range(config.layers))
+        self.norm = LayerNorm(config.d_model) if config.norm_first else nn.Identity()
+
+    def forward(self, x: Tensor, mask: Mask = None) -> Tensor:  # x (batch, source, d_model) → (batch, source, d_model)
+        for layer in self.layers:
+            x = layer(x, mask)
+        return self.norm(x)
+
+
+class LayerCache:
+    """What one decoder layer need not compute again: keys and values of the tokens so far, and of the memory."""
+
+    tokens: tuple[Tensor, ...] = ()
+    memory: tuple[Tensor, ...] = ()
+
+    def append(self, keys: Tensor, values: Tensor) -> tuple[Tensor, ...]:
+        # keys (batch, heads, new, d_k), values (batch, heads, new, d_v) → each (batch, heads, length, _)
+        if self.tokens:
+            keys, values = torch.cat((self.tokens[0], keys), dim=2), torch.cat((self.tokens[1], values), dim=2)
+        self.tokens = keys, values
+        return self.tokens
+
+
+class Cache(list[LayerCache]):
+    """One `LayerCache` for each decoder layer."""
+
+    def __init__(self, layers: int):
+        super().__init__(LayerCache() for _ in range(layers))
+
+    @property
+    def length(self) -> int:
+        return self[0].tokens[0].size(2) if self[0].tokens else 0
+
+    def select(self, rows: Tensor) -> None:  # rows (kept,)
+        for layer in self:
+            layer.tokens = tuple(x[rows] for x in layer.tokens)
+            layer.memory = tuple(x[rows] for x in layer.memory)
+
+
+class DecoderLayer(nn.Module):
+    """Masked self-attention, attention to the memory, feed-forward, each in a residual connection (§3.1)."""
+
+    def __init__(self, config: TransformerConfig):
+        super().__init__()
+        self.self_attention, self.cross_attention = (
+            MultiHeadAttention(config.d_model, config.heads, d_k=config.d_k, d_v=config.d_v, bias=config.attention_bias)
+            for _ in range(2)
+        )
+        self.feed_forward = FeedForward(config.d_model, config.d_ff, config.activation)
+        self.residuals = nn.ModuleList(Residual(config.d_model, config.dropout, config.norm_first) for _ in range(3))
+
+    def forward(
+        self, x: Tensor, memory: Tensor, tgt_mask: Mask = None, src_mask: Mask = None, cache: LayerCache | None = None
+    ) -> Tensor:
+        # x (batch, target, d_model), memory (batch, source, d_model) → (batch, target, d_model)
+        def attend_to_target(x: Tensor) -> Tensor:
+            keys, values = self.self_attention.project(x, x)  # (batch, heads, target, d_k), of the new positions
+            if cache is not None:
+                keys, values = cache.append(keys, values)  # of all positions so far
+            return self.self_attention.attend(x, keys, values, tgt_mask)
+
+        def attend_to_memory(x: Tensor) -> Tensor:
+            if cache is None:
+                return self.cross_attention(x, memory, memory, src_mask)
+            if not cache.memory:  # it stays the same while the target grows
+                cache.memory = self.cross_attention.project(memory, memory)
+            keys, values = cache.memory
+            return self.cross_attention.attend(x, keys, values, src_mask)
+
+        x = self.residuals[0](x, attend_to_target)
+        x = self.residuals[1](x, attend_to_memory)
+        return self.residuals[2](x, self.feed_forward)
+
+
+class Decoder(nn.Module):
+    """A stack of N decoder layers (§3.1); a last LayerNorm only with norm_first, whose layers end without one."""
+
+    def __init__(self, config: TransformerConfig):
+        super().__init__()
+        self.layers = nn.ModuleList(DecoderLayer(config) for _ in range(config.layers))
+        self.norm = LayerNorm(config.d_model) if config.norm_first else nn.Identity()
+
+    def forward(
+        self, x: Tensor, memory: Tensor, tgt_mask: Mask = None, src_mask: Mask = None, cache: Cache | None = None
+    ) -> Tensor:
+        # x (batch, target, d_model), memory (batch, source, d_model) → (batch, target, d_model)
+        caches = [None] * len(self.layers) if cache is None else cache
+        for layer, layer_cache in zip(self.layers, caches, strict=True):
+            x = layer(x, memory, tgt_mask, src_mask, layer_cache)
+        return self.norm(x)
+
+
+class Transformer(nn.Module):
+    """The encoder-decoder Transformer (§3, Figure 1)."""
+
+    def __init__(self, config: TransformerConfig):
+        super().__init__()
+        self.config = config
+        encoding = LearnedEncoding if config.positions == "learned" else SinusoidalEncoding
+        self.src_embedding = nn.Embedding(config.vocab_size, config.d_model)
+        self.tgt_embedding = nn.Embedding(config.vocab_size, config.d_model)
+        self.output = nn.Linear(config.d_model, config.vocab_size, bias=False)
+        self.positions = encoding(config.d_model, config.max_length)
+        self.dropout = nn.Dropout(config.dropout)
+        self.encoder = Encoder(config)
+        self.decoder = Decoder(config)
+        self._initialise()
+
+    def _initialise(self) -> None:
+        for module in self.modules():
+            if isinstance(module, nn.Linear):
+                nn.init.xavier_uniform_(module.weight)
+                if module.bias is not None:
+                    nn.init.zeros_(module.bias)
+        for embedding in (self.src_embedding, self.tgt_embedding, self.output):
+            nn.init.normal_(embedding.weight, std=self.config.d_model**-0.5)
+        if self.config.tie_embeddings:
+            self.tgt_embedding.weight = self.output.weight = self.src_embedding.weight
+
+    def forward(self, src: Tensor, tgt: Tensor, src_mask: Mask = None, tgt_mask: Mask = None) -> Tensor:
+        # src (batch, source), tgt (batch, target) → (batch, target, vocab)
+        if src_mask is None:
+            src_mask = padding_mask(src)
+        return self.logits(self.decode(tgt, self.encode(src, src_mask), src_mask, tgt_mask))
+
+    def encode(self, src: Tensor, src_mask: Mask = None) -> Tensor:  # src (batch, source) → (batch, source, d_model)
+        if src_mask is None:
+            src_mask = padding_mask(src)
+        return self.encoder(self._embed(self.src_embedding, src), src_mask)
+
+    def decode(
+        self, tgt: Tensor, memory: Tensor, src_mask: Mask, tgt_mask: Mask = None, cache: Cache | None = None
+    ) -> Tensor:
+        # tgt (batch, target), memory (batch, source, d_model) → (batch, target, d_model)
+        start = 0 if cache is None else cache.length
+        if tgt_mask is None:
+            tgt_mask = causal_mask(start + tgt.size(1), device=tgt.device)[start:]  # (new, so far and new)
+            if cache is None:
+                tgt_mask = combine(tgt_mask, padding_mask(tgt))  # (batch, 1, target, target)
+        return self.decoder(self._embed(self.tgt_embedding, tgt, start), memory, tgt_mask, src_mask, cache)
+
+    def logits(self, states: Tensor) -> Tensor:  # states (…, d_model) → (…, vocab)
+        return self.output(states)
+
+    def new_cache(self) -> Cache:
+        return Cache(self.config.layers)
+
+    def _embed(self, embedding: nn.Embedding, ids: Tensor, start: int = 0) -> Tensor:
+        # ids (batch, length) → (batch, length, d_model)
+        return self.dropout(self.positions(embedding(ids) * math.sqrt(self.config.d_model), start))
+
+
+def noam_rate(step: int, d_model: int, warmup: int) -> float:
+    """Warm up linearly, then decay: d_model^−0.5 · min(step^−0.5, step · warmup^−1.5) (§5.3, Eq. 3)."""
+    return d_model**-0.5 * min(step**-0.5, step * warmup**-1.5)
+
+
+def label_smoothed_loss(
+    logits: Tensor,
+    target: Tensor,
+    smoothing: float = 0.1,
+    pad_id: int | None = PAD,
+    *,
+    reduction: Literal["mean", "sum"] = "mean",
+) -> Tensor:
+    """Compare with a target that keeps 1 − ε and spreads ε evenly over all but padding (§5.4; Szegedy et al., 2016)."""
+    # logits (…, vocab), target (…) → a number
+    vocab = logits.size(-1)
+    log_p = logits.log_softmax(dim=-1)
+    uniform = smoothing / (vocab if pad_id is None else vocab - 1)
+    q = torch.full_like(log_p, uniform).scatter(-1, target[..., None], 1 - smoothing + uniform)
+    counts = torch.ones_like(target, dtype=torch.bool)
+    if pad_id is not None:
+        q[..., pad_id] = 0.0
+        counts = target != pad_id
+    # A token that is impossible and expected nowhere costs nothing: 0 · log 0 = 0, where a computer says NaN.
+    losses = -(q * log_p.masked_fill(q == 0, 0.0)).sum(dim=-1)
+    total = losses.masked_fill(~counts, 0.0).sum()
+    return total / counts.sum().clamp(min=1) if reduction == "mean" else total
+
+
+BEAM = 4  # hypotheses kept for a sentence (§6.1)
+ALPHA = 0.6  # exponent of the length penalty (§6.1)
+MAX_EXTRA = 50  # tokens by which a translation may be longer than its source (§6.1)
+
+
+class Hypothesis(NamedTuple):
+    """A translation: ids without <bos> and <eos>, log-probability with <eos>, and the score it was chosen by."""
+
+    ids: list[int]
+    log_prob: float
+    score: float
+
+
+def length_penalty(length: int, alpha: float) -> float:
+    """Divide log-probabilities by ((5 + |Y|) / 6)^α, so that longer ones may compete (§6.1; Wu et al., 2016)."""
+    return ((5 + length) / 6) ** alpha
+
+
+@torch.inference_mode()
+def greedy_decode(
+    model: Transformer, src: Tensor, *, max_extra: int = MAX_EXTRA, use_cache: bool = True
+) -> list[Hypothesis]:
+    """Translate by taking the most probable token at each step."""
+    # src (batch, source)
+    with evaluating(model):
+        src_mask = padding_mask(src)
+        limits = longest_translations(model, src_mask, max_extra)
+        memory = model.encode(src, src_mask)
+        cache = model.new_cache() if use_cache else None
+        ids = torch.full((len(src), 1), BOS, device=src.device)
+        log_probs = torch.zeros(len(src), device=src.device)
+        done = torch.zeros(len(src), dtype=torch.bool, device=src.device)
+        while not done.all():
+            best, tokens = next_log_probs(model, ids, memory, src_mask, cache).max(dim=-1)
+            log_probs = log_probs + best.masked_fill(done, 0.0)
+            ids = torch.cat((ids, tokens.masked_fill(done, PAD)[:, None]), dim=1)
+            done = done | (tokens == EOS) | (ids.size(1) > limits)
+    rows = [[token for token in row if token not in (BOS, EOS, PAD)] for row in ids.tolist()]
+    return [Hypothesis(row, log_prob, log_prob) for row, log_prob in zip(rows, log_probs.tolist(), strict=True)]
+
+
+@torch.inference_mode()
+def beam_search(
+    model: Transformer,
+    src: Tensor,
+    beam: int = BEAM,
+    alpha: float = ALPHA,
+    *,
+    max_extra: int = MAX_EXTRA,
+    use_cache: bool = True,
+) -> list[Hypothesis]:
+    """Translate by keeping the `beam` most probable beginnings at each step (§6.1; Wu et al., 2016)."""
+    # src (batch, source)
+    with evaluating(model):
+        return [search(model, row, beam, alpha, max_extra, use_cache) for row in src]
+
+
+def search(model: Transformer, src: Tensor, beam: int, alpha: float, max_extra: int, use_cache: bool) -> Hypothesis:
+    """Search for the translation of one sentence; arguments as for `beam_search`."""
+    # src (source,)
+    src_mask = padding_mask(src[None])
+    memory = model.encode(src[None], src_mask)
+    limit = int(longest_translations(model, src_mask, max_extra))
+    cache = model.new_cache() if use_cache else None
+    best: Hypothesis | None = None
+    ids = torch.full((1, 1), BOS, device=src.device)  # one beginning; the first step makes it `beam`
+    log_probs = torch.zeros(1, device=src.device)
+    for length in range(1, limit + 1):
+        # 1. Extend every beginning by every token.
+        totals = log_probs[:, None] + next_log_probs(model, ids, memory.expand(len(ids), -1, -1), src_mask, cache)
+
+        # 2. Find the most probable: twice the beam, for each beginning has one <eos>, and enough must go on.
+        log_probs, choices = totals.flatten().topk(2 * beam)
+        parents, tokens = choices // model.config.vocab_size, choices % model.config.vocab_size
+        ended = tokens == EOS
+
+        # 3. What ended among the best is finished.
+        for i in ended[:beam].nonzero().flatten().tolist():
+            score = log_probs[i].item() / length_penalty(length, alpha)
+            if best is None or score > best.score:
+                best = Hypothesis(ids[parents[i], 1:].tolist(), log_probs[i].item(), score)
+
+        # 4. Go on with the best unfinished ones, as long as one of them could still win.
+        kept = (~ended).nonzero().flatten()[:beam]
+        ids, log_probs = torch.cat((ids[parents[kept]], tokens[kept, None]), dim=1), log_probs[kept]
+        if best is not None and log_probs[0].item() / length_penalty(limit, alpha) <= best.score:
+            break
+        if cache is not None:
+            cache.select(parents[kept])
+    if best is None:  # none ended in time
+        best = Hypothesis(ids[0, 1:].tolist(), log_probs[0].item(), log_probs[0].item() / length_penalty(limit, alpha))
+    return best
+
+
+def next_log_probs(model: Transformer, ids: Tensor, memory: Tensor, src_mask: Tensor, cache: Cache | None) -> Tensor:
+    """Compute the log-probabilities of each row's next token; <pad> and <bos> are never next."""
+    # ids (row, length), memory (row, source, width) → (row, vocab)
+    new = ids if cache is None else ids[:, -1:]
+    log_probs = model.logits(model.decode(new, memory, src_mask, cache=cache)[:, -1]).log_softmax(dim=-1)
+    log_probs[:, [PAD, BOS]] = -torch.inf
+    return log_probs
+
+
+def longest_translations(model: Transformer, src_mask: Tensor, max_extra: int) -> Tensor:
+    """Tell how many tokens each translation may have."""
+    # → (batch,)
+    return (src_mask.sum(dim=-1).flatten() + max_extra).clamp(1, model.config.max_length)
+
+
+@contextmanager
+def evaluating(model: nn.Module) -> Iterator[None]:
+    """Put the model into eval mode, and afterwards each of its parts back into the mode it was in."""
+    modes = [(part, part.training) for part in model.modules()]
+    model.train(False)
+    try:
+        yield
+    finally:
+        for part, training in modes:
+            part.training = training

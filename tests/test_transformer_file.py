@@ -1,0 +1,128 @@
+"""The one file for download: what the command writes, torch alone, and the module's own numbers.
+
+That it passes mypy is looked at by `make check`.
+"""
+
+import ast
+import importlib.util
+import sys
+import textwrap
+from types import ModuleType
+from typing import Any
+
+import pytest
+import torch
+from once import once
+from torch import Tensor, nn
+
+import annotated.decoding
+import annotated.training
+from annotated.config import BOS, EOS, PAD, TransformerConfig
+from annotated.transformer import Transformer
+from tools.transformer_file import TARGET, transformer_file
+
+SIZES = {"d_model": 24, "d_ff": 40, "heads": 4, "layers": 2}
+SWITCHES = {"d_k": 5, "positions": "learned", "tie_embeddings": False, "activation": "gelu", "attention_bias": True}
+VARIANTS = [SIZES, SIZES | {"norm_first": True}, SIZES | SWITCHES]
+SRC = torch.tensor([[5, 6, 7, 8, EOS], [9, 10, EOS, PAD, PAD]])
+TGT = torch.tensor([[BOS, 11, 12, 13], [BOS, 14, EOS, PAD]])
+
+
+@pytest.fixture(scope="module")
+def file() -> ModuleType:
+    """The file, as someone imports it who has downloaded it."""
+    spec = importlib.util.spec_from_file_location("transformer", TARGET)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def models(file: ModuleType, options: dict[str, Any]) -> tuple[nn.Module, nn.Module]:
+    """The file's model and the module's, with the same weights, biases and gains among them."""
+    torch.manual_seed(0)
+    ours = Transformer(TransformerConfig(16, **options))
+    for parameter in ours.parameters():
+        nn.init.normal_(parameter, mean=float(parameter.ndim == 1), std=0.3)
+    theirs = file.Transformer(file.TransformerConfig(16, **options))
+    theirs.load_state_dict(ours.state_dict())
+    return theirs.eval(), ours.eval()
+
+
+@once
+def test_it_is_what_the_command_writes() -> None:
+    assert TARGET.read_text(encoding="utf-8") == transformer_file(), "run make sync"
+
+
+@once
+def test_it_imports_torch_and_the_standard_library() -> None:
+    tree = ast.parse(TARGET.read_text(encoding="utf-8"))
+    imports = [node for node in ast.walk(tree) if isinstance(node, ast.Import | ast.ImportFrom)]
+    names = [getattr(node, "module", None) or alias.name for node in imports for alias in node.names]
+    assert {name.split(".")[0] for name in names} - sys.stdlib_module_names == {"torch"}
+
+
+@once
+def test_it_is_short() -> None:
+    text = TARGET.read_text(encoding="utf-8")
+    tree = ast.parse(text)
+    definitions = [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.ClassDef | ast.Module)]
+    documentation = {
+        line
+        for node in definitions
+        if ast.get_docstring(node)
+        for line in range(node.body[0].lineno, (node.body[0].end_lineno or 0) + 1)
+    }
+    lines = enumerate(text.split("\n"), start=1)
+    code = [line for i, line in lines if i not in documentation and line.strip() and not line.strip().startswith("#")]
+    assert len(code) <= 350
+    assert max(map(len, text.split("\n"))) <= 120
+
+
+@pytest.mark.parametrize("options", VARIANTS)
+def test_with_the_modules_weights_it_gives_the_modules_logits(file: ModuleType, options: dict[str, Any]) -> None:
+    theirs, ours = models(file, options)
+    torch.testing.assert_close(theirs(SRC, TGT), ours(SRC, TGT))
+
+
+@pytest.mark.parametrize("options", VARIANTS)
+@pytest.mark.parametrize("use_cache", [True, False])
+def test_it_translates_as_the_module_does(file: ModuleType, options: dict[str, Any], use_cache: bool) -> None:
+    theirs, ours = models(file, options)
+    for search in ("greedy_decode", "beam_search"):
+        found = getattr(file, search)(theirs.train(), SRC, max_extra=6, use_cache=use_cache)
+        expected = getattr(annotated.decoding, search)(ours, SRC, max_extra=6, use_cache=use_cache)
+        assert [one.ids for one in found] == [one.ids for one in expected]
+        torch.testing.assert_close([one[1:] for one in found], [one[1:] for one in expected])
+        assert theirs.training
+
+
+def test_its_loss_and_its_rate_are_the_modules(file: ModuleType) -> None:
+    logits = torch.randn(2, 4, 16, generator=torch.Generator().manual_seed(0))
+    for options in ({}, {"smoothing": 0.3, "reduction": "sum"}, {"pad_id": None}):
+        expected = annotated.training.label_smoothed_loss(logits, TGT, **options)
+        torch.testing.assert_close(file.label_smoothed_loss(logits, TGT, **options), expected)
+    for step in (1, 30, 500):
+        assert file.noam_rate(step, 64, 30) == annotated.training.noam_rate(step, 64, 30)
+
+
+def test_what_its_first_lines_promise_learns_to_copy(file: ModuleType) -> None:
+    usage = textwrap.dedent((file.__doc__ or "").split("\n\n")[-1])
+    for given, small in [("37_000", "13, d_model=32, d_ff=64, heads=2, layers=1"), ("512", "32"), ("4000", "100")]:
+        assert given in usage
+        usage = usage.replace(given, small)
+    losses: list[float] = []
+
+    def loss_kept(logits: Tensor, target: Tensor) -> Tensor:
+        loss = file.label_smoothed_loss(logits, target)
+        losses.append(loss.item())
+        return loss
+
+    words = torch.arange(4, 13).view(3, 3)
+    src = torch.cat((words, torch.full((3, 1), EOS)), dim=-1)
+    tgt = torch.cat((torch.full((3, 1), BOS), src), dim=-1)
+    names = vars(file) | {"batches": [(src, tgt)] * 100, "label_smoothed_loss": loss_kept}
+    torch.manual_seed(0)
+    exec(usage, names)
+    assert sum(losses[-5:]) < sum(losses[:5]) / 2  # over eight seeds, at most a quarter
+    assert [one.ids for one in names["translations"]] == words.tolist()

@@ -1,0 +1,81 @@
+"""Write `docs/transformer.py`, the whole model in one file that needs torch alone: `python -m tools.transformer_file`.
+
+It holds the module's own definitions, as `tools.plain` writes them, and chapter 09 offers it for download. Tests hold
+it equal to what this writes, and what it computes to what the module computes.
+"""
+
+from tools.plain import formatted, plain
+from tools.sync import ROOT, definition
+
+TARGET = ROOT / "docs" / "transformer.py"
+HEADER = '''\
+"""The Transformer of "Attention Is All You Need" (Vaswani et al., 2017) in one file. PyTorch 2.3 or newer is enough.
+
+Numbers of sections and equations (§3.2.1, Eq. 1) are the paper's; the comment at a `def` gives the shapes. MIT licence.
+Taken by `python -m tools.transformer_file` from the course's module `annotated`; its chapter 09 explains the code.
+
+    model = Transformer(TransformerConfig(vocab_size=37_000))  # the paper's base model
+    optimizer = torch.optim.Adam(model.parameters(), betas=(0.9, 0.98), eps=1e-9)
+    for step, (src, tgt) in enumerate(batches, start=1):  # ids: src … EOS, tgt BOS … EOS, both padded with PAD
+        optimizer.param_groups[0]["lr"] = noam_rate(step, d_model=512, warmup=4000)
+        loss = label_smoothed_loss(model(src, tgt[:, :-1]), tgt[:, 1:])
+        optimizer.zero_grad(), loss.backward(), optimizer.step()
+    translations = beam_search(model, src)  # for each row of src a Hypothesis(ids, log_prob, score)
+"""
+
+import math
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import reduce
+from typing import Literal, NamedTuple
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+Mask = Tensor | None  # boolean, True = may attend; broadcast to (batch, heads, query, key); None hides nothing
+'''
+PARTS = {  # in the order in which data flows
+    "config": ["PAD", "TransformerConfig"],
+    "masking": ["padding_mask", "causal_mask", "combine"],
+    "attention": ["attention_weights", "attention"],
+    "multi_head": ["MultiHeadAttention"],
+    "positional_encoding": ["sinusoids", "_Encoding", "SinusoidalEncoding", "LearnedEncoding"],
+    "encoder": ["LayerNorm", "FeedForward", "Residual", "EncoderLayer", "Encoder"],
+    "decoder": ["LayerCache", "Cache", "DecoderLayer", "Decoder"],
+    "transformer": ["Transformer"],
+    "training": ["noam_rate", "label_smoothed_loss"],
+    "decoding": [
+        *("BEAM", "ALPHA", "MAX_EXTRA", "Hypothesis", "length_penalty", "greedy_decode", "beam_search", "search"),
+        *("next_log_probs", "longest_translations", "evaluating"),
+    ],
+}
+WITHOUT = ["recorders", "_apply", "__post_init__", "base", "big", "small", "tiny"]
+TYPES = {
+    **dict.fromkeys(["Mask | None", "SourceMask | None"], "Mask"),
+    "SourceMask": "Tensor",
+    "Translator": "Transformer",
+    "TranslatorCache": "Cache",
+    "Any": "nn.Module",
+}
+
+
+def transformer_file() -> str:
+    """Give the text of the file."""
+    text = HEADER
+    for file, names in PARTS.items():
+        source = (ROOT / "annotated" / f"{file}.py").read_text(encoding="utf-8")
+        for name in names:
+            shown = plain(definition(source, name) or "", WITHOUT, TYPES)
+            text += f"{shown}\n"
+    return formatted(text.replace("= Dropout(", "= nn.Dropout("))  # which computes what the module's own does
+
+
+def main() -> None:
+    """Write the file."""
+    TARGET.write_text(transformer_file(), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from itertools import zip_longest
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -22,8 +23,10 @@ from annotated_workbench.extras import load
 from annotated_workbench.vocabulary import Tokenizer
 
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
+LIKELIEST = 5  # words whose probabilities are shown
 WIDEST = 256  # columns of a thumbnail: two pixels each in a figure at 2×
 Row = tuple[Any, ...]  # a `Step` without its part
 
@@ -32,7 +35,7 @@ class Step(NamedTuple):
     """One tensor on the way.
 
     `part` is the part of the model, `name` the field's term, `symbol` the paper's formula, `where` the full name of the
-    function that computes it; `tokens` are the words of a tensor of ids.
+    function that computes it; `tokens` are the words of a tensor of ids, or of the largest probabilities.
     """
 
     part: str
@@ -159,7 +162,13 @@ def trace(
         "decoder": [*outputs("decoder", "states")],
         "next token": [
             ("logits", "last state · Eᵀ", f"{embed}.logits", made("output")),
-            ("probabilities", "softmax(logits); 0 for <pad> and <bos>", "decoding.next_log_probs", log_probs.exp()),
+            (
+                "probabilities",
+                "softmax(logits)",
+                "decoding.next_log_probs",
+                log_probs.exp(),
+                words(log_probs.topk(LIKELIEST).indices),
+            ),
             ("chosen id", "argmax", "decoding.greedy_decode", chosen, words(chosen)),
         ],
     }
@@ -192,55 +201,120 @@ def record_calls(model: nn.Module) -> Iterator[dict[str, list[tuple[Tensor, Tens
             handle.remove()
 
 
-def plot_trace(steps: Sequence[Step], title: str | None = None) -> Figure:
-    """Draw a trace from top to bottom: each tensor's name and formula, its shape, where it is computed, a thumbnail.
+class _Drawn(NamedTuple):
+    """A row of the figure: where in a trace it comes from, what there is to see, its height in inches."""
 
-    In a thumbnail rows are positions, columns the width, heads side by side with a line between them; blue is above
-    zero, red below, white zero, and the darkest is the thumbnail's own largest number.
+    part: str
+    name: str
+    see: str
+    height: float
+
+
+DRAWN = [
+    _Drawn("source", "source ids", "one id for each token", 0.6),
+    _Drawn("source", "embeddings", "each token its own pattern", 1.1),
+    _Drawn("source", "positional encoding", "fast waves left, slow ones right", 1.1),
+    _Drawn("encoder layer 0", "self-attention weights", "each token looks at all", 2.4),
+    _Drawn("encoder layer 0", "hidden layer", "ReLU cuts most to 0 (white)", 1.1),
+    _Drawn("encoder", "memory", "what the decoder reads", 1.1),
+    _Drawn("target", "target ids", "what is written so far", 0.5),
+    _Drawn("decoder layer 0", "masked self-attention weights", "nobody looks ahead", 1.4),
+    _Drawn("decoder layer 0", "cross-attention weights", "the words so far look at the source", 2.0),
+    _Drawn("next token", "probabilities", "the likeliest word is written", 1.15),
+]
+LARGEST = 2.5  # the darkest blue and red of every row of numbers
+
+
+def plot_trace(steps: Sequence[Step], title: str | None = None, english: Sequence[str] = ()) -> Figure:
+    """Draw ten stations of a trace, downwards: ids as words, vectors and weights as colours, probabilities as bars.
+
+    Of vectors each position is a row, blue above zero and red below, on one scale for all; of weights each head is a
+    map, a query's row to a key's column, darker for more, also on one scale.
 
     Args:
         steps: what `trace` returned.
         title: what it shows.
+        english: a translation of each source token, to stand beside it; "" for none.
     """
     plt = load("matplotlib.pyplot")
 
-    row, header, top = 0.42, 0.34, 0.75  # heights in inches
-    columns = {"tensor": 0.1, "shape": 2.7, "computed in": 3.8, "its numbers": 6.1}
-    name_x, shape_x, where_x, picture_x = columns.values()
-    parts = dict.fromkeys(step.part for step in steps)
-    width, height = 8.8, top + row * len(steps) + header * len(parts)
+    stations = [_station(steps, row) for row in DRAWN]
+    source = [f"{word} · {other}" if other else word for word, other in zip_longest(stations[0].tokens, english)]
+    target = next(step.tokens for step in steps if step.name == "target ids")
+    top, text_x, picture_x, width = 0.55, 0.1, 3.6, 9.6
+    height = top + sum(row.height for row in DRAWN)
     figure = plt.figure(figsize=(width, height), dpi=DPI)
 
     def write(x: float, y: float, words: str, **style: Any) -> None:
         figure.text(x / width, y / height, words, va="center", **({"fontsize": 9} | style))
 
-    write(name_x, height - 0.2, title or "", fontsize=11)
-    for words, x in columns.items():
-        write(x, height - 0.55, words, color=ARROW)
-    y = height - top
-    for i, step in enumerate(steps):
-        if i == 0 or step.part != steps[i - 1].part:
-            line = [name_x / width, (picture_x + WIDEST / DPI) / width]
-            figure.add_artist(plt.Line2D(line, [(y - 0.03) / height] * 2, color=OPERATION, linewidth=0.5))
-            write(name_x, y - 0.2, step.part, fontweight="bold", color=OPERATION)
-            y -= header
-        write(name_x + 0.15, y - 0.13, step.name)
-        write(name_x + 0.15, y - 0.3, step.symbol, fontsize=7.5, color=ARROW)
-        write(shape_x, y - row / 2, str(step.shape))
-        write(where_x, y - row / 2, ".".join(step.where.split(".")[-2:]), fontsize=7.5, color=ARROW)
-        ax = figure.add_axes((picture_x / width, (y - 0.38) / height, WIDEST / DPI / width, 0.34 / height))
-        ax.set(xticks=[], yticks=[])
+    def axes(x: float, y: float, wide: float, high: float) -> Axes:
+        ax = figure.add_axes((x / width, y / height, wide / width, high / height))
+        ax.tick_params(length=0, labelsize=7)
         ax.spines[:].set_color("#bbbbbb")
-        picture = thumbnail(step.tensor) * (not step.tokens)
-        largest = float(np.abs(picture).max()) or 1.0
-        colours = plt.get_cmap("RdBu", 15)  # few, or the file would be large
-        ax.imshow(picture, cmap=colours, vmin=-largest, vmax=largest, aspect="auto", interpolation="nearest")
-        for head in range(1, step.tensor.size(1) if step.tensor.dim() == 4 else 1):
-            ax.axvline(head * step.tensor.size(-1) - 0.5, color=ARROW, linewidth=0.7)
-        for column, token in enumerate(step.tokens):
-            ax.text(column, 0, token, ha="center", va="center", fontsize=min(7, 50 / len(step.tokens)))
-        y -= row
+        return ax
+
+    write(text_x, height - 0.2, title or "", fontsize=12)
+    y = height - top
+    for number, (row, step) in enumerate(zip(DRAWN, stations, strict=True)):
+        line = [text_x / width, 1 - text_x / width]
+        figure.add_artist(plt.Line2D(line, [y / height] * 2, color="#bbbbbb", linewidth=0.5))
+        write(text_x, y - 0.14, f"{number}  {row.name}", fontweight="bold", color=OPERATION)
+        write(text_x + 0.2, y - 0.32, f"{step.symbol}     {_size(step.tensor)}", fontsize=8, color=ARROW)
+        if row.height > 0.7:
+            write(text_x + 0.2, y - 0.52, row.see, fontsize=8.5)
+        wide, bottom = width - picture_x - text_x, y - row.height + 0.08
+        if step.name.endswith("ids"):
+            words = source if step.tokens == stations[0].tokens else step.tokens
+            _draw_words(axes(picture_x, bottom, wide, row.height - 0.16), [word.split(" · ") for word in words])
+        elif step.name.endswith("weights"):
+            asked = source if "cross" in step.name or "masked" not in step.name else target
+            asks = source if "decoder" not in step.part else target
+            heads = step.tensor[0]
+            below, above = 0.17, 0.08 + 0.062 * max(map(len, asked))  # room for the head's number and for the words
+            for i, weights in enumerate(heads):
+                share = wide / len(heads)
+                ax = axes(picture_x + i * share, bottom + below, share - 0.12, row.height - below - above - 0.08)
+                ax.imshow(weights.numpy(), cmap=plt.get_cmap("Blues", 15), vmin=0, vmax=1, aspect="auto")
+                ax.xaxis.tick_top()
+                ax.set_xticks(range(len(asked)), asked, rotation=90)
+                ax.set_yticks(range(len(asks)), asks if i == 0 else [""] * len(asks))
+                ax.set_xlabel(f"head {i}", fontsize=7.5, labelpad=1)
+        elif step.name == "probabilities":
+            ax = axes(picture_x, bottom + 0.05, wide / 2, row.height - 0.2)
+            likeliest = step.tensor[0].topk(len(step.tokens)).values.tolist()
+            ax.barh(range(len(step.tokens)), likeliest, color=OPERATION)
+            ax.set(xlim=(0, 1), xticks=[])
+            ax.invert_yaxis()
+            ax.set_yticks(range(len(step.tokens)), step.tokens)
+        else:
+            ax = axes(picture_x, bottom, wide, row.height - 0.16)
+            colours = plt.get_cmap("RdBu", 15)  # few, or the file would be large
+            ax.imshow(thumbnail(step.tensor), cmap=colours, vmin=-LARGEST, vmax=LARGEST, aspect="auto")
+            ax.set(xticks=[])
+            ax.set_yticks(range(len(source)), source)
+        y -= row.height
     return figure
+
+
+def _station(steps: Sequence[Step], row: _Drawn) -> Step:
+    """Find the step that a row draws; the memory is what the encoder's last layer gives."""
+    if row.name == "memory":
+        return [step for step in steps if step.part.startswith("encoder")][-1]
+    return next(step for step in steps if (step.part, step.name) == (row.part, row.name))
+
+
+def _size(tensor: Tensor) -> str:
+    """Write a tensor's size, without the batch of one sentence."""
+    return " × ".join(str(size) for size in tensor.shape[tensor.dim() > 2 or tensor.size(0) == 1 :])
+
+
+def _draw_words(ax: Axes, words: Sequence[Sequence[str]]) -> None:
+    """Write words side by side in boxes, each with its translation below."""
+    ax.set(xticks=[], yticks=[], xlim=(0, len(words)), ylim=(0, 1))
+    for i, lines in enumerate(words):
+        ax.axvline(i, color="#bbbbbb", linewidth=0.5)
+        ax.text(i + 0.5, 0.5, "\n".join(lines), ha="center", va="center", fontsize=min(8, 60 / len(words)))
 
 
 def thumbnail(tensor: Tensor) -> np.ndarray:

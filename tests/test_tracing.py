@@ -3,6 +3,7 @@
 import pkgutil
 
 import matplotlib.pyplot as plt
+import numpy as np
 import pytest
 import torch
 
@@ -13,7 +14,7 @@ from annotated.masking import causal_mask
 from annotated.models.recurrence import RecurrentConfig, RecurrentTranslator
 from annotated.positional_encoding import sinusoids
 from annotated.transformer import Transformer
-from annotated_course.tracing import WIDEST, Step, plot_trace, record_calls, thumbnail, trace
+from annotated_course.tracing import DRAWN, LARGEST, WIDEST, Step, plot_trace, record_calls, thumbnail, trace
 from annotated_workbench.checkpoint import load_run
 from annotated_workbench.data import DATA_FOLDER
 from annotated_workbench.vocabulary import SPECIALS, CharacterTokenizer, Vocabulary
@@ -219,20 +220,58 @@ def test_what_cannot_be_traced_is_named(tokenizer: CharacterTokenizer) -> None:
             trace(make_model(), tokenizer, SENTENCE, written=written)
 
 
-def test_the_figure_has_a_row_for_each_tensor(tokenizer: CharacterTokenizer) -> None:
-    steps = trace(make_model(), tokenizer, SENTENCE)
-    figure = plot_trace(steps, "abcab, traced")
+def test_the_figure_shows_ten_stations_downwards(tokenizer: CharacterTokenizer) -> None:
+    steps = trace(writing(), tokenizer, SENTENCE, written=3)
+    figure = plot_trace(steps, "abcab, traced", ["first"])
     words = [text.get_text() for text in figure.texts]
-    assert len(figure.axes) == len(steps)
     assert words[0] == "abcab, traced"
-    assert [word for word in words if word.startswith("(")] == [str(step.shape) for step in steps]
-    names = [step.name for step in steps]
-    assert [word for word in words if word in names] == names
+    assert [word for word in words if word[0].isdigit()] == [f"{i}  {row.name}" for i, row in enumerate(DRAWN)]
+    assert [word.split("     ")[1] for word in words if "     " in word] == [
+        *("6", "6 × 14", "6 × 14", "2 × 6 × 6", "6 × 11", "6 × 14", "4", "2 × 4 × 4", "2 × 4 × 6", "13")
+    ]
     heights = [ax.get_position().y0 for ax in figure.axes]
     assert heights == sorted(heights, reverse=True) and heights[-1] > 0
-    assert [text.get_text() for text in figure.axes[0].texts] == [*SENTENCE, "<eos>"]
-    pictures = [ax.images[0] for ax in figure.axes]
-    assert all(picture.norm.vmin == -picture.norm.vmax for picture in pictures)  # white is zero
+    assert figure.axes[0].texts[0].get_text() == "a\nfirst"
+    assert [text.get_text() for text in figure.axes[0].texts[1:]] == [*SENTENCE[1:], "<eos>"]
+
+
+def test_the_figure_shows_the_models_numbers_on_one_scale_and_words_at_the_weights(
+    tokenizer: CharacterTokenizer,
+) -> None:
+    model = writing()
+    steps = trace(model, tokenizer, SENTENCE, written=3)
+    found = by_name(steps)
+    axes = plot_trace(steps, english=["first"]).axes
+    source, target = ["a · first", "b", "c", "a", "b", "<eos>"], list(steps[16].tokens)
+    drawn = [(ax, ax.images[0].get_array()) for ax in axes if ax.images]
+    shown = {
+        0: found["source", "embeddings"][0],
+        1: found["source", "positional encoding"],
+        2: found["encoder layer 0", "self-attention weights"][0, 0],
+        4: found["encoder layer 0", "hidden layer"][0],
+        5: found["encoder", "output of layer 2: memory"][0],
+        7: found["decoder layer 0", "masked self-attention weights"][0, 1],
+        9: found["decoder layer 0", "cross-attention weights"][0, 1],
+    }
+    for i, tensor in shown.items():
+        assert torch.equal(torch.from_numpy(np.asarray(drawn[i][1])), tensor)
+    for i, (ax, _) in enumerate(drawn):
+        assert ax.images[0].get_clim() == ((-LARGEST, LARGEST) if i in (0, 1, 4, 5) else (0, 1))  # white is zero
+    for i, rows, columns in [(2, source, source), (6, target, target), (8, target, source)]:
+        assert [label.get_text() for label in drawn[i][0].get_yticklabels()] == rows
+        assert [label.get_text() for label in drawn[i][0].get_xticklabels()] == columns
+    bars = axes[-1].patches
+    likeliest = found["next token", "probabilities"][0].topk(len(bars))
+    torch.testing.assert_close(torch.tensor([bar.get_width() for bar in bars]), likeliest.values.double())
+    labels = [label.get_text() for label in axes[-1].get_yticklabels()]
+    assert labels == [([*SPECIALS, *"abcdefghi"])[i] for i in likeliest.indices]
+    assert len(labels) == 5
+
+
+def test_a_model_of_one_layer_has_a_memory_too(tokenizer: CharacterTokenizer) -> None:
+    steps = trace(make_model(layers=1), tokenizer, SENTENCE)
+    memory = plot_trace(steps).axes[6].images[0].get_array()
+    assert torch.equal(torch.from_numpy(np.asarray(memory)), steps[13].tensor[0])
 
 
 def test_a_thumbnail_has_positions_below_each_other_and_heads_side_by_side() -> None:

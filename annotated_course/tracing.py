@@ -153,7 +153,12 @@ def trace(
             ("decoder input", "E[yᵢ] · √d_model + PE", add, made("positions", 1)),
         ],
         "decoder layer 0": [
-            ("masked self-attention weights", softmax, attend, weights[f"{inside}.self_attention"][0]),
+            (
+                "masked self-attention weights",
+                "softmax(masked Qᵢ Kᵢᵀ / √d_k)",
+                attend,
+                weights[f"{inside}.self_attention"][0],
+            ),
             ("add & norm", residual, "encoder.Residual.forward", made(f"{inside}.residuals.0")),
             ("cross-attention weights", softmax, attend, weights[f"{inside}.cross_attention"][0]),
             ("add & norm", residual, "encoder.Residual.forward", made(f"{inside}.residuals.1")),

@@ -230,8 +230,7 @@ PLAIN_LONG = """class Attention(nn.Module):
             dropped=x,
         )
 
-    def caches(self):
-        # → each (…, _)
+    def caches(self):  # → each (…, _)
         ..."""
 
 
@@ -256,6 +255,22 @@ def test_plain_code_writes_the_shapes_of_the_types_in_lines_that_fit() -> None:
             "→",
             "(d_k,)",
         ]
+
+
+def test_plain_code_can_keep_types_in_simpler_words() -> None:
+    source = """def f(ids: Int[Tensor, "batch length"], *, mask: Mask | None = None) -> tuple[Float[Tensor, "batch"], ...]:
+    best: Model | None = None
+    name: str
+    return best
+"""
+    shown = plain(source, types={"Mask | None": "Mask", "Model": "Transformer"})
+    assert (
+        shown
+        == """def f(ids: Tensor, *, mask: Mask = None) -> tuple[Tensor, ...]:  # ids (batch, length) → each (batch,)
+    best: Transformer | None = None
+    name: str
+    return best"""
+    )
 
 
 def test_plain_code_keeps_fields_and_what_is_not_a_check() -> None:

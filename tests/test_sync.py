@@ -258,7 +258,7 @@ def test_plain_code_writes_the_shapes_of_the_types_in_lines_that_fit() -> None:
 
 
 def test_plain_code_can_keep_types_in_simpler_words() -> None:
-    source = """def f(ids: Int[Tensor, "batch length"], *, mask: Mask | None = None) -> tuple[Float[Tensor, "batch"], ...]:
+    source = """def f(x: Int[Tensor, "rows length"], *, mask: Mask | None = None) -> tuple[Float[Tensor, "rows"], ...]:
     best: Model | None = None
     name: str
     return best
@@ -266,7 +266,7 @@ def test_plain_code_can_keep_types_in_simpler_words() -> None:
     shown = plain(source, types={"Mask | None": "Mask", "Model": "Transformer"})
     assert (
         shown
-        == """def f(ids: Tensor, *, mask: Mask = None) -> tuple[Tensor, ...]:  # ids (batch, length) → each (batch,)
+        == """def f(x: Tensor, *, mask: Mask = None) -> tuple[Tensor, ...]:  # x (rows, length) → each (rows,)
     best: Transformer | None = None
     name: str
     return best"""

@@ -257,6 +257,12 @@ def test_plain_code_writes_the_shapes_of_the_types_in_lines_that_fit() -> None:
         ]
 
 
+def test_plain_code_keeps_the_lines_of_shapes_together() -> None:
+    wide = " ".join(f"axis_{i}" for i in range(14))
+    shown = plain(f"def f(x: Float[Tensor, 'rows'], y: Float[Tensor, '{wide}']):\n    return x").split("\n")
+    assert shown == ["def f(x, y):", "    # x (rows,),", f"    #   y ({wide.replace(' ', ', ')})", "    return x"]
+
+
 def test_plain_code_can_keep_types_in_simpler_words() -> None:
     source = """def f(x: Int[Tensor, "rows length"], *, mask: Mask | None = None) -> tuple[Float[Tensor, "rows"], ...]:
     best: Model | None = None

@@ -104,11 +104,11 @@ def tab(lab: str) -> Iterator:
 
 def test_it_opens_at_the_table_of_notebooks_which_leads_to_them(tab) -> None:
     tab.wait_for_selector(".jp-MarkdownViewer table a")
-    assert tab.locator(".jp-MarkdownViewer table a").count() == 19
+    assert tab.locator(".jp-MarkdownViewer table a").count() == 20
     assert "0 of " in tab.locator(".jp-MarkdownViewer").inner_text()
     tab.locator(".jp-MarkdownViewer table a").nth(0).click()
     tab.wait_for_selector(".jp-Notebook-ExecutionIndicator[data-status=idle]")
-    assert tab.evaluate("window.jupyterapp.shell.currentWidget.context.path") == "work/01_attention.ipynb"
+    assert tab.evaluate("window.jupyterapp.shell.currentWidget.context.path") == "work/00_tour.ipynb"
 
 
 @pytest.mark.parametrize("name", NOTEBOOKS)

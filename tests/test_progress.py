@@ -114,7 +114,7 @@ def test_progress_shows_what_is_solved_and_what_comes_next(work: Path, capsys: p
     progress()
     lines = capsys.readouterr().out.splitlines()
     assert len(lines) == len(exercises.CHAPTERS) + 1
-    assert lines[0] == "01  ○○○○○○"
+    assert lines[:2] == ["00  ○○", "01  ○○○○○○"]
     assert lines[-1].startswith(
         f"0 of {len(exercises.EXERCISES)} exercises solved; counted is what you solve in {work}"
     )
@@ -122,7 +122,7 @@ def test_progress_shows_what_is_solved_and_what_comes_next(work: Path, capsys: p
         record(number)
     assert main(["progress"]) == 0
     lines = capsys.readouterr().out.splitlines()
-    assert (lines[0], lines[9]) == ("01  ●○●○○○   next: 01.2 Attention from scratch", "10  ●●●●●")
+    assert (lines[1], lines[10]) == ("01  ●○●○○○   next: 01.2 Attention from scratch", "10  ●●●●●")
     assert lines[-1] == f"7 of {len(exercises.EXERCISES)} exercises solved; kept in {work / 'solved.txt'}"
 
 

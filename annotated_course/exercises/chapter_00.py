@@ -20,7 +20,7 @@ WORDS = ("Ein", "Hund", "jagt", "eine", "Katze", "durch", "den", "Garten")
 def translation_without(word: str) -> str:
     """Translate the sentence of exercise 00.1 with one of its words hidden from the decoder."""
     folder = DATA_FOLDER / "checkpoints" / "de-en"
-    model, _ = load_checkpoint(folder)
+    model: Any = load_checkpoint(folder)[0]
     tokenizer = load_tokenizer(folder)
     german = torch.tensor([[*tokenizer.encode(" ".join(WORDS) + ".", "de"), EOS]])
     visible = ~torch.isin(german, torch.tensor(tokenizer.encode(word, "de")))[:, None, None]

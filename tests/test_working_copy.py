@@ -322,7 +322,7 @@ def test_the_minutes_in_the_readme_are_those_of_the_lessons() -> None:
     for path in notebook_paths():
         if path.parent.name == "notebooks":
             begins = texts(path)[0]
-            (said,) = re.findall(r"(?:The main line takes about |^)(an? .*?|\d+ minutes)(?:,| if| ·)", begins, re.MULTILINE)
+            (said,) = re.findall(r"(?:The main line takes about |^)(an? .*?|\d+ minutes)(?:,| if| ·)", begins, re.M)
             (row,) = re.findall(rf"^\| \[{path.stem}\].*\| (\d+) \| \d \|$", readme, re.MULTILINE)
             assert int(row) == (hours[said] if said in hours else int(said.removesuffix(" minutes"))), path.stem
 

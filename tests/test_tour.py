@@ -1,0 +1,13 @@
+"""What the tour tells of the captions that its model has learned from; no cell can check it without them."""
+
+from pathlib import Path
+
+import pytest
+
+
+@pytest.mark.parametrize("unheard", ["schlittschuhläufer", "guten morgen", "eis auf dem sofa"])
+def test_the_model_has_never_read_what_the_tour_says_it_has_not(multi30k: Path, unheard: str) -> None:
+    captions = (multi30k / "train.de").read_text(encoding="utf-8").lower()
+    assert captions.count("\n") == 29_000
+    assert "schlittschuh" in captions and "eis" in captions
+    assert unheard not in captions

@@ -6,7 +6,7 @@ import pytest
 import torch
 from once import once
 
-from experiments.warm_up import CASES, difference, main, train
+from experiments.warm_up import CASES, OPTIONS, difference, main, train
 
 
 def test_the_first_step_measures_the_model_before_training() -> None:
@@ -20,6 +20,25 @@ def test_the_first_step_measures_the_model_before_training() -> None:
 def test_the_control_sums_to_the_same_rates_as_the_warm_up() -> None:
     warm_up, control = (CASES[name][1].sum() for name in ("warm-up", "no warm-up, rates × ⅔"))
     assert control / warm_up == pytest.approx(1, abs=0.02)
+
+
+def test_only_the_sub_layers_warm_up_and_the_rest_begins_at_the_full_rate() -> None:
+    config, rates = CASES["warm-up in the sub-layers alone"]
+    full, warmed, alone = (
+        train(config, schedule[:3], 0, **options)
+        for schedule, options in (
+            (rates, {}),
+            (CASES["warm-up"][1], {}),
+            (rates, {"rates_of_sublayers": OPTIONS["warm-up in the sub-layers alone"]["rates_of_sublayers"][:3]}),
+        )
+    )
+    assert len({run[2, 0].item() for run in (full, warmed, alone)}) == 3
+    torch.testing.assert_close(train(config, rates[:3], 0, rates_of_sublayers=rates[:3]), full)
+
+
+def test_without_the_common_part_the_positions_stay_apart() -> None:
+    config, rates = CASES["no warm-up, common part taken out"]
+    assert train(config, rates[:11], 0, take_out_common=True)[-1, 1] > 50 * train(config, rates[:11], 0)[-1, 1]
 
 
 @once

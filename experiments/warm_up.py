@@ -1,4 +1,4 @@
-"""What the warm-up is for, from many seeds: the runs of section 8 of 04_encoder, which shows one seed.
+"""What the warm-up is for, from many seeds: the runs of section 8 of 04_encoder.
 
     python -m experiments.warm_up data/results/warm_up.json [--seeds 12]
 

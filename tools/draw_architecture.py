@@ -111,7 +111,7 @@ TOKENS = Place("annotated_workbench.vocabulary.SubwordTokenizer", "07_training",
 SHIFTED = Place("annotated.training.train_step", "05_decoder", "1. A loss of zero, and not one word")
 EMBEDDING = Place("annotated.transformer.Transformer", "05_decoder", "8. One matrix, three times (§3.4)")
 POSITIONS = Place(
-    "annotated.positional_encoding.SinusoidalEncoding", "03_positional_encoding", "10. The finished encodings"
+    "annotated.positional_encoding.SinusoidalEncoding", "03_positional_encoding", "7. The finished encodings"
 )
 HEADS = Place("annotated.multi_head.MultiHeadAttention", "02_multi_head", "6. The finished code")
 MASKED = HEADS._replace(chapter="05_decoder", heading="3. Masked self-attention (§3.2.3)")

@@ -1,0 +1,79 @@
+"""What the paper's schedule is worth: the runs of section 4 of 07_training, which draws them.
+
+    python -m experiments.schedules data/results/schedules.json [--seeds 2]
+
+A Transformer of three layers learns from captions, German to English, for 200 updates, once with each schedule. Kept
+are the means of each ten losses. Some ten minutes.
+"""
+
+import argparse
+import itertools
+import json
+import statistics
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import torch
+
+from annotated.config import TransformerConfig
+from annotated.fast.training import train_step
+from annotated.training import make_optimizer, noam_rate, set_rate
+from annotated.transformer import Transformer
+from annotated_workbench.data import Encoded, encode_pairs, load_corpus, make_batches
+from annotated_workbench.files import write_whole
+from annotated_workbench.vocabulary import SubwordTokenizer
+from experiments.speed import processor
+
+UPDATES, WIDTH, WARM_UP, FACTOR = 200, 64, 100, 0.5
+PEAK = FACTOR * noam_rate(WARM_UP, WIDTH, WARM_UP)
+SCHEDULES: dict[str, Callable[[int], float]] = {
+    "the paper's schedule": lambda step: FACTOR * noam_rate(step, WIDTH, WARM_UP),
+    "without the warm-up": lambda step: FACTOR * noam_rate(max(step, WARM_UP), WIDTH, WARM_UP),
+    "a tenth of the peak": lambda step: PEAK / 10,
+    "a third of the peak": lambda step: PEAK / 3,
+}
+
+
+def train(schedule: Callable[[int], float], seed: int, updates: int, pairs: Encoded, vocabulary: int) -> list[float]:
+    """Train on the pairs; return the loss of each update."""
+    torch.manual_seed(seed)
+    model = Transformer(TransformerConfig.tiny(vocabulary, d_model=WIDTH, layers=3)).train()
+    optimizer = make_optimizer(model)
+    passes = (make_batches(pairs.sources, pairs.targets, 500, seed=100 * seed + epoch) for epoch in itertools.count())
+    losses = []
+    for step, (src, tgt) in zip(range(1, updates + 1), itertools.chain.from_iterable(passes), strict=False):
+        set_rate(optimizer, schedule(step))
+        losses.append(train_step(model, src, tgt, optimizer))
+    return losses
+
+
+def means_of_ten(losses: list[float]) -> list[float]:
+    """Give the mean of each ten losses, with three decimals."""
+    return [round(statistics.mean(losses[start : start + 10]), 3) for start in range(0, len(losses), 10)]
+
+
+def main() -> None:
+    """Train with every schedule from every seed, write the results, print the table."""
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("results", type=Path, help="the JSON file to write")
+    parser.add_argument("--seeds", type=int, default=2, help="seeds of each schedule, from 0")
+    parser.add_argument("--updates", type=int, default=UPDATES, help="updates of each run, a multiple of ten")
+    args = parser.parse_args()
+    if args.seeds < 1 or args.updates < 10 or args.updates % 10:
+        parser.error("give at least one seed, and a multiple of ten updates.")
+    captions = load_corpus("captions", "train")
+    tokenizer = SubwordTokenizer.train(captions, vocab_size=2000)
+    pairs = encode_pairs(captions, tokenizer, "de", "en", max_length=64)
+    runs: dict[str, list[list[float]]] = {name: [] for name in SCHEDULES}
+    about = {"torch": torch.__version__, "processor": processor(), "date": time.strftime("%Y-%m-%d")}
+    for seed in range(args.seeds):
+        for name, schedule in SCHEDULES.items():
+            runs[name].append(means_of_ten(train(schedule, seed, args.updates, pairs, len(tokenizer))))
+            print(f"{name:<24}seed {seed}{runs[name][-1][-1]:>10.3f}", flush=True)
+        content = {"about": about, "measured": "mean loss of each ten updates, from each seed", "runs": runs}
+        write_whole(args.results, (json.dumps(content, ensure_ascii=False) + "\n").encode())
+
+
+if __name__ == "__main__":
+    main()

@@ -1,7 +1,7 @@
-"""The Transformer of "Attention Is All You Need" (Vaswani et al., 2017) in one file. PyTorch 2.3 or newer is enough.
+"""The Transformer of "Attention Is All You Need" (Vaswani et al., 2017) in one file. Python ≥ 3.10, PyTorch ≥ 2.3.
 
-Numbers of sections and equations (§3.2.1, Eq. 1) are the paper's; the comment at a `def` gives the shapes. MIT licence.
-Taken by `python -m tools.transformer_file` from the course's module `annotated`; its chapter 09 explains the code.
+Copyright (c) 2026 The annotated authors, MIT licence. Made by `python -m tools.transformer_file`; chapter 09 explains
+it. The course's weights load with strict=False, because their file holds the matrix that three layers share once.
 
     model = Transformer(TransformerConfig(vocab_size=37_000))  # the paper's base model
     optimizer = torch.optim.Adam(model.parameters(), betas=(0.9, 0.98), eps=1e-9)
@@ -350,7 +350,7 @@ class Transformer(nn.Module):
     ) -> Tensor:
         # tgt (batch, target), memory (batch, source, d_model) → (batch, target, d_model)
         start = 0 if cache is None else cache.length
-        if tgt_mask is None:
+        if tgt_mask is None:  # one that is given takes its place: combine yours with causal_mask, or the future leaks
             tgt_mask = causal_mask(start + tgt.size(1), device=tgt.device)[start:]  # (new, so far and new)
             if cache is None:
                 tgt_mask = combine(tgt_mask, padding_mask(tgt))  # (batch, 1, target, target)

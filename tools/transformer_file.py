@@ -9,10 +9,10 @@ from tools.sync import ROOT, definition
 
 TARGET = ROOT / "docs" / "transformer.py"
 HEADER = '''\
-"""The Transformer of "Attention Is All You Need" (Vaswani et al., 2017) in one file. PyTorch 2.3 or newer is enough.
+"""The Transformer of "Attention Is All You Need" (Vaswani et al., 2017) in one file. Python ≥ 3.10, PyTorch ≥ 2.3.
 
-Numbers of sections and equations (§3.2.1, Eq. 1) are the paper's; the comment at a `def` gives the shapes. MIT licence.
-Taken by `python -m tools.transformer_file` from the course's module `annotated`; its chapter 09 explains the code.
+Copyright (c) 2026 The annotated authors, MIT licence. Made by `python -m tools.transformer_file`; chapter 09 explains
+it. The course's weights load with strict=False, because their file holds the matrix that three layers share once.
 
     model = Transformer(TransformerConfig(vocab_size=37_000))  # the paper's base model
     optimizer = torch.optim.Adam(model.parameters(), betas=(0.9, 0.98), eps=1e-9)

@@ -96,7 +96,7 @@ def train(
     model = xavier(Reverser(config)).double()
     sublayers = [part for layer in model.encoder.layers for part in (layer.self_attention, layer.feed_forward)]
     inside = [parameter for part in sublayers for parameter in part.parameters()]
-    outside = list(set(model.parameters()) - set(inside))
+    outside = [parameter for parameter in model.parameters() if all(parameter is not one for one in inside)]
     if take_out_common:
         for part in sublayers:
             part.register_forward_hook(lambda _, inputs, output: output - output.mean(dim=(0, 1), keepdim=True))

@@ -56,6 +56,7 @@ class Grid:
         colour_by: "rows" gives each row a colour of its own, "columns" each column (for a transposed matrix, whose
             columns were rows); None makes all cells grey.
         colours: for each row or column the number of its colour; by default 0, 1, 2 ….
+        largest: the number that gets the full tint; by default the grid's largest. One for all grids that are compared.
 
     Raises:
         ValueError: the values are no grid, or there is another number of labels or colours than rows or columns.
@@ -68,6 +69,7 @@ class Grid:
     columns: Sequence[str] = ()
     colour_by: str | None = "rows"
     colours: Sequence[int] | None = None
+    largest: int | float | None = None
 
     def __post_init__(self) -> None:
         """Refuse what cannot be drawn while the caller still sees which grid it is."""
@@ -103,8 +105,7 @@ class Grid:
 def plot_matrices(parts: Parts, *, title: str | None = None, width: int | float = 9) -> Axes:
     """Draw a computation with matrices as one would write it, each matrix a grid of its numbers.
 
-    All cells have the same size, and within a colour the tint grows with the number's distance from zero, up to the
-    grid's largest.
+    All cells have the same size, and within a colour the tint grows with the number's distance from zero.
 
     Args:
         parts: from left to right the grids and, as texts, the operators between them: "·", "=", "softmax\\n→". Or a
@@ -146,7 +147,7 @@ def draw_grid(ax: Axes, grid: Grid, x: float, y: float, cell_width: float) -> No
 
     cells = grid.cells
     left, top = x - cell_width * len(cells[0]) / 2, y + CELL_HEIGHT * len(cells) / 2
-    for i, (row, shares) in enumerate(zip(cells, tints(cells), strict=True)):
+    for i, (row, shares) in enumerate(zip(cells, tints(cells, grid.largest), strict=True)):
         for j, (cell, share) in enumerate(zip(row, shares, strict=True)):
             corner = left + j * cell_width, top - (i + 1) * CELL_HEIGHT
             hue = hue_of(grid, i, j)
@@ -228,12 +229,12 @@ def short(cell: Cell) -> str:
     return "0" if number == "-0" else number.replace("-", "−")
 
 
-def tints(cells: list[list[Cell]]) -> list[list[float]]:
+def tints(cells: list[list[Cell]], largest: int | float | None) -> list[list[float]]:
     """Say how much of its colour each cell has: the more, the farther its number is from zero."""
     sizes = [[size(cell) for cell in row] for row in cells]
-    largest = max((number for row in sizes for number in row if number is not None), default=0) or 1
+    largest = largest or max((number for row in sizes for number in row if number is not None), default=0) or 1
     pale, full = TINTS
-    return [[pale + (full - pale) * (1 if n is None else n / largest) for n in row] for row in sizes]
+    return [[pale + (full - pale) * (1 if n is None else min(n / largest, 1)) for n in row] for row in sizes]
 
 
 def size(cell: Cell) -> float | None:

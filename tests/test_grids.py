@@ -91,6 +91,15 @@ def test_the_farther_from_zero_the_darker_and_always_legible() -> None:
     assert (min(light) + 0.05) / (ink + 0.05) > 4.5  # the contrast ratio of WCAG 2
 
 
+def test_grids_that_are_compared_can_have_one_scale() -> None:
+    large, own, shared, beyond = (
+        cells(plot_matrices([Grid([number], "one", largest=largest)]))[0].get_facecolor()
+        for number, largest in ((9, None), (1, None), (1, 9), (12, 9))
+    )
+    assert large == own == beyond
+    assert luminance(shared) > luminance(large)
+
+
 def test_what_is_no_number_counts_as_the_largest_and_infinity_as_nothing() -> None:
     two_ln_2, zero, minus_infinity, largest = cells(plot_matrices([Grid(["2 ln 2", "0", -math.inf, 3.0], "mixed")]))
     assert two_ln_2.get_facecolor() == largest.get_facecolor()

@@ -20,6 +20,7 @@ from annotated_workbench.vocabulary import SPECIALS, Tokenizer
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.lines import Line2D
 
 Values = Sequence[Any] | np.ndarray | Tensor
 
@@ -31,6 +32,7 @@ TENSOR = "#e8f0f8"
 ARROW = "#444444"
 PALETTE = 0, 1, 2, 4, 3, 9, 5, 6, 8, 7  # of seaborn's "colorblind"; the two that are alike far from each other
 ANNOTATE_UP_TO = 8
+END_LABEL = 9  # points
 WHITE_ABOVE = 0.7  # a number on a darker square is white; both colours keep a contrast of at least 4.3
 
 
@@ -182,6 +184,7 @@ def plot_lines(
     y_label: str,
     title: str | None = None,
     log: str = "",
+    label_ends: bool = False,
     ax: Axes | None = None,
 ) -> Axes:
     """Draw labelled lines over a common x; colour, dash and marker all tell them apart.
@@ -193,6 +196,7 @@ def plot_lines(
         y_label: what the values are, in words.
         title: what the figure shows.
         log: the axes with a logarithmic scale: "", "x", "y" or "xy".
+        label_ends: write each label at the end of its line, in place of a legend.
         ax: where to draw; a new figure by default.
 
     Raises:
@@ -226,10 +230,34 @@ def plot_lines(
         ax.set_xticks(list(x), [f"{float(value):g}" for value in x])
     if "y" in log:
         ax.set_yscale("log")
-    if len(lines) > 1:
+    if label_ends:
+        write_at_ends(ax)
+    elif len(lines) > 1:
         ax.legend(frameon=False)
     sns.despine(ax=ax)
     return ax
+
+
+def write_at_ends(ax: Axes) -> None:
+    """Write the label of each line at its right end, in its colour; one that would cover another moves up."""
+
+    def height(line: Line2D) -> float:
+        return ax.transData.transform((0, line.get_ydata()[-1]))[1] * 72 / ax.figure.dpi
+
+    ax.autoscale_view()  # else the axes learn only later how far the lines reach
+    free_from = -math.inf
+    for line in sorted(ax.lines, key=height):
+        lifted = max(height(line), free_from)
+        ax.annotate(
+            line.get_label(),
+            (line.get_xdata()[-1], line.get_ydata()[-1]),
+            xytext=(6, lifted - height(line)),
+            textcoords="offset points",
+            va="center",
+            fontsize=END_LABEL,
+            color=line.get_color(),
+        )
+        free_from = lifted + 1.25 * END_LABEL
 
 
 def plot_dataflow(

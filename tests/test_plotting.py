@@ -102,6 +102,20 @@ def test_one_line_needs_no_legend_and_its_axes_are_linear() -> None:
     assert (ax.get_xscale(), ax.get_yscale()) == ("linear", "linear")
 
 
+def test_labels_stand_at_the_ends_of_their_lines_and_never_on_each_other() -> None:
+    lines = {"high": [0, 9.0], "low": [0, 1.0], "as low": [0, 1.05]}
+    ax = plot_lines([1, 2], lines, x_label="step", y_label="loss", label_ends=True)
+    assert ax.get_legend() is None
+    ax.figure.canvas.draw()
+    boxes = {text.get_text(): text.get_window_extent() for text in ax.texts}
+    for line in ax.lines:
+        assert line.get_color() == next(text.get_color() for text in ax.texts if text.get_text() == line.get_label())
+        assert boxes[line.get_label()].x0 > ax.transData.transform((2, 0))[0]
+    assert boxes["low"].y1 < boxes["as low"].y0 < boxes["as low"].y1 < boxes["high"].y0
+    middle = ax.transData.transform((0, 9.0))[1]
+    assert boxes["high"].y0 < middle < boxes["high"].y1
+
+
 def test_bad_lines_are_refused() -> None:
     with pytest.raises(ValueError, match=r"'a' has 2 values for 3"):
         plot_lines([1, 2, 3], {"a": [1, 2]}, x_label="x", y_label="y")

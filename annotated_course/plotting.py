@@ -20,7 +20,6 @@ from annotated_workbench.vocabulary import SPECIALS, Tokenizer
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
-    from matplotlib.lines import Line2D
 
 Values = Sequence[Any] | np.ndarray | Tensor
 
@@ -231,32 +230,26 @@ def plot_lines(
     if "y" in log:
         ax.set_yscale("log")
     if label_ends:
-        write_at_ends(ax)
+        write_at_ends(ax, float(x[-1]), lines)
     elif len(lines) > 1:
         ax.legend(frameon=False)
     sns.despine(ax=ax)
     return ax
 
 
-def write_at_ends(ax: Axes) -> None:
-    """Write the label of each line at its right end, in its colour; one that would cover another moves up."""
-
-    def height(line: Line2D) -> float:
-        return ax.transData.transform((0, line.get_ydata()[-1]))[1] * 72 / ax.figure.dpi
-
+def write_at_ends(ax: Axes, x: float, lines: Mapping[str, Values]) -> None:
+    """Write the label of each line at its end, which is at x, in its colour; one that would cover another moves up."""
     ax.autoscale_view()  # else the axes learn only later how far the lines reach
+
+    def height(y: float) -> float:
+        return float(ax.transData.transform((x, y))[1]) * 72 / ax.figure.dpi
+
+    ends = [(float(y[-1]), label, palette_colour(index % 5)) for index, (label, y) in enumerate(lines.items())]
     free_from = -math.inf
-    for line in sorted(ax.lines, key=height):
-        lifted = max(height(line), free_from)
-        ax.annotate(
-            line.get_label(),
-            (line.get_xdata()[-1], line.get_ydata()[-1]),
-            xytext=(6, lifted - height(line)),
-            textcoords="offset points",
-            va="center",
-            fontsize=END_LABEL,
-            color=line.get_color(),
-        )
+    for y, label, colour in sorted(ends):
+        lifted = max(height(y), free_from)
+        offset = 6, lifted - height(y)
+        ax.annotate(label, (x, y), offset, textcoords="offset points", va="center", fontsize=END_LABEL, color=colour)
         free_from = lifted + 1.25 * END_LABEL
 
 

@@ -64,14 +64,14 @@ def label_smoothed_loss(
     log_p = logits.log_softmax(dim=-1)
     uniform = smoothing / (vocab if pad_id is None else vocab - 1)
     q = torch.full_like(log_p, uniform).scatter(-1, target[..., None], 1 - smoothing + uniform)
-    counts = torch.ones_like(target, dtype=torch.bool)
+    asked = torch.ones_like(target, dtype=torch.bool)
     if pad_id is not None:
         q[..., pad_id] = 0.0
-        counts = target != pad_id
-    # A token that is impossible and expected nowhere costs nothing: 0 · log 0 = 0, where a computer says NaN.
+        asked = target != pad_id
+    # Where q is 0 the cost is 0, even if log p is −∞; 0 · −∞ would be NaN.
     losses = -(q * log_p.masked_fill(q == 0, 0.0)).sum(dim=-1)
-    total = losses.masked_fill(~counts, 0.0).sum()
-    return total / counts.sum().clamp(min=1) if reduction == "mean" else total
+    total = losses.masked_fill(~asked, 0.0).sum()
+    return total / asked.sum().clamp(min=1) if reduction == "mean" else total
 
 
 def check_smoothing(smoothing: float) -> None:

@@ -24,6 +24,7 @@ Cell = int | float | str
 Parts = Sequence[Any]  # of grids and operators, or of lines of them
 
 GREY = (0.55, 0.55, 0.55)
+HIDDEN = {"facecolor": "#f0f0f0", "edgecolor": "#c4c4c4", "hatch": "////"}  # pale enough for a number on it
 TINTS = 0.06, 0.7  # how much of its colour a cell of zero has, and the grid's largest; black stays legible on both
 HALF = 1e-6  # 0.125 is written 0.13 on every machine, on whichever side of it the last bit falls
 
@@ -57,9 +58,12 @@ class Grid:
             columns were rows); None makes all cells grey.
         colours: for each row or column the number of its colour; by default 0, 1, 2 ….
         largest: the number that gets the full tint; by default the grid's largest. One for all grids that are compared.
+        hidden: shaped as the values, true where a mask hides the cell: hatched in grey, so that nobody takes its −∞ or
+            0 for a number that was computed.
 
     Raises:
-        ValueError: the values are no grid, or there is another number of labels or colours than rows or columns.
+        ValueError: the values are no grid, there is another number of labels or colours than rows or columns, or
+            `hidden` has another shape than the values.
     """
 
     values: Tensor | np.ndarray | Sequence[Any]
@@ -70,6 +74,7 @@ class Grid:
     colour_by: str | None = "rows"
     colours: Sequence[int] | None = None
     largest: int | float | None = None
+    hidden: Tensor | np.ndarray | Sequence[Any] | None = None
 
     def __post_init__(self) -> None:
         """Refuse what cannot be drawn while the caller still sees which grid it is."""
@@ -86,12 +91,22 @@ class Grid:
         ]:
             if len(given) not in (0, needed):
                 raise ValueError(f"grid {self.name!r}, {self.shape}, needs {needed} {what}; got {len(given)}.")
+        if [len(row) for row in self.hides] != [width] * height:
+            raise ValueError(f"grid {self.name!r}, {self.shape}, needs a mask `hidden` of the same shape.")
 
     @property
     def cells(self) -> list[list[Cell]]:
         """The numbers and texts, row by row."""
         values = as_lists(self.values)
         return values if is_nested(values) else [values]
+
+    @property
+    def hides(self) -> list[list[bool]]:
+        """For each cell, row by row, whether it is hidden."""
+        if self.hidden is None:
+            return [[False] * len(row) for row in self.cells]
+        mask = as_lists(self.hidden)
+        return mask if is_nested(mask) else [mask]
 
     @property
     def shape(self) -> str:
@@ -147,12 +162,12 @@ def draw_grid(ax: Axes, grid: Grid, x: float, y: float, cell_width: float) -> No
 
     cells = grid.cells
     left, top = x - cell_width * len(cells[0]) / 2, y + CELL_HEIGHT * len(cells) / 2
-    for i, (row, shares) in enumerate(zip(cells, tints(cells, grid.largest), strict=True)):
-        for j, (cell, share) in enumerate(zip(row, shares, strict=True)):
+    for i, (row, shares, hides) in enumerate(zip(cells, tints(cells, grid.largest), grid.hides, strict=True)):
+        for j, (cell, share, is_hidden) in enumerate(zip(row, shares, hides, strict=True)):
             corner = left + j * cell_width, top - (i + 1) * CELL_HEIGHT
             hue = hue_of(grid, i, j)
-            face, edge = mixed(hue, share), mixed(hue, 0.55)
-            ax.add_patch(plt.Rectangle(corner, cell_width, CELL_HEIGHT, facecolor=face, edgecolor=edge, linewidth=0.6))
+            look = HIDDEN if is_hidden else {"facecolor": mixed(hue, share), "edgecolor": mixed(hue, 0.55)}
+            ax.add_patch(plt.Rectangle(corner, cell_width, CELL_HEIGHT, linewidth=0.6, **look))
             middle = corner[0] + cell_width / 2, corner[1] + CELL_HEIGHT / 2
             write(ax, *middle, short(cell), NUMBER)
     for i, label in enumerate(grid.rows):
@@ -191,7 +206,10 @@ def in_words(part: Grid | str) -> str:
         return " ".join(SYMBOLS_IN_WORDS.get(word, word) for word in part.split())
     columns = [f"columns {', '.join(map(one_line, part.columns))}"] if part.columns else []
     labels = [f"{one_line(label)}: " for label in part.rows] or [""] * len(part.cells)
-    rows = [label + ", ".join(map(short, row)) for label, row in zip(labels, part.cells, strict=True)]
+    rows = [
+        label + ", ".join(short(cell) + " (hidden)" * hidden for cell, hidden in zip(row, hides, strict=True))
+        for label, row, hides in zip(labels, part.cells, part.hides, strict=True)
+    ]
     return f"{' '.join(part.name.split())} ({'; '.join([part.shape, *columns, *rows])})"
 
 

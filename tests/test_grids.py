@@ -106,6 +106,17 @@ def test_what_is_no_number_counts_as_the_largest_and_infinity_as_nothing() -> No
     assert zero.get_facecolor() == minus_infinity.get_facecolor() != largest.get_facecolor()
 
 
+def test_hidden_cells_are_hatched_and_said_to_be_hidden() -> None:
+    mask = torch.tensor([[False, True], [False, False]])
+    scores = Grid([[0, -math.inf], [0, 1]], "scores", hidden=mask)
+    zero, hidden, *others = cells(plot_matrices([scores]))
+    assert hidden.get_hatch() and not any(cell.get_hatch() for cell in (zero, *others))
+    assert hidden.get_facecolor() != zero.get_facecolor()
+    assert luminance(hidden.get_edgecolor()) > 0.5  # the hatching: a number stays legible on it
+    assert describe([scores]) == "scores (2 × 2; 0, −∞ (hidden); 0, 1)."
+    assert describe([Grid([2, 0], "a row", hidden=[False, True])]) == "a row (2 numbers; 2, 0 (hidden))."
+
+
 def test_a_wide_drawing_is_made_smaller_and_a_long_one_broken_into_lines() -> None:
     wide = Grid(torch.zeros(2, 12), "wide")
     one_line, two_lines = plot_matrices([wide, "+", wide]), plot_matrices([[wide], ["+", wide]])
@@ -147,6 +158,10 @@ def test_what_is_no_grid_is_refused_by_its_name() -> None:
         Grid(torch.zeros(2, 2), "w", rows=["a"])
     with pytest.raises(ValueError, match="needs 3 colours; got 2"):
         Grid(torch.zeros(2, 3), "w", colour_by="columns", colours=[0, 1])
+    with pytest.raises(ValueError, match="'w', 2 × 2, needs a mask `hidden` of the same shape"):
+        Grid(torch.zeros(2, 2), "w", hidden=[[True, False, True], [False] * 3])
+    with pytest.raises(ValueError, match="needs a mask `hidden` of the same shape"):
+        Grid(torch.zeros(2, 2), "w", hidden=[True, False])
     with pytest.raises(ValueError, match=r'"rows", "columns" or None; got \'row\''):
         Grid([1], "w", colour_by="row")
     with pytest.raises(ValueError, match="a Grid or a text, the operator; got Tensor"):

@@ -20,6 +20,7 @@ AROUND = [(1, 0), (-1, 0), (0, 1), (0, -1), (1, 1), (1, -1), (-1, 1), (-1, -1)] 
 ROOM = 0.2  # around the points, as a share of what they span
 PALE, FAINT = "#707070", "#b0b0b0"  # of letters, still legible on white, and of lines
 KEY_HEIGHT, INSET, DIAL = 0.3, 0.035, 0.56  # inches: the line below a tree, from frame to frame, a clock
+PAPER = {"facecolor": "white", "edgecolor": "none", "pad": 1.5}  # behind what is written on an edge
 FROM_POINT = 8  # points from a dot's middle to its label
 
 
@@ -142,6 +143,7 @@ class Node(NamedTuple):
         parent: the place, among all nodes, of the hypothesis that it continues; None for the start.
         kept: whether it stays in the beam.
         finished: whether it is complete and not continued.
+        factor: what stands on the edge that leads to it, such as "× 25 %"; nothing by default.
     """
 
     label: str
@@ -149,6 +151,7 @@ class Node(NamedTuple):
     parent: int | None = None
     kept: bool = True
     finished: bool = False
+    factor: str = ""
 
 
 def plot_tree(
@@ -183,7 +186,8 @@ def plot_tree(
     texts = ["\n".join(filter(None, (node.label, node.score))) for node in nodes]
     wide = max(text_width(text, LABEL * BOLD) for text in texts) + 0.2
     high = max(text_height(text, LABEL) for text in texts) + 0.1
-    step = max(wide + 0.45, *(text_width(text, LABEL) + 0.1 for text in ("", *levels)))
+    on_edges = max(text_width(node.factor, LABEL * BOLD) for node in nodes)
+    step = max(wide + 0.45, wide + on_edges + 0.3, *(text_width(text, LABEL) + 0.1 for text in ("", *levels)))
     most = max(map(len, rows)) * (high + 0.12)
     header = KEY_HEIGHT if levels else 0.0
     key = key_of(nodes, best)
@@ -201,6 +205,10 @@ def plot_tree(
         if node.parent is not None:
             x, y = places[node.parent]
             draw_edge(ax, (x + wide, y), places[i], kept=node.kept, best=i in on_path)
+            middle = (x + wide + places[i][0]) / 2, (y + places[i][1]) / 2
+            if node.factor:
+                weight = "bold" if i in on_path else "normal"
+                write(ax, *middle, node.factor, LABEL, color=ARROW, fontweight=weight, bbox=PAPER)
         draw_box(ax, places[i], (wide, high), node, text, best=i in on_path)
     write(ax, 0.0, KEY_HEIGHT / 2 - 0.05, key, LABEL, ha="left", color=ARROW)
     return ax
@@ -251,7 +259,7 @@ def describe_tree(nodes: Sequence[Node], *, best: int | None = None) -> str:
         for i in members:
             node = nodes[i]
             words = [" ".join(one_line(nodes[place].label) for place in sorted(path_to(nodes, i)))]
-            words += [one_line(node.score)] if node.score else []
+            words += [one_line(text) for text in (node.factor, node.score) if text]
             words += ["kept" if node.kept else "dropped"] if depth else []
             words += ["finished"] if node.finished else []
             words += ["the best"] if i == best else []

@@ -129,6 +129,20 @@ def test_a_large_tree_fits_the_page_and_its_words_their_boxes() -> None:
         assert outer.x0 < inner.x0 and inner.x1 < outer.x1
 
 
+def test_a_factor_stands_on_its_edge_clear_of_the_boxes() -> None:
+    nodes = [Node("(start)"), Node("A", "45 %", 0), Node("old", "11 %", 1, factor="× 25 %"), Node("An", "20 %", 0)]
+    ax = plot_tree(nodes, best=2)
+    ax.figure.draw_without_rendering()
+    (factor,) = (text for text in ax.texts if text.get_text() == "× 25 %")
+    _, box_a, box_old, _ = (frame.get_window_extent() for frame in frames(ax))
+    written = factor.get_window_extent()
+    assert box_a.x1 < written.x0 and written.x1 < box_old.x0
+    assert box_a.y0 < written.y1 and written.y0 < box_a.y1  # neither above the edge nor below it
+    assert "(start) A old, × 25 %, 11 %, kept, the best" in describe_tree(nodes, best=2)
+    plain = plot_tree([node._replace(factor="") for node in nodes], best=2)
+    assert plain.figure.get_figwidth() < ax.figure.get_figwidth()
+
+
 def test_a_tree_that_is_none_is_refused() -> None:
     with pytest.raises(ValueError, match=r"node 1 \('a'\) must stand after its parent; got parent 2"):
         plot_tree([Node("<bos>"), Node("a", parent=2), Node("b", parent=0)])

@@ -12,17 +12,19 @@ from annotated_workbench.data import DATA_FOLDER
 from annotated_workbench.vocabulary import load_tokenizer
 
 EXERCISES: dict[str, Exercise] = {}
-WORDS = ("Ein", "Hund", "jagt", "eine", "Katze", "durch", "den", "Garten")
+CHASED = "Ein Hund jagt eine Katze durch den Garten."
+WORDS = tuple(CHASED.strip(".").split())
+GARDEN_FIRST = "Im Garten jagt ein Hund eine Katze."
 
 
 @cache
 @torch.inference_mode()
-def translation_without(word: str) -> str:
-    """Translate the sentence of exercise 00.1 with one of its words hidden from the decoder."""
+def translation_without(word: str, sentence: str = CHASED) -> str:
+    """Translate a sentence with one of its words hidden from the decoder."""
     folder = DATA_FOLDER / "checkpoints" / "de-en"
     model: Any = load_checkpoint(folder)[0]
     tokenizer = load_tokenizer(folder)
-    german = torch.tensor([[*tokenizer.encode(" ".join(WORDS) + ".", "de"), EOS]])
+    german = torch.tensor([[*tokenizer.encode(sentence, "de"), EOS]])
     visible = ~torch.isin(german, torch.tensor(tokenizer.encode(word, "de")))[:, None, None]
     memory, ids = model.encode(german), [BOS]
     while ids[-1] != EOS and len(ids) < 30:
@@ -58,35 +60,46 @@ EXERCISES["00.1"] = Exercise(
 )
 
 NOUNS = {"dog": "Hund", "cat": "Katze", "yard": "Garten"}
+ANIMALS = ("Hund", "Katze")
 
 
 def examine_look(answer: Any) -> str | None:
-    """Look at a pair of words, in whatever case."""
-    if not isinstance(answer, list | tuple) or len(answer) != 2 or not all(isinstance(one, str) for one in answer):
-        return 'give a pair of words, the English noun and the German one: ("yard", "Garten").'
-    english, german = answer[0].strip().lower(), answer[1].strip().capitalize()
+    """Look at a pair of words, in whatever case, and hide the animal that comes third."""
+    if not isinstance(answer, list | tuple) or not 2 <= len(answer) <= 3 or not all(isinstance(w, str) for w in answer):
+        return 'give three words, first the English noun and the German one: ("yard", "Garten", …).'
+    english, german, *third = (word.strip() for word in answer)
+    english, german = english.lower(), german.capitalize()
     if english.capitalize() in NOUNS.values():
         return "the English word comes first."
     if english not in NOUNS or german not in NOUNS.values():
-        return f"both are nouns: one of {', '.join(NOUNS)}, and one of {', '.join(NOUNS.values())}."
+        return f"the first two are nouns: one of {', '.join(NOUNS)}, and one of {', '.join(NOUNS.values())}."
     if NOUNS[english] == german:
         return f"{german} is the right noun for {english}: look for a row that is darkest at another."
     if english != "dog":
         return f"the row {english} is darkest at {NOUNS[english]}, where it should be: read the other two."
-    return None if german == "Katze" else "the right row. Its darkest square is in another column."
+    if german != "Katze":
+        return "the right row. Its darkest square is in another column."
+    hidden = third[0].capitalize() if third else ""
+    if hidden not in ANIMALS:
+        return f"the right pair. Third comes the animal whose hiding changes the translation: {' or '.join(ANIMALS)}."
+    text = translation_without(hidden, GARDEN_FIRST)
+    changed = text != translation_without("", GARDEN_FIRST)
+    return None if changed else f"the right pair. But without {hidden} it writes {text!r}, as it did before."
 
 
 EXERCISES["00.2"] = Exercise(
     "Read a map",
-    right=("dog", "Katze"),
+    right=("dog", "Katze", "Katze"),
     cases={},
     examine=examine_look,
     caught={
-        "give a pair of words": AnyOf("dog", ("dog",), ("dog", 4)),
-        "the English word comes first": ("Katze", "dog"),
-        "both are nouns": AnyOf(("chases", "jagt"), ("dog", "Maus")),
-        "is the right noun for": AnyOf(("cat", "Katze"), ("dog", "Hund")),
-        "where it should be": AnyOf(("cat", "Hund"), ("yard", "Katze")),
-        "Its darkest square is in another column": ("dog", "Garten"),
+        "give three words": AnyOf("dog", ("dog",), ("dog", 4), ("dog", "Katze", "Katze", "Hund")),
+        "the English word comes first": ("Katze", "dog", "Katze"),
+        "the first two are nouns": AnyOf(("chases", "jagt", "Hund"), ("dog", "Maus", "Hund")),
+        "is the right noun for": AnyOf(("cat", "Katze", "Katze"), ("dog", "Hund", "Hund")),
+        "where it should be": AnyOf(("cat", "Hund", "Katze"), ("yard", "Katze", "Katze")),
+        "Its darkest square is in another column": ("dog", "Garten", "Katze"),
+        "Third comes the animal": AnyOf(("dog", "Katze"), ("dog", "Katze", "dog")),
+        "as it did before": ("dog", "Katze", "hund"),
     },
 )

@@ -289,7 +289,7 @@ def leaks(model: Callable[[Tensor], Tensor], length: int, width: int, opening: f
 
 NUMBER = "enough(risk / length**2, opening)"
 EXERCISES["06.5"] = Exercise(
-    "The leak test that cannot be fooled",
+    "A leak test that is hard to fool",
     right=leaks,
     cases={},
     examine=examine_leak_test,

@@ -103,7 +103,7 @@ class Transformer(nn.Module):
         if src_mask is not None:
             check_source_mask(src_mask)
         start = 0 if cache is None else cache.length
-        if tgt_mask is None:  # one that is given takes its place: combine yours with causal_mask, or the future leaks
+        if tgt_mask is None:  # if you pass a mask, combine it with causal_mask yourself, or the future leaks
             tgt_mask = causal_mask(start + tgt.size(1), device=tgt.device)[start:]  # (new, so far and new)
             if cache is None:
                 tgt_mask = combine(tgt_mask, padding_mask(tgt))  # (batch, 1, target, target)

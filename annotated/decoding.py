@@ -55,7 +55,11 @@ class Translator(Protocol):
 
 
 class Hypothesis(NamedTuple):
-    """A translation: ids without <bos> and <eos>, log-probability with <eos>, and the score it was chosen by."""
+    """A translation: ids without <bos> and <eos>, log-probability, and the score it was chosen by.
+
+    The log-probability counts <eos>, too, unless the translation was cut off before it ended. In greedy search the
+    score is the log-probability.
+    """
 
     ids: list[int]
     log_prob: float
@@ -117,8 +121,8 @@ def beam_search(
     """Translate by keeping the `beam` most probable beginnings at each step (§6.1; Wu et al., 2016).
 
     A hypothesis whose <eos> is among the `beam` best continuations is finished; it stays as it is, and the search goes
-    on with the best unfinished ones. It stops when none of these, were they as long as allowed, could score higher than
-    the best finished one. With α = 0 a beam of 1 is greedy search.
+    on with the best unfinished ones. It stops when the best finished one scores at least as well as the most probable
+    of these would if it grew to the limit and lost no probability. With α = 0 a beam of 1 is greedy search.
 
     Args:
         model: a trained model; used in eval mode and left in the mode it was in.
@@ -153,7 +157,8 @@ def search(
 
         # 2. Find the most probable: twice the beam, for each beginning has one <eos>, and enough must go on.
         log_probs, choices = totals.flatten().topk(2 * beam)
-        parents, tokens = choices // model.config.vocab_size, choices % model.config.vocab_size
+        vocab = model.config.vocab_size
+        parents, tokens = choices // vocab, choices % vocab
         ended = tokens == EOS
 
         # 3. What ended among the best is finished.

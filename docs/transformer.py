@@ -402,7 +402,7 @@ MAX_EXTRA = 50  # tokens by which a translation may be longer than its source (Â
 
 
 class Hypothesis(NamedTuple):
-    """A translation: ids without <bos> and <eos>, log-probability with <eos>, and the score it was chosen by."""
+    """A translation: ids without <bos> and <eos>, log-probability, and the score it was chosen by."""
 
     ids: list[int]
     log_prob: float
@@ -469,7 +469,8 @@ def search(model: Transformer, src: Tensor, beam: int, alpha: float, max_extra: 
 
         # 2. Find the most probable: twice the beam, for each beginning has one <eos>, and enough must go on.
         log_probs, choices = totals.flatten().topk(2 * beam)
-        parents, tokens = choices // model.config.vocab_size, choices % model.config.vocab_size
+        vocab = model.config.vocab_size
+        parents, tokens = choices // vocab, choices % vocab
         ended = tokens == EOS
 
         # 3. What ended among the best is finished.

@@ -78,7 +78,7 @@ def view_attention(model: Transformer, tokenizer: Tokenizer, sentence: str, lang
 
 
 def attention_html(maps: Sequence[Map]) -> str:
-    """Write a page's part that shows attention weights; of a weight, 256 steps are kept.
+    """Write a page's part that shows attention weights; of a weight, 65,536 steps are kept.
 
     Args:
         maps: what to choose from; the last one is shown first.
@@ -98,7 +98,7 @@ def attention_html(maps: Sequence[Map]) -> str:
         described.append(
             {"name": name, "layers": len(weights), "heads": weights.size(1), "from": [*queries], "to": [*keys]}
         )
-        encoded += (weights * 255).round().clamp(0, 255).to(torch.uint8).numpy().tobytes()
+        encoded += (weights * 65535).round().clamp(0, 65535).numpy().astype("<u2").tobytes()
     filled = {
         "@MAPS@": html.escape(json.dumps(described, ensure_ascii=False)),
         "@WEIGHTS@": base64.b64encode(encoded).decode(),

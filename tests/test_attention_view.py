@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 
@@ -35,10 +36,10 @@ def maps() -> list[Map]:
     ]
 
 
-def shown(text: str) -> tuple[list[dict], bytes]:
+def shown(text: str) -> tuple[list[dict], np.ndarray]:
     """What a page's script is given: the maps, and a byte for each weight."""
     described, encoded = (re.search(rf'data-{name}="([^"]*)"', text)[1] for name in ("maps", "weights"))
-    return json.loads(html.unescape(described)), base64.b64decode(encoded)
+    return json.loads(html.unescape(described)), np.frombuffer(base64.b64decode(encoded), "<u2") / 65535
 
 
 def test_weights_and_words_are_those_given() -> None:
@@ -46,7 +47,7 @@ def test_weights_and_words_are_those_given() -> None:
     assert [(one["name"], one["layers"], one["heads"]) for one in described] == [("self", 2, 3), ("cross", 2, 3)]
     assert described[1]["from"] == ["x", "<b>y"] and described[1]["to"][-1] == '"5&'
     expected = torch.cat([one.weights.flatten() for one in maps()])
-    assert torch.allclose(torch.tensor(list(weights)) / 255, expected, atol=0.5 / 255 + 1e-6)
+    assert np.allclose(weights, expected, rtol=0, atol=0.51 / 65535)
 
 
 def test_a_word_is_text_and_nothing_comes_from_elsewhere() -> None:
@@ -105,12 +106,12 @@ def test_a_model_shows_all_its_attention() -> None:
     assert target[0] == "<bos>" and steps[-1] == f"{target[-1]} → <eos>"
     assert steps[:-1] == [f"{read} → {write}" for read, write in pairwise(target)]
     assert described[0]["to"] == described[2]["to"] == ["ein", "Hund", "<eos>"]
-    encoder = torch.tensor(list(weights[: 2 * 2 * 3 * 3])).view(2, 2, 3, 3) / 255
+    encoder = torch.tensor(weights[: 2 * 2 * 3 * 3]).view(2, 2, 3, 3)
     ids = torch.tensor([[*tokenizer.encode("ein Hund", "de"), 2]])
     with record_attention(model.eval()) as recorded, torch.inference_mode():
         model.encode(ids)
     expected = torch.cat([recorded[f"encoder.layers.{i}.self_attention"][0] for i in range(2)])
-    assert torch.allclose(encoder, expected, atol=0.01)
+    assert torch.allclose(encoder.float(), expected, atol=1e-4)
     with pytest.raises(ValueError, match="has no tokens"):
         view_attention(model, tokenizer, "  ")
 

@@ -129,7 +129,7 @@ def train_step(
     Raises:
         ValueError: smoothing is outside its range, or the loss is not finite; then no weight has changed.
     """
-    # The decoder reads all tokens except the last; each position predicts the one after it.
+    # The decoder reads all columns except the last; each position predicts the token after it.
     loss = label_smoothed_loss(model(src, tgt[:, :-1]), tgt[:, 1:], smoothing)
     check_loss(loss.item())
     optimizer.zero_grad()

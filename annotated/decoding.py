@@ -67,7 +67,7 @@ class Hypothesis(NamedTuple):
 
 
 def length_penalty(length: int, alpha: float) -> float:
-    """Divide log-probabilities by ((5 + |Y|) / 6)^α, so that longer ones may compete (§6.1; Wu et al., 2016).
+    """Compute the divisor of log P, ((5 + |Y|) / 6)^α, so that longer ones may compete (§6.1; Wu et al., 2016).
 
     Args:
         length: |Y|, the number of target tokens, <eos> included.

@@ -351,7 +351,9 @@ class Transformer(nn.Module):
         # tgt (batch, target), memory (batch, source, d_model) → (batch, target, d_model)
         start = 0 if cache is None else cache.length
         if tgt_mask is None:  # if you pass a mask, combine it with causal_mask yourself, or the future leaks
-            tgt_mask = causal_mask(start + tgt.size(1), device=tgt.device)[start:]  # (new, so far and new)
+            tgt_mask = causal_mask(start + tgt.size(1), device=tgt.device)[
+                start:
+            ]  # a row per new token, a column per token so far
             if cache is None:
                 tgt_mask = combine(tgt_mask, padding_mask(tgt))  # (batch, 1, target, target)
         return self.decoder(self._embed(self.tgt_embedding, tgt, start), memory, tgt_mask, src_mask, cache)
@@ -410,7 +412,7 @@ class Hypothesis(NamedTuple):
 
 
 def length_penalty(length: int, alpha: float) -> float:
-    """Divide log-probabilities by ((5 + |Y|) / 6)^α, so that longer ones may compete (§6.1; Wu et al., 2016)."""
+    """Compute the divisor of log P, ((5 + |Y|) / 6)^α, so that longer ones may compete (§6.1; Wu et al., 2016)."""
     return ((5 + length) / 6) ** alpha
 
 

@@ -207,18 +207,22 @@ def record_calls(model: nn.Module) -> Iterator[dict[str, list[tuple[Tensor, Tens
 
 
 class _Drawn(NamedTuple):
-    """A row of the figure: where in a trace it comes from, what there is to see, its height in inches."""
+    """A row of the figure: where in a trace it comes from, what there is to see, its height in inches.
+
+    Of a tensor that is wider than `columns`, only the first so many are drawn.
+    """
 
     part: str
     name: str
     see: str
     height: float
+    columns: int | None = None
 
 
 DRAWN = [
     _Drawn("source", "source ids", "one id for each token", 0.6),
     _Drawn("source", "embeddings", "each token its own pattern", 1.1),
-    _Drawn("source", "positional encoding", "fast waves left, slow ones right", 1.1),
+    _Drawn("source", "positional encoding", "fast waves left, slower ones right", 1.1, 64),
     _Drawn("encoder layer 0", "self-attention weights", "each token looks at all", 2.4),
     _Drawn("encoder layer 0", "hidden layer", "ReLU cuts most to 0 (white)", 1.1),
     _Drawn("encoder", "memory", "what the decoder reads", 1.1),
@@ -228,9 +232,16 @@ DRAWN = [
     _Drawn("next token", "probabilities", "the likeliest word is written", 1.15),
 ]
 LARGEST = 2.5  # the darkest blue and red of every row of numbers
+FRAME = "#d55e00"  # around what a text speaks of
 
 
-def plot_trace(steps: Sequence[Step], title: str | None = None, english: Sequence[str] = ()) -> Figure:
+def plot_trace(
+    steps: Sequence[Step],
+    title: str | None = None,
+    english: Sequence[str] = (),
+    *,
+    framed: tuple[int, int] | None = None,
+) -> Figure:
     """Draw ten stations of a trace, downwards: ids as words, vectors and weights as colours, probabilities as bars.
 
     Of vectors each position is a row, blue above zero and red below, on one scale for all; of weights each head is a
@@ -240,6 +251,7 @@ def plot_trace(steps: Sequence[Step], title: str | None = None, english: Sequenc
         steps: what `trace` returned.
         title: what it shows.
         english: a translation of each source token, to stand beside it; "" for none.
+        framed: a head of the cross-attention and a row of its map, to be framed.
     """
     plt = load("matplotlib.pyplot")
 
@@ -265,7 +277,8 @@ def plot_trace(steps: Sequence[Step], title: str | None = None, english: Sequenc
         line = [text_x / width, 1 - text_x / width]
         figure.add_artist(plt.Line2D(line, [y / height] * 2, color="#bbbbbb", linewidth=0.5))
         write(text_x, y - 0.14, f"{number}  {row.name}", fontweight="bold", color=OPERATION)
-        write(text_x + 0.2, y - 0.32, f"{step.symbol}     {_size(step.tensor)}", fontsize=8, color=ARROW)
+        cropped = f", first {row.columns} columns" if row.columns and row.columns < step.tensor.size(-1) else ""
+        write(text_x + 0.2, y - 0.32, f"{step.symbol}     {_size(step.tensor)}{cropped}", fontsize=8, color=ARROW)
         if row.height > 0.7:
             write(text_x + 0.2, y - 0.52, row.see, fontsize=8.5)
         wide, bottom = width - picture_x - text_x, y - row.height + 0.08
@@ -285,17 +298,25 @@ def plot_trace(steps: Sequence[Step], title: str | None = None, english: Sequenc
                 ax.set_xticks(range(len(asked)), asked, rotation=90)
                 ax.set_yticks(range(len(asks)), asks if i == 0 else [""] * len(asks))
                 ax.set_xlabel(f"head {i}", fontsize=7.5, labelpad=1)
+                if "cross" in step.name and framed and framed[0] == i:
+                    corner = (-0.5, framed[1] - 0.5)
+                    ax.add_patch(
+                        plt.Rectangle(corner, len(asked), 1, fill=False, color=FRAME, linewidth=2, clip_on=False)
+                    )
         elif step.name == "probabilities":
             ax = axes(picture_x, bottom + 0.05, wide / 2, row.height - 0.2)
             likeliest = step.tensor[0].topk(len(step.tokens)).values.tolist()
-            ax.barh(range(len(step.tokens)), likeliest, color=OPERATION)
+            bars = ax.barh(range(len(step.tokens)), likeliest, color=OPERATION)
+            ax.bar_label(bars, [f"{probability:.0%}" for probability in likeliest], padding=3, fontsize=7)
             ax.set(xlim=(0, 1), xticks=[])
             ax.invert_yaxis()
             ax.set_yticks(range(len(step.tokens)), step.tokens)
         else:
             ax = axes(picture_x, bottom, wide, row.height - 0.16)
             colours = plt.get_cmap("RdBu", 15)  # few, or the file would be large
-            ax.imshow(thumbnail(step.tensor), cmap=colours, vmin=-LARGEST, vmax=LARGEST, aspect="auto")
+            ax.imshow(
+                thumbnail(step.tensor[..., : row.columns]), cmap=colours, vmin=-LARGEST, vmax=LARGEST, aspect="auto"
+            )
             ax.set(xticks=[])
             ax.set_yticks(range(len(source)), source)
         y -= row.height

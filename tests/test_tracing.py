@@ -268,6 +268,34 @@ def test_the_figure_shows_the_models_numbers_on_one_scale_and_words_at_the_weigh
     assert len(labels) == 5
 
 
+def test_of_a_wide_positional_encoding_the_figure_shows_the_first_columns_and_says_so(
+    tokenizer: CharacterTokenizer,
+) -> None:
+    steps = trace(make_model(d_model=80), tokenizer, SENTENCE)
+    figure = plot_trace(steps)
+    embeddings, encoding = (ax.images[0].get_array() for ax in figure.axes[1:3])
+    assert embeddings.shape == (6, 80)
+    assert torch.equal(torch.from_numpy(np.asarray(encoding)), by_name(steps)["source", "positional encoding"][:, :64])
+    sizes = [text.get_text().split("     ")[1] for text in figure.texts if "     " in text.get_text()]
+    assert sizes[1:3] == ["6 × 80", "6 × 80, first 64 columns"]
+
+
+def test_the_figure_frames_a_row_of_the_cross_attention_when_asked(tokenizer: CharacterTokenizer) -> None:
+    steps = trace(writing(), tokenizer, SENTENCE, written=3)
+    assert not [patch for ax in plot_trace(steps).axes[:-1] for patch in ax.patches]
+    axes = plot_trace(steps, framed=(1, 3)).axes[:-1]
+    ((number, frame),) = [(i, patch) for i, ax in enumerate(axes) for patch in ax.patches]
+    assert axes[number].get_xlabel() == "head 1" and axes[number].images[0].get_array().shape == (4, 6)
+    assert frame.get_bbox().bounds == (-0.5, 2.5, 6, 1)
+
+
+def test_each_bar_says_its_probability(tokenizer: CharacterTokenizer) -> None:
+    steps = trace(writing(), tokenizer, SENTENCE, written=3)
+    bars = plot_trace(steps).axes[-1]
+    likeliest = by_name(steps)["next token", "probabilities"][0].topk(5).values
+    assert [text.get_text() for text in bars.texts] == [f"{probability:.0%}" for probability in likeliest.tolist()]
+
+
 def test_a_model_of_one_layer_has_a_memory_too(tokenizer: CharacterTokenizer) -> None:
     steps = trace(make_model(layers=1), tokenizer, SENTENCE)
     memory = plot_trace(steps).axes[6].images[0].get_array()

@@ -58,6 +58,7 @@ class Grid:
             columns were rows); None makes all cells grey.
         colours: for each row or column the number of its colour; by default 0, 1, 2 ….
         largest: the number that gets the full tint; by default the grid's largest. One for all grids that are compared.
+        signed: tint by the number and not by its distance from zero: the most negative are white, 0 in between.
         hidden: shaped as the values, true where a mask hides the cell: hatched in grey, so that nobody takes its −∞ or
             0 for a number that was computed.
 
@@ -75,6 +76,7 @@ class Grid:
     colours: Sequence[int] | None = None
     largest: int | float | None = None
     hidden: Tensor | np.ndarray | Sequence[Any] | None = None
+    signed: bool = False
 
     def __post_init__(self) -> None:
         """Refuse what cannot be drawn while the caller still sees which grid it is."""
@@ -162,7 +164,8 @@ def draw_grid(ax: Axes, grid: Grid, x: float, y: float, cell_width: float) -> No
 
     cells = grid.cells
     left, top = x - cell_width * len(cells[0]) / 2, y + CELL_HEIGHT * len(cells) / 2
-    for i, (row, shares, hides) in enumerate(zip(cells, tints(cells, grid.largest), grid.hides, strict=True)):
+    shares_of_rows = tints(cells, grid.largest, grid.signed)
+    for i, (row, shares, hides) in enumerate(zip(cells, shares_of_rows, grid.hides, strict=True)):
         for j, (cell, share, is_hidden) in enumerate(zip(row, shares, hides, strict=True)):
             corner = left + j * cell_width, top - (i + 1) * CELL_HEIGHT
             hue = hue_of(grid, i, j)
@@ -247,18 +250,25 @@ def short(cell: Cell) -> str:
     return "0" if number == "-0" else number.replace("-", "−")
 
 
-def tints(cells: list[list[Cell]], largest: int | float | None) -> list[list[float]]:
-    """Say how much of its colour each cell has: the more, the farther its number is from zero."""
-    sizes = [[size(cell) for cell in row] for row in cells]
-    largest = largest or max((number for row in sizes for number in row if number is not None), default=0) or 1
+def tints(cells: list[list[Cell]], largest: int | float | None, signed: bool = False) -> list[list[float]]:
+    """Say how much of its colour each cell has: the more, the farther its number is from zero, or the larger it is."""
+    numbers = [[number_in(cell) for cell in row] for row in cells]
+    largest = largest or max((abs(n) for row in numbers for n in row if n is not None), default=0) or 1
+
+    def share(number: float | None) -> float:
+        if number is None:
+            return 1
+        reach = max(-1, min(number / largest, 1))
+        return (1 + reach) / 2 if signed else abs(reach)
+
     pale, full = TINTS
-    return [[pale + (full - pale) * (1 if n is None else min(n / largest, 1)) for n in row] for row in sizes]
+    return [[pale + (full - pale) * share(number) for number in row] for row in numbers]
 
 
-def size(cell: Cell) -> float | None:
-    """Give how far from zero a cell is: zero if it is infinite, as −∞ masks; None if it is no number."""
+def number_in(cell: Cell) -> float | None:
+    """Give the number in a cell: zero if it is infinite, as −∞ masks; None if it is none."""
     try:
-        number = abs(float(cell.replace("−", "-") or 0)) if isinstance(cell, str) else abs(float(cell))
+        number = float(cell.replace("−", "-") or 0) if isinstance(cell, str) else float(cell)
     except ValueError:
         return None
     return number if math.isfinite(number) else 0.0

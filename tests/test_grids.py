@@ -100,6 +100,15 @@ def test_grids_that_are_compared_can_have_one_scale() -> None:
     assert luminance(shared) > luminance(large)
 
 
+def test_signed_grids_tell_minus_two_from_two() -> None:
+    minus_two, zero, one, two = (
+        cell.get_facecolor() for cell in cells(plot_matrices([Grid([-2, 0, 1, 2], "signs", signed=True)]))
+    )
+    assert luminance(minus_two) > luminance(zero) > luminance(one) > luminance(two)
+    by_size = cells(plot_matrices([Grid([-2, 0, 1, 2], "sizes")]))
+    assert by_size[0].get_facecolor() == by_size[3].get_facecolor() == two
+
+
 def test_what_is_no_number_counts_as_the_largest_and_infinity_as_nothing() -> None:
     two_ln_2, zero, minus_infinity, largest = cells(plot_matrices([Grid(["2 ln 2", "0", -math.inf, 3.0], "mixed")]))
     assert two_ln_2.get_facecolor() == largest.get_facecolor()

@@ -4,8 +4,9 @@
 
 Of each run: what was measured at the first step and after ten, the means of each ten steps, and how alike the positions
 became. What is measured: the loss, and at the top of the encoder the difference between the positions and that between
-the sentences. Two cases ask for the cause: only the sub-layers warm up; and what a sub-layer says to all words alike is
-taken out of its output. Some five minutes.
+the sentences. The control takes the warm-up's own rates, the largest first. Two cases ask for the cause: only the
+sub-layers warm up; and what a sub-layer says to all words alike is taken out of its output. One asks how far it hangs
+on the weights at the start. Some five minutes.
 """
 
 import argparse
@@ -32,16 +33,18 @@ WARM_UP = torch.minimum(NO_WARM_UP, 0.008 * 2 * DONE)
 CASES = {
     "warm-up": (SMALL, WARM_UP),
     "no warm-up": (SMALL, NO_WARM_UP),
-    "no warm-up, rates × ⅔": (SMALL, NO_WARM_UP * 2 / 3),
+    "the warm-up's rates, largest first": (SMALL, WARM_UP.sort(descending=True).values),
     "no warm-up, rates × ⅓": (SMALL, NO_WARM_UP / 3),
     "pre-norm, no warm-up": (replace(SMALL, norm_first=True), NO_WARM_UP),
     "two layers, no warm-up": (replace(SMALL, layers=2), NO_WARM_UP),
     "warm-up in the sub-layers alone": (SMALL, NO_WARM_UP),
     "no warm-up, common part taken out": (SMALL, NO_WARM_UP),
+    "no warm-up, PyTorch's own weights": (SMALL, NO_WARM_UP),
 }
 OPTIONS = {
     "warm-up in the sub-layers alone": {"rates_of_sublayers": WARM_UP},
     "no warm-up, common part taken out": {"take_out_common": True},
+    "no warm-up, PyTorch's own weights": {"initialise": False},
 }
 
 
@@ -82,6 +85,7 @@ def train(
     *,
     rates_of_sublayers: Tensor | None = None,
     take_out_common: bool = False,
+    initialise: bool = True,
 ) -> Tensor:
     """Train in float64; return, step by step, the loss and the two differences (step, 3).
 
@@ -91,9 +95,11 @@ def train(
         seed: of the weights and the digits.
         rates_of_sublayers: other rates for the weights of attention and feed-forward networks.
         take_out_common: subtract from each sub-layer's output its mean over all words of the batch.
+        initialise: draw the weights by Xavier initialisation; else they stay as `nn.Linear` draws them, smaller.
     """
     torch.manual_seed(seed)
-    model = xavier(Reverser(config)).double()
+    model = Reverser(config)
+    model = (xavier(model) if initialise else model).double()
     sublayers = [part for layer in model.encoder.layers for part in (layer.self_attention, layer.feed_forward)]
     inside = [parameter for part in sublayers for parameter in part.parameters()]
     outside = [parameter for parameter in model.parameters() if all(parameter is not one for one in inside)]

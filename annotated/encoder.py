@@ -136,7 +136,7 @@ class EncoderLayer(nn.Module):
             x: the source so far.
             mask: True = may attend; broadcastable to (batch, heads, source, source).
         """
-        x = self.residuals[0](x, lambda x: self.self_attention(x, x, x, mask))
+        x = self.residuals[0](x, lambda y: self.self_attention(y, y, y, mask))
         return self.residuals[1](x, self.feed_forward)
 
 

@@ -206,7 +206,7 @@ class EncoderLayer(nn.Module):
         self.residuals = nn.ModuleList(Residual(config.d_model, config.dropout, config.norm_first) for _ in range(2))
 
     def forward(self, x: Tensor, mask: Mask = None) -> Tensor:  # x (batch, source, d_model) → (batch, source, d_model)
-        x = self.residuals[0](x, lambda x: self.self_attention(x, x, x, mask))
+        x = self.residuals[0](x, lambda y: self.self_attention(y, y, y, mask))
         return self.residuals[1](x, self.feed_forward)
 
 

@@ -104,9 +104,8 @@ class Transformer(nn.Module):
             check_source_mask(src_mask)
         start = 0 if cache is None else cache.length
         if tgt_mask is None:  # if you pass a mask, combine it with causal_mask yourself, or the future leaks
-            tgt_mask = causal_mask(start + tgt.size(1), device=tgt.device)[
-                start:
-            ]  # a row per new token, a column per token so far
+            # A row for each new token, a column for each token so far.
+            tgt_mask = causal_mask(start + tgt.size(1), device=tgt.device)[start:]
             if cache is None:
                 tgt_mask = combine(tgt_mask, padding_mask(tgt))  # (batch, 1, target, target)
         return self.decoder(self._embed(self.tgt_embedding, tgt, start), memory, tgt_mask, src_mask, cache)

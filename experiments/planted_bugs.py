@@ -155,7 +155,7 @@ BUGS = [
     Bug(
         "loss on padding",
         "annotated/training.py",
-        "total = losses.masked_fill(~counts, 0.0).sum()",
+        "total = losses.masked_fill(~asked, 0.0).sum()",
         "total = losses.sum()",
     ),
     Bug(

@@ -487,7 +487,7 @@ def lit(chapter: str, tile: Tile) -> bool:
 
 def where_alt(chapter: str) -> str:
     """Say in a sentence what a chapter's small model shows."""
-    return f"The whole Transformer in small, lit where you are: {WHERE[chapter][0]}."
+    return f"The whole Transformer in miniature, lit up where you are: {WHERE[chapter][0]}."
 
 
 def where_markdown(chapter: str) -> str:

@@ -13,9 +13,9 @@ import pytest
 from annotated_course.exercises import EXERCISES, check
 from tools import handout as module
 from tools.handout import handout
-from tools.sync import ROOT
+from tools.sync import ROOT, is_lesson, notebook_paths
 
-LESSONS = sorted((ROOT / "notebooks").glob("[0-9][0-9]_*.ipynb"))
+LESSONS = [path for path in notebook_paths() if is_lesson(path)]
 CHECK = re.compile(r'^check\("(\d\d\.\d+)", (\w+)\)', re.MULTILINE)
 
 

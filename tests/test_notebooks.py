@@ -16,13 +16,13 @@ from once import once
 
 from annotated_course.exercises import check
 from tools.reading import claims_shown, count, is_folded, is_proof
-from tools.sync import ROOT, notebook_paths, stale_cells
+from tools.sync import ROOT, is_lesson, notebook_paths, stale_cells
 
 pytestmark = once
 
 NOTEBOOKS = notebook_paths()
-LESSONS = [path for path in NOTEBOOKS if path.parent.name == "notebooks"]
-CLAIMING = [path for path in LESSONS if "claim(" in path.read_text(encoding="utf-8")]  # those of the new anatomy
+LESSONS = [path for path in NOTEBOOKS if is_lesson(path)]
+LESSONS_AND_MORE = [path for path in NOTEBOOKS if path.parent.name == "notebooks"]  # what stands beside them, too
 IDS = [path.relative_to(ROOT / "notebooks").as_posix() for path in NOTEBOOKS]
 
 MACHINE_TRACES = re.compile(
@@ -158,7 +158,7 @@ def prose_and_anchors(path: Path) -> tuple[str, set[str]]:
     return prose, {heading.strip().replace(" ", "-") for heading in re.findall(r"^#+ (.*)", prose, re.MULTILINE)}
 
 
-@pytest.mark.parametrize("lesson", CLAIMING, ids=[path.stem for path in CLAIMING])
+@pytest.mark.parametrize("lesson", LESSONS, ids=[path.stem for path in LESSONS])
 def test_the_main_line_can_be_read_in_one_sitting(lesson: Path) -> None:
     counted = count(read(lesson))
     assert counted.words <= 3000
@@ -177,7 +177,7 @@ def test_the_tour_frightens_nobody() -> None:
     assert [source for source in seen if sum(bool(line.strip()) for line in source.split("\n")) > 8] == []
 
 
-@pytest.mark.parametrize("lesson", CLAIMING, ids=[path.stem for path in CLAIMING])
+@pytest.mark.parametrize("lesson", LESSONS_AND_MORE, ids=[path.stem for path in LESSONS_AND_MORE])
 def test_claims_hold_and_every_proof_shows_some(lesson: Path) -> None:
     notebook = read(lesson)
     for cell in code_cells(notebook):
@@ -190,7 +190,7 @@ def test_claims_hold_and_every_proof_shows_some(lesson: Path) -> None:
     assert not asserting, "say it with claim(…), which shows it"
 
 
-@pytest.mark.parametrize("lesson", CLAIMING, ids=[path.stem for path in CLAIMING])
+@pytest.mark.parametrize("lesson", LESSONS, ids=[path.stem for path in LESSONS])
 def test_a_reader_who_comes_back_finds_all_imports_at_the_exercises(lesson: Path) -> None:
     cells = read(lesson).cells
     heading = next(i for i, cell in enumerate(cells) if re.search(r"^## Exercises", cell.source, re.MULTILINE))

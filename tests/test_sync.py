@@ -74,6 +74,13 @@ def run(project: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, cwd=project, capture_output=True, text=True)
 
 
+@pytest.mark.parametrize(
+    ("name", "lesson"), [("01_attention", True), ("questions", False), ("solutions/01_solutions", False)]
+)
+def test_a_lesson_is_a_numbered_notebook_and_no_solution(name: str, lesson: bool) -> None:
+    assert sync.is_lesson(Path("notebooks") / f"{name}.ipynb") is lesson
+
+
 def test_check_lists_the_cells_that_differ_and_changes_nothing(project: Path) -> None:
     before = (project / "notebooks" / "01_some.ipynb").read_bytes()
     result = run(project, "--check")

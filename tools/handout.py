@@ -13,7 +13,7 @@ import nbformat
 
 from annotated_workbench.files import write_whole
 from tools.reading import SECTION
-from tools.sync import ROOT
+from tools.sync import is_lesson, notebook_paths
 
 SOLUTIONS = re.compile(r" ?\[Solutions\]\([^)]*\)[^.]*\.| · \[solution\]\([^)]*\)")  # where they are
 LINK = re.compile(r"\[([^]]*)\]\((?!https?:)[^)]*\)")  # to something that the handout does not bring
@@ -53,7 +53,7 @@ def main() -> None:
     parser.add_argument("folder", type=Path, help="where to write them; what is there under their names is replaced")
     folder = parser.parse_args().folder
     folder.mkdir(parents=True, exist_ok=True)
-    for path in sorted((ROOT / "notebooks").glob("[0-9][0-9]_*.ipynb")):
+    for path in filter(is_lesson, notebook_paths()):
         written = folder / f"{path.stem[:2]}_exercises.ipynb"
         text = nbformat.writes(handout(nbformat.read(path, as_version=4)))
         write_whole(written, text.encode() + b"\n")

@@ -1,4 +1,4 @@
-"""Count what a reader of each lesson meets: python -m tools.reading
+"""Count what a reader of each lesson, and of each notebook beside them, meets: python -m tools.reading
 
 On the main line (all but the exercises and *Deeper*): words, visible lines of code, lines with a tick that are seen,
 claims, folded proofs, figures; claims and exercises in all. A formula counts as one word, a table as its words; folded

@@ -1,10 +1,10 @@
 """Build the site from the notebooks as they are saved: `make site`, or `python -m tools.site [FOLDER]`.
 
 The pages are laid out as the repository is, so that links between them keep working: the README is the first page, then
-the chapters, their solutions, the other documents, and a page for each file of the module. A link to a file that is no
-page becomes a download; to a file of the module, its page; to a folder, plain text. An SVG becomes part of the page
-that shows it, so that its links work. Nothing is executed, and nothing is asked of any other host, now or by a reader's
-browser. A link that leads nowhere ends the build, and is named.
+the chapters, the notebooks beside them, the solutions, the other documents, and a page for each file of the module. A
+link to a file that is no page becomes a download; to a file of the module, its page; to a folder, plain text. An SVG
+becomes part of the page that shows it, so that its links work. Nothing is executed, and nothing is asked of any other
+host, now or by a reader's browser. A link that leads nowhere ends the build, and is named.
 """
 
 import argparse
@@ -22,7 +22,7 @@ from docutils.nodes import make_id
 from fontTools.ttLib import TTFont
 from sphinx.cmd.build import build_main
 
-from tools.sync import PACKAGES, ROOT, notebook_paths
+from tools.sync import PACKAGES, ROOT, is_lesson, notebook_paths
 
 DOCUMENTS = [
     "docs/PAPER_MAP.md",
@@ -88,7 +88,8 @@ def lay_out(source: Path) -> None:
         name = module_name(path)
         write(source / page_of(path), f"# {name}\n\n```{{eval-rst}}\n.. automodule:: {name}\n```\n")
     contents = {
-        "Chapters": [path for path in notebooks if path.parent.name == "notebooks"],
+        "Chapters": [path for path in notebooks if is_lesson(path)],
+        "Beside the chapters": [path for path in notebooks if path.parent.name == "notebooks" and not is_lesson(path)],
         "Solutions": [path for path in notebooks if path.parent.name == "solutions"],
         "Documents": [Path(name) for name in DOCUMENTS],
         "The module": [page_of(path) for path in modules],
@@ -98,6 +99,7 @@ def lay_out(source: Path) -> None:
         f"```{{toctree}}\n:hidden:\n:caption: {caption}\n\n"
         + "\n".join(path.with_suffix("").as_posix() for path in paths)
         for caption, paths in contents.items()
+        if paths
     ]
     write(source / "index.md", "\n\n".join([readme, *(f"{tree}\n```" for tree in trees)]) + "\n")
 

@@ -25,12 +25,21 @@ PACKAGES = ("annotated", "annotated_course", "annotated_workbench")
 
 
 def notebook_paths(root: Path = ROOT) -> list[Path]:
-    """List the lessons and their solutions, in order.
+    """List the lessons, the notebooks beside them and the solutions, in order.
 
     Args:
         root: the folder that holds `notebooks/`.
     """
     return sorted(path for path in (root / "notebooks").rglob("*.ipynb") if ".ipynb_checkpoints" not in path.parts)
+
+
+def is_lesson(path: Path) -> bool:
+    """Tell whether a notebook is a lesson: it has a number, exercises, and solutions. `questions` has none of these.
+
+    Args:
+        path: a notebook of `notebook_paths`.
+    """
+    return path.parent.name == "notebooks" and path.name[:2].isdigit()
 
 
 def names_defined(statement: ast.stmt) -> set[str]:

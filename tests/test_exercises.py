@@ -13,7 +13,7 @@ import pytest
 import torch
 
 from annotated_course.exercises import EXERCISES, check
-from annotated_course.exercises.chapter_12 import changes_with_errors, shuffled_share
+from annotated_course.exercises.chapter_12 import shuffled_share
 from annotated_course.exercises.exercise import AnyOf, Exercise, calls, numbers, slip, wrong_answers
 
 NOTEBOOKS = Path(__file__).parent.parent / "notebooks"
@@ -117,11 +117,6 @@ def scaled_in_place(query, key, value):
     return (query @ key.transpose(-2, -1)).softmax(-1) @ value
 
 
-def errors_without_base(groups):
-    base = groups.pop(0)
-    return changes_with_errors([base, *groups])
-
-
 def share_of_one_list(base, row):
     runs = len(base)
     base += row
@@ -145,7 +140,6 @@ def layer_in_place(number: str) -> type[torch.nn.Module]:
         ("04.3", lambda x, gain, eps: x.mul_(gain / (x.square().mean(-1, keepdim=True) + eps).sqrt())),
         ("04.4", layer_in_place("04.4")),
         ("05.4", layer_in_place("05.4")),
-        ("12.3", errors_without_base),
         ("12.5", share_of_one_list),
     ],
 )

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from annotated.config import TransformerConfig
-from annotated_course.exercises.exercise import AnyOf, Exercise, as_numbers, calls, each, is_same, listed
+from annotated_course.exercises.exercise import Exercise, as_numbers, calls, each, is_same
 
 EXERCISES: dict[str, Exercise] = {}
 
@@ -75,49 +75,72 @@ EXERCISES["12.2"] = Exercise(
     mistakes=WRONG_RULES,
 )
 
-Groups = Sequence[Sequence[float]]  # each row's runs
-Changes = list[tuple[float, float]]  # with their standard errors
+
+def heads_of(config: TransformerConfig) -> tuple[int, int, int]:
+    """Give the number of heads that a configuration leads to, and the widths of their keys and values."""
+    whole = config.d_model // config.heads
+    return config.heads, config.d_k or whole, config.d_v or whole
 
 
-def pooled(groups: Groups, lost: int = 1) -> float:
-    """Pool the squared distances from each row's own mean, each row with so many runs lost."""
-    squares = sum((run - mean(group)) ** 2 for group in groups for run in group)
-    return squares / sum(len(group) - lost for group in groups)
+def two_causes(base: TransformerConfig, heads: int, width: int) -> list[TransformerConfig]:
+    """Give base, another number of heads alone, another width alone, both."""
+    _, d_k, d_v = heads_of(base)
+    narrow = replace(base, d_k=width, d_v=width)
+    return [base, replace(base, heads=heads, d_k=d_k, d_v=d_v), narrow, replace(narrow, heads=heads)]
 
 
-def changes_with_errors(groups: Groups) -> Changes:
-    """Each row's change from the first one, and its standard error."""
-    base, *rows = groups
-    squared = pooled(groups)
-    return [(mean(row) - mean(base), sqrt(squared * (1 / len(row) + 1 / len(base)))) for row in rows]
+NAMES = ("base", "the model with another number of heads", "the model with heads of another width", "the one with both")
+SMALL = TransformerConfig(100, d_model=128, d_ff=512, heads=4, layers=3)
+DESIGNS = [(SMALL, 16, 8), (replace(SMALL, d_k=16, dropout=0.3), 8, 4), (replace(SMALL, heads=8, d_k=8, d_v=24), 2, 64)]
 
 
-WRONG_ERRORS_OF_ROWS = {
-    "the errors are still variances; take the root.": ", sqrt( → , (",
-    "a change is row minus base, not base minus row.": "mean(row) - mean(base) → mean(base) - mean(row)",
-    "the error comes second, the change first.": "return [( → return [pair[::-1] for pair in [(; in rows] → in rows]]",
-    "each row loses one run for its mean: divide by the sum of runs − 1, not of runs.": (
-        "pooled(groups) → pooled(groups, 0)"
-    ),
-    "every row counts the same in your variance; a row counts by its runs less one.": (
-        "pooled(groups) → mean(variance(group) for group in groups if len(group) > 1)"
-    ),
-    "you averaged standard deviations; pool the squares, and take the root at the end.": (
-        "pooled(groups) → mean(sqrt(variance(group)) for group in groups if len(group) > 1) ** 2"
-    ),
-    "base's mean is uncertain as well: 1/n of the row plus 1/n of base.": "+ 1 / len(base) →",
-    "each row has its own number of runs; you used base's for all.": "1 / len(row) → 1 / len(base)",
-}
+def examine_causes(answer: Callable[[TransformerConfig, int, int], Any]) -> str | None:
+    """Look at what each model changes: what is one change is up to the configuration."""
+    for base, heads, width in DESIGNS:
+        given = answer(base, heads, width)
+        if not isinstance(given, list | tuple) or not all(isinstance(one, TransformerConfig) for one in given):
+            return "give a list of TransformerConfig, such as dataclasses.replace makes from base."
+        if len(given) != 4:
+            return f"you gave {len(given)} configurations; the study has four: base, each cause alone, both."
+        expected = [heads_of(one) for one in two_causes(base, heads, width)]
+        for name, config, wanted in zip(NAMES, given, expected, strict=True):
+            found = heads_of(config)
+            if replace(config, heads=base.heads, d_k=base.d_k, d_v=base.d_v) != base:
+                return f"{name} changes more than its heads and their width."
+            if found == wanted:
+                continue
+            if found == (wanted[0], *(base.d_model // heads,) * 2) and config.d_k is None:
+                return f"{name} has heads of width {found[1]}: without d_k and d_v they get d_model / heads. Give both."
+            if found[:2] == wanted[:2]:
+                return f"{name} has the right keys, but values of width {found[2]}, not {wanted[2]}: mind d_v."
+            if found[::2] == wanted[::2]:
+                return f"{name} has the right values, but keys of width {found[1]}, not {wanted[1]}: mind d_k."
+            if found in expected:
+                return f"{name} is not in its place: the order is base, number alone, width alone, both."
+            return f"{name} has {found[0]} heads with (d_k, d_v) = {found[1:]}, not {wanted[0]} with {wanted[1:]}."
+    return None
+
+
+def design(place: int, **changes: Any) -> Any:
+    """The right design with changes in one of its models."""
+    return lambda *given: [replace(one, **changes) if i == place else one for i, one in enumerate(two_causes(*given))]
+
+
 EXERCISES["12.3"] = Exercise(
-    "Errors for a whole table",
-    right=changes_with_errors,
-    cases={"": listed(calls([[40.0, 41.0, 43.0, 44.0], [30.0, 36.0], [50.0], [55.0], [20.0, 20.5, 21.0]]))},
-    mistakes={
-        "you gave 5 pairs for 5 rows: base is not compared with itself.": AnyOf(
-            "return [ → return [(0.0, 0.0)] + [", "return [ → return [(0.0, sqrt(squared / 2))] + ["
-        ),
-    }
-    | WRONG_ERRORS_OF_ROWS,
+    "Design an ablation",
+    right=two_causes,
+    cases={},
+    examine=examine_causes,
+    caught={
+        "give a list of TransformerConfig": lambda *given: list(given),
+        "you gave 3 configurations; the study has four": lambda *given: two_causes(*given)[1:],
+        "is not in its place": lambda *given: [two_causes(*given)[i] for i in (0, 2, 1, 3)],
+        "base changes more than its heads": design(0, dropout=0.2),
+        "number of heads has heads of width 8: without d_k and d_v they get": design(1, d_k=None, d_v=None),
+        "heads of another width has the right keys, but values of width 32, not 8": design(2, d_v=None),
+        "the one with both has the right values, but keys of width 7, not 8": design(3, d_k=7),
+        "the one with both has 3 heads": design(3, heads=3),
+    },
 )
 
 
@@ -200,72 +223,4 @@ EXERCISES["12.5"] = Exercise(
     right=shuffled_share,
     cases={f"{base} against {row}: ": calls(base, row) for base, row in DEALS},
     mistakes=WRONG_SHARES,
-)
-
-
-def heads_of(config: TransformerConfig) -> tuple[int, int, int]:
-    """Give the number of heads that a configuration leads to, and the widths of their keys and values."""
-    whole = config.d_model // config.heads
-    return config.heads, config.d_k or whole, config.d_v or whole
-
-
-def two_causes(base: TransformerConfig, heads: int, width: int) -> list[TransformerConfig]:
-    """Give base, another number of heads alone, another width alone, both."""
-    _, d_k, d_v = heads_of(base)
-    narrow = replace(base, d_k=width, d_v=width)
-    return [base, replace(base, heads=heads, d_k=d_k, d_v=d_v), narrow, replace(narrow, heads=heads)]
-
-
-NAMES = ("base", "the model with another number of heads", "the model with heads of another width", "the one with both")
-SMALL = TransformerConfig(100, d_model=128, d_ff=512, heads=4, layers=3)
-DESIGNS = [(SMALL, 16, 8), (replace(SMALL, d_k=16, dropout=0.3), 8, 4), (replace(SMALL, heads=8, d_k=8, d_v=24), 2, 64)]
-
-
-def examine_causes(answer: Callable[[TransformerConfig, int, int], Any]) -> str | None:
-    """Look at what each model changes: what is one change is up to the configuration."""
-    for base, heads, width in DESIGNS:
-        given = answer(base, heads, width)
-        if not isinstance(given, list | tuple) or not all(isinstance(one, TransformerConfig) for one in given):
-            return "give a list of TransformerConfig, such as dataclasses.replace makes from base."
-        if len(given) != 4:
-            return f"you gave {len(given)} configurations; the study has four: base, each cause alone, both."
-        expected = [heads_of(one) for one in two_causes(base, heads, width)]
-        for name, config, wanted in zip(NAMES, given, expected, strict=True):
-            found = heads_of(config)
-            if replace(config, heads=base.heads, d_k=base.d_k, d_v=base.d_v) != base:
-                return f"{name} changes more than its heads and their width."
-            if found == wanted:
-                continue
-            if found == (wanted[0], *(base.d_model // heads,) * 2) and config.d_k is None:
-                return f"{name} has heads of width {found[1]}: without d_k and d_v they get d_model / heads. Give both."
-            if found[:2] == wanted[:2]:
-                return f"{name} has the right keys, but values of width {found[2]}, not {wanted[2]}: mind d_v."
-            if found[::2] == wanted[::2]:
-                return f"{name} has the right values, but keys of width {found[1]}, not {wanted[1]}: mind d_k."
-            if found in expected:
-                return f"{name} is not in its place: the order is base, number alone, width alone, both."
-            return f"{name} has {found[0]} heads with (d_k, d_v) = {found[1:]}, not {wanted[0]} with {wanted[1:]}."
-    return None
-
-
-def design(place: int, **changes: Any) -> Any:
-    """The right design with changes in one of its models."""
-    return lambda *given: [replace(one, **changes) if i == place else one for i, one in enumerate(two_causes(*given))]
-
-
-EXERCISES["12.6"] = Exercise(
-    "Design an ablation",
-    right=two_causes,
-    cases={},
-    examine=examine_causes,
-    caught={
-        "give a list of TransformerConfig": lambda *given: list(given),
-        "you gave 3 configurations; the study has four": lambda *given: two_causes(*given)[1:],
-        "is not in its place": lambda *given: [two_causes(*given)[i] for i in (0, 2, 1, 3)],
-        "base changes more than its heads": design(0, dropout=0.2),
-        "number of heads has heads of width 8: without d_k and d_v they get": design(1, d_k=None, d_v=None),
-        "heads of another width has the right keys, but values of width 32, not 8": design(2, d_v=None),
-        "the one with both has the right values, but keys of width 7, not 8": design(3, d_k=7),
-        "the one with both has 3 heads": design(3, heads=3),
-    },
 )

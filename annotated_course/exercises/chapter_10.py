@@ -11,8 +11,8 @@ from annotated_course.exercises.exercise import AnyOf, Exercise, calls, changed,
 EXERCISES: dict[str, Exercise] = {}
 RANDOM = torch.Generator().manual_seed(0)
 
-# Where both cost the same, their ratio, layers of windows, what a neighbourhood saves.
-COUNTS = [512.0, 16.0, 20.0, 128.0]
+# Where attention costs as much as an LSTM, recurrence beside attention, layers of windows, what a neighbourhood saves.
+COUNTS = [1280.0, 16.0, 20.0, 128.0]
 EXERCISES["10.1"] = Exercise(
     "Four counts on paper",
     right=COUNTS,
@@ -20,9 +20,12 @@ EXERCISES["10.1"] = Exercise(
     mistakes=each(
         lambda wrong: AnyOf(*(changed(COUNTS, place, float(number)) for place, number in wrong)),
         {
-            "2n²d = 2nd²: divide both sides by 2nd.": [(0, 512**2)],
-            "both counts have the factor 2; it falls out.": [(0, 256), (1, 8), (1, 32), (3, 256)],
-            "for n = 1 attention costs 2d and recurrence 2d².": [(0, 1)],
+            "8nd² = 3nd² + 2n²d: divide both sides by nd; d stays on both sides.": [(0, 2.5), (0, 2.5 * 512**2)],
+            "the projections take 3nd², too: of the 8 only 5 are left.": [(0, 2048)],
+            "attention compares and mixes, so n has a factor 2.": [(0, 2560)],
+            "this is where a recurrence without gates meets attention without projections.": [(0, 512)],
+            "3nd² stands on attention's side, so it's 8 − 3, not 8 + 3.": [(0, 2816)],
+            "both counts have the factor 2; it falls out.": [(1, 8), (1, 32), (3, 256)],
             "this is attention's cost over the recurrence's.": [(1, 1 / 16)],
             "divide 2nd² by 2n²d: what is left of n?": [(1, 512)],
             "divide 2nd² by 2n²d: what is left of d?": [(1, 512**2)],
@@ -125,11 +128,11 @@ LENGTHS = torch.tensor([5, 3, 2])
 STATE, STATES = torch.randn(3, 4, generator=RANDOM), torch.randn(3, 5, 4, generator=RANDOM)
 REAL = (torch.arange(5) < LENGTHS[:, None])[:, :, None]
 EXERCISES["10.4"] = Exercise(
-    "Look back, but not at the filling",
+    "Look back, but not at the padding",
     right=looking_back,
     cases={
         "": calls(STATE, STATES, LENGTHS),
-        "with large numbers in the filling: ": calls(STATE, STATES.where(REAL, 1e4 * STATES), LENGTHS),
+        "with large numbers in the padding: ": calls(STATE, STATES.where(REAL, 1e4 * STATES), LENGTHS),
         "where all scores are low: ": calls(-1e4 * STATE.abs(), STATES.abs(), LENGTHS),
     },
     mistakes={
@@ -137,14 +140,14 @@ EXERCISES["10.4"] = Exercise(
         "return two tensors: contexts and weights.": AnyOf(
             "return (weights[:, :, None] * states).sum(dim=1), → return", "sum(dim=1), weights → sum(dim=1)"
         ),
-        "the filling gets weight.": ".masked_fill(~real, -torch.inf) →",
-        "a score of 0 is a score like others, and the filling gets weight.": "-torch.inf → 0",
-        "the filling gets no weight, but stands in the denominator: hide it before the softmax.": (
+        "the padding gets weight.": ".masked_fill(~real, -torch.inf) →",
+        "a score of 0 is a score like others, and the padding gets weight.": "-torch.inf → 0",
+        "the padding gets no weight, but stands in the denominator: hide it before the softmax.": (
             "scores.masked_fill(~real, -torch.inf).softmax(1) → scores.softmax(1) * real"
         ),
-        "the first token of the filling gets weight: place i is real if i < length.": "< → <=",
+        "the first token of the padding gets weight: place i is real if i < length.": "< → <=",
         "the last real state gets no weight: place i is real if i < length.": "lengths[:, None] → lengths[:, None] - 1",
-        "the weights of each word sum to 1: softmax over its states, not over the batch.": "softmax(1) → softmax(0)",
+        "the weights of each string sum to 1: softmax over its states, not over the batch.": "softmax(1) → softmax(0)",
         "the dot products are not divided by anything here.": "scores = → scores = 0.5 *",
     },
 )

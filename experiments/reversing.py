@@ -1,0 +1,101 @@
+"""Do words come out backwards, every letter right? An LSTM that hands on its last state, with and without attention.
+
+    python -m experiments.reversing data/results/reversing.json [--seeds 5]
+
+The models and the training are chapter 10's. Words of two to eight letters, ten to choose from; each share is that of
+500 words of one length that come out right as a whole, one per seed.
+"""
+
+import argparse
+import json
+import statistics
+import time
+from pathlib import Path
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from annotated_workbench.files import write_whole
+from experiments.speed import processor
+
+LETTERS = 10
+START = LETTERS  # stands where nothing is written yet
+LENGTHS = range(2, 9)
+BATCH, TESTED = 64, 500
+WIDTHS, UPDATES = (32, 16), (300, 1200)
+
+
+class Reverser(nn.Module):
+    """Read a word, then write it backwards; with attention, look back at every state of the encoder."""
+
+    def __init__(self, attends: bool, width: int) -> None:
+        super().__init__()
+        self.attends = attends
+        self.letter = nn.Embedding(LETTERS + 1, width)
+        self.encoder = nn.LSTM(width, width, batch_first=True)
+        self.decoder = nn.LSTM(width, width, batch_first=True)
+        self.output = nn.Linear(2 * width if attends else width, LETTERS)
+
+    def forward(self, words: Tensor) -> Tensor:
+        """Give the logits of each letter to be written, given those that should stand before it."""
+        states, last = self.encoder(self.letter(words))
+        written = F.pad(words.flip(1)[:, :-1], (1, 0), value=START)
+        found, _ = self.decoder(self.letter(written), last)
+        if self.attends:
+            context = (found @ states.mT).softmax(dim=-1) @ states
+            found = torch.cat([context, found], dim=-1)
+        return self.output(found)
+
+
+def train(attends: bool, width: int, updates: int, seed: int) -> Reverser:
+    """Train a model on words that are drawn as it goes."""
+    torch.manual_seed(seed)
+    model, drawn = Reverser(attends, width), torch.Generator().manual_seed(seed)
+    optimizer = torch.optim.Adam(model.parameters())
+    for update in range(updates):
+        optimizer.param_groups[0]["lr"] = 0.015 * min(1, 2 - 2 * update / updates)  # constant, then down to 0
+        length = int(torch.randint(LENGTHS.start, LENGTHS.stop, (), generator=drawn))
+        words = torch.randint(LETTERS, (BATCH, length), generator=drawn)
+        loss = F.cross_entropy(model(words).flatten(0, 1), words.flip(1).flatten())
+        optimizer.zero_grad()
+        loss.backward()
+        nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimizer.step()
+    return model
+
+
+@torch.no_grad()
+def share_right(model: nn.Module, length: int) -> float:
+    """Say how many of `TESTED` words come out right as a whole.
+
+    It makes no difference that the model is shown the right letters so far: up to its first error it wrote the same.
+    """
+    words = torch.randint(LETTERS, (TESTED, length), generator=torch.Generator().manual_seed(length))
+    return (model(words).argmax(dim=-1) == words.flip(1)).all(dim=1).double().mean().item()
+
+
+def main() -> None:
+    """Train them all, print the means and write each share."""
+    parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
+    parser.add_argument("out", type=Path)
+    parser.add_argument("--seeds", type=int, default=5)
+    args = parser.parse_args()
+    torch.set_default_dtype(torch.float64)  # as in the chapter
+    torch.set_num_threads(1)
+    results = []
+    for width in WIDTHS:
+        for updates in UPDATES:
+            for attends in (False, True):
+                models = [train(attends, width, updates, seed) for seed in range(args.seeds)]
+                shares = [[share_right(model, length) for length in LENGTHS] for model in models]
+                results.append({"width": width, "updates": updates, "attends": attends, "shares": shares})
+                means = "".join(f"{statistics.mean(of_length):6.2f}" for of_length in zip(*shares, strict=True))
+                print(f"width {width}, {updates:5,} updates, attention {attends!s:5} {means}", flush=True)
+    found = {"lengths": list(LENGTHS), "results": results, "torch": torch.__version__, "processor": processor()}
+    found["date"] = time.strftime("%Y-%m-%d")
+    write_whole(args.out, (json.dumps(found, indent=1) + "\n").encode())
+
+
+if __name__ == "__main__":
+    main()

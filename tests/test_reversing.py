@@ -1,0 +1,74 @@
+"""The command behind section 2 of 10_why_attention measures what it says, and writes what it prints."""
+
+import json
+
+import pytest
+import torch
+from once import once
+from torch import Tensor, nn
+
+from experiments.reversing import LENGTHS, LETTERS, START, TESTED, Reverser, main, share_right, train
+
+
+class Writes(nn.Module):
+    """Is sure of the letters that it is told to write."""
+
+    def __init__(self, change) -> None:
+        super().__init__()
+        self.change = change
+
+    def forward(self, words: Tensor) -> Tensor:
+        return nn.functional.one_hot(self.change(words), LETTERS).double()
+
+
+def last_letter_wrong(words: Tensor) -> Tensor:
+    return torch.cat([words.flip(1)[:, :-1], (words[:, :1] + 1) % LETTERS], dim=1)
+
+
+def test_a_word_counts_only_if_every_letter_is_right() -> None:
+    assert share_right(Writes(lambda words: words.flip(1)), 5) == 1
+    assert share_right(Writes(last_letter_wrong), 5) == 0
+    assert 0 < share_right(Writes(lambda words: words), 2) < 0.3  # only a letter twice
+
+
+def test_a_model_that_reads_its_own_letters_writes_as_many_words() -> None:
+    model, length = train(True, 16, 50, seed=0).requires_grad_(False), 2
+    words = torch.randint(LETTERS, (TESTED, length), generator=torch.Generator().manual_seed(length))
+    states, memory = model.encoder(model.letter(words))
+    letters = [torch.full((TESTED,), START)]
+    for _ in range(length):
+        found, memory = model.decoder(model.letter(letters[-1])[:, None], memory)
+        context = (found @ states.mT).softmax(dim=-1) @ states
+        letters.append(model.output(torch.cat([context, found], dim=-1))[:, 0].argmax(dim=-1))
+    right = (torch.stack(letters[1:], dim=1) == words.flip(1)).all(dim=1).double().mean()
+    assert 0.05 < right == share_right(model, length)
+
+
+def test_without_attention_the_first_letter_hears_only_of_the_last_state() -> None:
+    torch.manual_seed(0)
+    words = torch.randint(LETTERS, (2, 5))
+    for attends in (False, True):
+        model = Reverser(attends, 8)
+        model.encoder.register_forward_hook(lambda _, given, found: (torch.zeros_like(found[0]), found[1]))
+        without_states = model(words)
+        model.encoder._forward_hooks.clear()
+        assert torch.equal(without_states, model(words)) != attends
+
+
+@once
+def test_the_command_writes_what_it_prints(tmp_path, capsys, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("experiments.reversing.WIDTHS", (4,))
+    monkeypatch.setattr("experiments.reversing.UPDATES", (2, 3))
+    monkeypatch.setattr("sys.argv", ["reversing", str(tmp_path / "reversing.json"), "--seeds", "2"])
+    dtype, threads = torch.get_default_dtype(), torch.get_num_threads()
+    try:
+        main()
+    finally:
+        torch.set_default_dtype(dtype)
+        torch.set_num_threads(threads)
+    found = json.loads((tmp_path / "reversing.json").read_text(encoding="utf-8"))
+    kinds = [(run["width"], run["updates"], run["attends"]) for run in found["results"]]
+    assert kinds == [(4, 2, False), (4, 2, True), (4, 3, False), (4, 3, True)]
+    last = found["results"][-1]["shares"]
+    assert len(last) == 2 and len(last[0]) == len(LENGTHS) == len(found["lengths"])
+    assert f"{sum(shares[0] for shares in last) / 2:.2f}" in capsys.readouterr().out.splitlines()[-1]

@@ -201,7 +201,7 @@ WRONG_BAYES = {
         "logs.softmax(dim=1) → (logs.exp() / logs.exp().sum(dim=1, keepdim=True).clamp(min=1e-30))"
     ),
     "these are products, which do not sum to 1: divide each by its text's sum.": "softmax(dim=1) → exp()",
-    "the probabilities sum to 1 over the texts; they shall over the classes.": "softmax(dim=1) → softmax(dim=0)",
+    "the probabilities sum to 1 over the texts; they should over the classes.": "softmax(dim=1) → softmax(dim=0)",
     "this is (class, text): exchange the axes.": "softmax(dim=1) → softmax(dim=1).T",
     "NaN: is a count of 0 divided, or its logarithm multiplied by 0? Add 1 to each count.": "words + 1 → words",
 }
@@ -229,7 +229,7 @@ def what_tells(text: str, zeros: int, ones: int) -> str:
         return f"{counted}: 'not {after}' is a bigram itself. Put a word between, in both clauses."
     if before in ("<", ","):
         return f"{counted}: 'not' stands at the edge of its clause; what is beside it tells which clause it is in."
-    same = "the word before it and the word behind it must be the same in both clauses."
+    same = "the word before it and the word after it must be the same in both clauses."
     return f"{counted}. Where 'not' goes, the bigrams around the gap change: {same}"
 
 
@@ -278,7 +278,7 @@ def examine_corpus(answer: Callable[[], Any]) -> str | None:
 
 
 def reviews() -> list[tuple[str, int]]:
-    """A corpus: each adverb, each pair of things, each order, and either word behind "not"."""
+    """A corpus: each adverb, each pair of things, each order, and either word after "not"."""
     found = []
     pairs = itertools.permutations(("plot", "cast", "music"), 2)
     for adverb, things, order, negated in itertools.product(("really", "very"), pairs, (GOOD, GOOD[::-1]), GOOD):

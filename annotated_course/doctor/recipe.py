@@ -1,0 +1,197 @@
+"""What the doctor knows of a model: how it is made, called, trained and used, as its owner says in a few lines."""
+
+import importlib.util
+import inspect
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from annotated.config import BOS, EOS, PAD
+
+KINDS = ("encoder-decoder", "language model")
+LETTERS = "abcdefghij"
+# Eight words to learn by heart. All begin with different letters and end with different ones.
+EIGHT = ("badge", "faced", "decaf", "each", "chia", "haji", "gab", "jig")
+LONGEST = EIGHT[:3]  # of one length: nothing is padded
+
+
+class Recipe:
+    """How a model is made, called, trained and used. Only `build` is needed; what is None is not examined.
+
+    Of an encoder–decoder a batch is (src, tgt), of a language model (ids,). Rows are ids, padded on the right; a target
+    and a text stand between `bos` and `eos`, a source ends with `eos`. `pad` is None if there is no padding.
+
+    `loss(model, *batch)` is the mean per real token, `optimizer(model)` makes one, and `update(model, optimizer, batch,
+    step)` does one update, counted from 1. `plan(step)` is the learning rate that you want there.
+    `write(model, src)` writes greedily, for each row, from `bos` on; of a language model, `write(model, beginnings)`
+    goes on from these. It returns ids, or (ids, logits) with the logits that each new id was chosen by. If it wants a
+    third argument, as a function that computes a score does, it is given the reference. `words("train")` and
+    `words("test")` are the examples, as tuples.
+
+    `like` is a model of the course, or its configuration, `names` and `copy` say which parts of the two belong together
+    (`annotated_course.doctor.parity`).
+    """
+
+    kind: str | None = None  # one of KINDS; by default as many inputs as `forward` takes
+    vocabulary: int | None = None  # by default as many logits as there are
+    pad: int | None = PAD
+    bos: int = BOS
+    eos: int = EOS
+    loss: Any = None
+    optimizer: Any = None
+    update: Any = None
+    plan: Any = None
+    write: Any = None
+    words: Any = None
+    like: Any = None
+    names: Any = None
+    copy: Any = None
+
+    def build(self) -> nn.Module:
+        """Make a model with random weights, others at each call."""
+        raise NotImplementedError
+
+    def logits(self, model: nn.Module, *ids: Tensor) -> Any:
+        """Call the model: (batch, length, vocabulary), from the source and the target so far, or from the text."""
+        return model(*ids)
+
+    def batch(self, words: Sequence[str] = EIGHT) -> tuple[Tensor, ...]:
+        """Write words as ids: each to be spelled backwards, or to be continued."""
+        letters = [i for i in range(4, 4 + len(LETTERS) + 3) if i not in (self.pad, self.bos, self.eos)]
+        rows = [[letters[LETTERS.index(letter)] for letter in word] for word in words]
+        if self.kind == "language model":
+            return (self._padded([[self.bos, *row, self.eos] for row in rows]),)
+        sources, targets = [[*row, self.eos] for row in rows], [[self.bos, *row[::-1], self.eos] for row in rows]
+        return self._padded(sources), self._padded(targets)
+
+    def _padded(self, rows: list[list[int]]) -> Tensor:
+        longest = max(map(len, rows))
+        return torch.tensor([row + [self.pad or 0] * (longest - len(row)) for row in rows])
+
+
+PARTS = sorted(name for name in vars(Recipe) if name[0] != "_" and name != "batch")
+
+
+def make_recipe(model: Any, **parts: Any) -> Recipe:
+    """Make a recipe of what makes a model, and of parts; then call the model once, and note its kind and vocabulary.
+
+    Args:
+        model: an `nn.Module` class or a function, called without arguments; or a `Recipe`, or a subclass of it.
+        parts: any of a recipe's, in place of its own.
+
+    Raises:
+        TypeError: it is nothing of the kind.
+        ValueError: a part is none, or the model cannot be made or called.
+    """
+    if unknown := [name for name in parts if name not in PARTS]:
+        raise ValueError(f"{unknown[0]}= is no part of a recipe; they are {', '.join(PARTS)}.")
+    recipe = model() if isinstance(model, type) and issubclass(model, Recipe) else model
+    if isinstance(model, nn.Module):
+        raise TypeError(
+            f"this {type(model).__name__} is made already: give its class, or a function that makes one, "
+            "since the doctor needs several."
+        )
+    if not isinstance(recipe, Recipe):
+        if not callable(model):
+            raise TypeError(f"expected an nn.Module class, a function or a Recipe; got {type(model).__name__}.")
+        recipe = Recipe()
+        parts = {"build": model} | parts
+    for name, part in parts.items():
+        setattr(recipe, name, part)
+    _look_once(recipe)
+    return recipe
+
+
+def _look_once(recipe: Recipe) -> None:
+    """Make the model and call it on eight words, so that what is wrong with the recipe itself is said first."""
+    model = _attempt("build()", "it is called without arguments", recipe.build)
+    if not isinstance(model, nn.Module):
+        raise ValueError(f"build() gave {_kind_of(model)}, not an nn.Module.")
+    own_call = "logits" in vars(recipe) or type(recipe).logits is not Recipe.logits
+    asked = arguments(recipe.logits) - 1 if own_call else arguments(model.forward)
+    if recipe.kind is None and asked not in (1, 2):
+        raise ValueError(
+            f"{type(model).__name__}.forward needs {asked} arguments {inspect.signature(model.forward)}; the doctor has "
+            "(src, tgt) or (ids): give logits=lambda model, src, tgt: …, which calls it with the rest."
+        )
+    recipe.kind = recipe.kind or KINDS[0 if asked == 2 else 1]
+    if recipe.kind not in KINDS:
+        raise ValueError(f"kind={recipe.kind!r} is neither {KINDS[0]!r} nor {KINDS[1]!r}.")
+    *src, tgt = recipe.batch(LONGEST if recipe.pad is None else EIGHT)
+    ids, shapes = (*src, tgt[:, :-1]), ", ".join(f"{tuple(ids.shape)}" for ids in (*src, tgt[:, :-1]))
+    highest = max(int(rows.max()) for rows in ids)
+    output = _attempt(
+        "the model", f"it was given ids from 0 to {highest}, {shapes}", lambda: recipe.logits(model.double().eval(), *ids)
+    )
+    logits = tensor_of(output)
+    given, due = (tuple(logits.shape) if isinstance(logits, Tensor) else _kind_of(output)), tuple(ids[-1].shape)
+    if not isinstance(logits, Tensor) or given[:-1] != due:
+        raise ValueError(
+            f"from ids {shapes} the model made {given}, not {(*due, 'vocabulary')}: "
+            "give logits=…, which returns a logit for each position and token, the batch first."
+        )
+    if recipe.vocabulary not in (None, logits.size(-1)):
+        raise ValueError(f"vocabulary={recipe.vocabulary}, but the model makes {logits.size(-1)} logits.")
+    recipe.vocabulary = logits.size(-1)
+    if recipe.vocabulary <= highest:
+        raise ValueError(f"a vocabulary of {recipe.vocabulary} is too small: the doctor uses ids up to {highest}.")
+
+
+def tensor_of(output: Any) -> Any:
+    """Find the logits in what a model returns: itself, its `logits`, or the first of several."""
+    if isinstance(output, dict):
+        return output.get("logits")
+    return output[0] if isinstance(output, tuple | list) and output else output
+
+
+def _attempt(what: str, situation: str, action: Callable[[], Any]) -> Any:
+    try:
+        return action()
+    except Exception as error:  # whatever a stranger's code raises
+        raise ValueError(f"{what} raised {said(error)} ({situation}).") from error
+
+
+def said(error: BaseException) -> str:
+    """Write an error as one short line."""
+    return f"{type(error).__name__}: {' '.join(str(error).split())[:300]}"
+
+
+def _kind_of(value: Any) -> str:
+    return f"a tensor {tuple(value.shape)}" if isinstance(value, Tensor) else f"a {type(value).__name__}"
+
+
+def arguments(function: Callable[..., Any]) -> int:
+    """Count the arguments that a function must be given, by position."""
+    parameters = inspect.signature(function).parameters.values()
+    by_position = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    return sum(one.default is one.empty and one.kind in by_position for one in parameters)
+
+
+def load(place: str) -> Any:
+    """Import a file, and return what it calls by a name: load("my_model.py:MyTransformer").
+
+    Raises:
+        FileNotFoundError: there is no such file.
+        ValueError: the name is missing, or the file cannot be imported.
+    """
+    file, _, name = place.rpartition(":")
+    if not file or not name:
+        raise ValueError(f"{place!r} names no model: give FILE.py:NAME, of a class or a function that makes a model.")
+    path = Path(file).resolve()
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    if not path.is_file():
+        raise FileNotFoundError(f"there is no file {file}.")
+    if spec is None or spec.loader is None:
+        raise ValueError(f"{file} is no Python file: its name must end in .py.")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[path.stem] = module
+    sys.path.insert(0, str(path.parent))  # what stands beside it can be imported, as when it is run
+    _attempt(file, "the doctor imports the file", lambda: spec.loader.exec_module(module))
+    if not hasattr(module, name):
+        own = [key for key, value in vars(module).items() if getattr(value, "__module__", None) == path.stem]
+        raise ValueError(f"{file} defines no {name!r}; it defines {', '.join(own) or 'no class or function'}.")
+    return getattr(module, name)

@@ -7,7 +7,8 @@ or, in Python, `examine(MyTransformer)`. The checks are those of chapter 19, the
 
 import argparse
 import html
-from collections.abc import Callable, Iterator
+from collections import defaultdict
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import torch
@@ -40,6 +41,13 @@ class Check(NamedTuple):
 
 
 CHECKS = (
+    Check(
+        checks.finite,
+        "positions with a logit that is NaN or infinite",
+        "Mostly a query whose keys are all hidden, and −∞ in the softmax: is a mask upside down?",
+        "06_masking",
+        "4. A query with nobody to look at",
+    ),
     Check(
         checks.steady,
         "positions that differ between two calls",
@@ -259,12 +267,17 @@ class Report(tuple[Finding, ...]):
 
     @property
     def summary(self) -> str:
-        """One line: how many checks found something."""
-        counts = {mark: sum(finding.mark == mark for finding in self) for mark in "✓✗–"}
-        return f"{counts['✗']} of {counts['✗'] + counts['✓']} checks found something; {counts['–']} not examined."
+        """What was not examined, by the reason, and how many checks found something."""
+        reasons: dict[str, list[str]] = defaultdict(list)
+        for finding in self:
+            if finding.mark == "–":
+                reasons[finding.found].append(finding.check.name)
+        lines = [f"– {', '.join(names)}: {reason}" for reason, names in reasons.items()]
+        made = sum(finding.mark != "–" for finding in self)
+        return "\n".join([*lines, "", f"{len(self.failed)} of {made} checks found something."])
 
     def __str__(self) -> str:
-        return "\n".join([*map(str, self), "", self.summary])
+        return "\n".join([*(str(finding) for finding in self if finding.mark != "–"), self.summary])
 
     __repr__ = __str__
 
@@ -288,8 +301,8 @@ def examine(model: Any, *, told: Callable[[Finding], object] = lambda finding: N
     with in_64_bits(), torch.random.fork_rng(devices=[]):
         recipe = make_recipe(model, **parts)
         for check in CHECKS:
-            steady = not findings or findings[0].mark == "✓"
-            findings.append(_find(recipe, check) if steady else Finding(check, "–", "not before two calls agree"))
+            believed = all(finding.mark == "✓" for finding in findings[:2])  # finite and steady
+            findings.append(_find(recipe, check) if believed else Finding(check, "–", "nothing else can be believed yet"))
             told(findings[-1])
     return Report(findings)
 
@@ -300,11 +313,11 @@ def _find(recipe: Recipe, check: Check) -> Finding:
         if part == "source" and recipe.kind == "language model":
             return Finding(check, "–", "a language model has no source")
         if part != "source" and getattr(recipe, part) is None:
-            return Finding(check, "–", f"not examined: give {part}=…" if part != "pad" else "there is no padding")
+            return Finding(check, "–", f"not examined, give {part}=…" if part != "pad" else "there is no padding")
     try:
         measured = check.measure(recipe)
     except NotExamined as reason:
-        return Finding(check, "–", f"not examined: {reason}")
+        return Finding(check, "–", str(reason))
     except Exception as error:  # whatever a stranger's code raises
         return Finding(check, "✗", f"raised {said(error)}")
     number, words = measured if isinstance(measured, tuple) else (measured, "")
@@ -324,6 +337,8 @@ def _limits(check: Check, sound: bool) -> str:
 
 def command(args: argparse.Namespace) -> int:
     """Examine what the command line names, and print each finding as soon as it is there; return 1 if one is bad."""
-    report = examine(load(args.texts[0]), told=lambda finding: print(finding, flush=True))
-    print(f"\n{report.summary}")
+    if not args.texts:
+        raise ValueError("the model is missing: give FILE.py:NAME, of a class or a function that makes a model.")
+    report = examine(load(args.texts[0]), told=lambda finding: finding.mark != "–" and print(finding, flush=True))
+    print(report.summary)
     return 1 if report.failed else 0

@@ -71,7 +71,18 @@ def differ(logits: Tensor, others: Tensor) -> int:
     return int((~((logits - others).abs().amax(dim=-1) < NEAR)).sum())
 
 
+def is_real(recipe: Recipe, ids: Tensor) -> Tensor:
+    """Tell where there is a token, not padding."""
+    return torch.ones_like(ids).bool() if recipe.pad is None else ids != recipe.pad
+
+
 # What the model computes
+
+
+def finite(recipe: Recipe) -> int:
+    """Count the positions with a logit that is NaN or infinite."""
+    logits = read(recipe, fresh(recipe), *inputs(recipe))
+    return int((~logits.isfinite()).any(dim=-1).sum())
 
 
 def steady(recipe: Recipe) -> int:
@@ -126,8 +137,8 @@ def attention_weights(recipe: Recipe) -> list[Tensor]:
 
 def rows_sum_to_one(recipe: Recipe) -> float:
     """Measure the largest distance from 1 of a query's weights, summed over the keys."""
-    sums = [weights.sum(dim=-1) for weights in attention_weights(recipe)]
-    return max((total - 1).abs()[total != 0].max().item() for total in sums)
+    sums = torch.cat([weights.sum(dim=-1).flatten() for weights in attention_weights(recipe)])
+    return torch.where(sums == 0, 0, sums - 1).abs().max().item()  # 0: a query with nothing to look at
 
 
 def spread(recipe: Recipe) -> float:
@@ -233,7 +244,7 @@ def cross_entropy(recipe: Recipe) -> tuple[float, str]:
     for words in halves:
         *src, tgt = batch = recipe.batch(words)
         logits, answers = read(recipe, model, *src, tgt[:, :-1]), tgt[:, 1:]
-        real = answers != recipe.pad
+        real = is_real(recipe, answers)
         right, even = mean_loss(recipe, model, *batch), -logits.log_softmax(dim=-1)[real].mean()
         loss = recipe.loss(model, *batch)
         # The sum over all tokens and the mean over rows are sound, too.
@@ -244,18 +255,20 @@ def cross_entropy(recipe: Recipe) -> tuple[float, str]:
     if gap < NEAR or (abs(smoothing[0] - smoothing[1]) < 1e-3 and 0 < smoothing[0] < 0.5):
         return 0.0, f"label smoothing of {smoothing[0]:.2g}" if gap >= NEAR else ""
     mistakes = {
-        "padding counts as a token": F.cross_entropy(logits.mT, answers),
-        "the answers are the inputs, not the tokens after them": _mean(-logits.log_softmax(-1), tgt[:, :-1], recipe.pad),
-        "softmax comes before cross_entropy": _mean(-logits.softmax(-1).log_softmax(-1), answers, recipe.pad),
-        "the softmax runs over the positions": _mean(-logits.log_softmax(1), answers, recipe.pad),
+        "padding counts as a token": _mean(logits.log_softmax(dim=-1), answers, answers == answers),
+        "the answers are the inputs, not the tokens after them": _mean(
+            logits.log_softmax(dim=-1), tgt[:, :-1], is_real(recipe, tgt[:, :-1])
+        ),
+        "softmax comes before cross_entropy": _mean(logits.softmax(dim=-1).log_softmax(dim=-1), answers, real),
+        "the softmax runs over the positions": _mean(logits.log_softmax(dim=1), answers, real),
     }
     named = [name for name, value in mistakes.items() if abs(value - recipe.loss(model, *batch)) < NEAR]
     return gap, f"it is what comes out when {named[0]}" if named else ""
 
 
-def _mean(costs: Tensor, answers: Tensor, pad: int | None) -> Tensor:
-    """Average the costs of the answers, but for padding."""
-    return costs.gather(-1, answers[..., None])[answers != pad].mean()
+def _mean(log_probs: Tensor, answers: Tensor, counted: Tensor) -> Tensor:
+    """Average −ln p of the answers that count."""
+    return -log_probs.gather(-1, answers[..., None])[..., 0][counted].mean()
 
 
 def reached(recipe: Recipe) -> list[str]:
@@ -362,7 +375,7 @@ def _wrong(recipe: Recipe, model: nn.Module, batch: tuple[Tensor, ...]) -> int:
     """Count the tokens that are not the likeliest. Nobody can know the first one of a text."""
     *src, tgt = batch
     guesses, answers = read(recipe, model, *src, tgt[:, :-1]).argmax(dim=-1), tgt[:, 1:]
-    wrong = (guesses != answers) & (answers != recipe.pad)
+    wrong = (guesses != answers) & is_real(recipe, answers)
     return int(wrong[:, 0 if src else 1 :].sum())
 
 
@@ -403,14 +416,14 @@ def reads_back(recipe: Recipe) -> int:
     """Count the positions at which an untrained model is not of the same opinion when it reads what it wrote."""
     model, (*src, _) = stirred(recipe), recipe.batch()
     ids, logits = write(recipe, model, EIGHT)
-    again = read(recipe, model.eval(), *src, ids[:, :-1])
+    before, new = (ids[:, :-1], ids[:, 1:]) if src else (ids[:, 1:-1], ids[:, 2:])  # a text's first letter was given
+    again = read(recipe, model.eval(), *src, ids[:, :-1])[:, -new.size(1) :]
+    alive = ((before != recipe.eos) & is_real(recipe, before)).cumprod(dim=1).bool()
     if logits is not None:
-        return differ(again[:, -logits.size(1) :], logits)
+        return differ(again[alive], logits[alive])
     ordinary = [i for i in range(recipe.vocabulary) if i not in (recipe.pad, recipe.bos)]
-    chosen = again.gather(-1, ids[:, 1:, None])[..., 0]
-    alive = (ids[:, :-1] != recipe.eos).cumprod(dim=1).bool() & (ids[:, 1:] != recipe.pad)
-    alive[:, : 0 if src else 1] = False  # the first letter was given
-    return int(((chosen < again[..., ordinary].amax(dim=-1) - NEAR) & alive).sum())
+    chosen = again.gather(-1, new[..., None])[..., 0]
+    return int(((chosen < again[..., ordinary].amax(dim=-1) - NEAR) & alive & is_real(recipe, new)).sum())
 
 
 def strangers(recipe: Recipe) -> int:

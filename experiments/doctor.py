@@ -1,0 +1,115 @@
+"""Examine the doctor: healthy models, other people's, each of chapter 19's patients, and the ward of exercise 19.3.
+
+    python -m experiments.doctor data/results/doctor.json
+
+Of each model the file holds whether it is sick, and which checks rang. A healthy model on which one rings is a false
+alarm, a sick one on which none does is a miss.
+"""
+
+import argparse
+import importlib.util
+import json
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+from tqdm import tqdm
+
+from annotated.config import TransformerConfig
+from annotated.models.gpt import Gpt as OurGpt
+from annotated.models.gpt import GptConfig
+from annotated.models.language_model import LanguageModel, LanguageModelConfig
+from annotated.training import noam_rate
+from annotated.transformer import Transformer
+from annotated_course.doctor import examine
+from annotated_course.exercises.chapter_19 import WARD, patients
+from annotated_workbench.files import write_whole
+from experiments import strangers
+from experiments.debugging import names_of_lesson
+from experiments.speed import processor
+
+SIZES: dict[str, Any] = {"d_model": 32, "d_ff": 64, "heads": 2, "layers": 2, "max_length": 16}
+
+
+class Case(NamedTuple):
+    """A model to examine, and what is wrong with it: "" where nothing is, so that every alarm is a false one."""
+
+    group: str
+    name: str
+    model: Any
+    sick: str = ""
+    parts: dict[str, Any] = {}  # noqa: RUF012 - never changed
+
+
+def recipe_parts(patient: Any) -> dict[str, Any]:
+    """Give the parts of one of the chapter's recipes under the doctor's names."""
+    methods = ("build", "loss", "optimizer", "update", "write", "words")
+    return {name: getattr(patient, name) for name in methods} | {"plan": lambda step: 0.5 * noam_rate(step, 32, 60)}
+
+
+def cases() -> Iterator[Case]:
+    """List all models."""
+    ours = {"Transformer": lambda: Transformer(TransformerConfig(14, **SIZES))}
+    ours["Transformer, pre-norm"] = lambda: Transformer(TransformerConfig(14, norm_first=True, **SIZES))
+    ours["LanguageModel"] = lambda: LanguageModel(LanguageModelConfig(14, **SIZES))
+    ours["Gpt"] = lambda: OurGpt(GptConfig(14, **SIZES))
+    yield from (Case("ours", name, make) for name, make in ours.items())
+    yield Case("others", "The Annotated Transformer", strangers.Annotated, "its first two rates are equal")
+    old = tuple(map(int, torch.__version__.split(".")[:2])) < (2, 5)
+    yield Case("others", "nn.Transformer", strangers.Wrapped, "torch < 2.5: NaN from a row of padding" if old else "")
+    yield Case("others", "in the manner of nanoGPT", strangers.Gpt)
+    if importlib.util.find_spec("transformers"):
+        yield Case("others", "MarianMT", strangers.Marian)
+    for fault in strangers.WRAPPED_FAULTS:
+        yield Case("nn.Transformer", fault, lambda fault=fault: strangers.Wrapped(fault), fault)
+    lesson = names_of_lesson()
+    for name, patient in (lesson["PATIENTS"] | lesson["unseen"]).items():
+        sound = name == "healthy"
+        group = "chapter 19, section 8" if name in lesson["unseen"] else "chapter 19"
+        yield Case(group, name, recipe_parts(patient)["build"], "" if sound else name, recipe_parts(patient))
+    for letter, patient in patients().items():
+        fault = WARD[letter]
+        yield Case("the ward", letter, patient.build, "" if fault == "healthy" else fault, recipe_parts(patient))
+
+
+def main() -> None:
+    """Examine all, write the file, print the table."""
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("results", type=Path, help="the JSON file to write")
+    args = parser.parse_args()
+    rows = [examined(case) for case in tqdm(list(cases()))]
+    about = {"torch": torch.__version__, "processor": processor(), "date": time.strftime("%Y-%m-%d")}
+    write_whole(args.results, json.dumps({"about": about, "models": rows}, ensure_ascii=False, indent=1).encode() + b"\n")
+    print(table(rows))
+
+
+def examined(case: Case) -> dict[str, Any]:
+    """Examine one model."""
+    begun = time.monotonic()
+    try:
+        rang = examine(case.model, **(case.parts or {})).failed
+    except ValueError as error:
+        rang = [str(error)]
+    verdict = ("found" if case.sick else "false alarm") if rang else ("missed" if case.sick else "healthy")
+    row = {"group": case.group, "model": case.name, "sick": case.sick, "verdict": verdict, "rang": rang}
+    return row | {"seconds": round(time.monotonic() - begun, 1)}
+
+
+def table(rows: list[dict[str, Any]]) -> str:
+    """Write the rows as a table of Markdown."""
+    lines = ["| | model | what is wrong | verdict | checks that rang |", "|---|---|---|---|---|"]
+    for row in rows:
+        wrong = "" if row["sick"] == row["model"] else row["sick"]
+        rang = ", ".join(f"`{name}`" for name in row["rang"])
+        lines.append(f"| {row['group']} | {row['model']} | {wrong} | {row['verdict']} | {rang} |")
+    counts = {verdict: sum(row["verdict"] == verdict for row in rows) for verdict in ("found", "missed", "false alarm")}
+    sick = sum(bool(row["sick"]) for row in rows)
+    lines += ["", f"{sick} sick: {counts['found']} found, {counts['missed']} missed. {len(rows) - sick} healthy: "
+              f"{counts['false alarm']} false alarms."]  # fmt: skip
+    return "\n".join(lines)
+
+
+if __name__ == "__main__":
+    main()

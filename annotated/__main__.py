@@ -1,4 +1,4 @@
-"""The command line: python -m annotated train | translate | generate | classify | evaluate | progress."""
+"""The command line: python -m annotated train | translate | generate | classify | evaluate | progress | doctor."""
 
 import argparse
 import os
@@ -9,11 +9,21 @@ from collections.abc import Sequence
 os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 
 from annotated_workbench import command_line
+from annotated_workbench.commands.options import Command
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command, the course's own among them, and return its exit status."""
-    further = {"progress": ("list the exercises that you have solved in work/", show_progress)}
+    further = {
+        "progress": Command("list the exercises that you have solved in work/", show_progress, {}, "", ("",)),
+        "doctor": Command(
+            "examine a Transformer that you built yourself; exit status 1 if something is wrong with it",
+            examine,
+            {"FILE.py:NAME": "a class, or a function, that makes the model; or a Recipe that says more"},
+            "",
+            ("my_model.py:MyTransformer",),
+        ),
+    }
     return command_line.main(arguments, further)
 
 
@@ -22,6 +32,13 @@ def show_progress(_: argparse.Namespace) -> None:
     from annotated_course.exercises import progress
 
     progress()
+
+
+def examine(args: argparse.Namespace) -> int:
+    """Examine a model; the doctor comes when called."""
+    from annotated_course.doctor import command
+
+    return command(args)
 
 
 if __name__ == "__main__":

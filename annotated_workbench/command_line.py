@@ -3,7 +3,7 @@
 import argparse
 import os
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, NoReturn
@@ -25,8 +25,7 @@ from annotated_workbench.commands.shared import typed_path
 from annotated_workbench.data import is_utf_8
 from annotated_workbench.run_folder import METRICS, load_settings
 
-Commands = Mapping[str, tuple[str, Callable[[argparse.Namespace], None]]]  # by name: what it does, and what does it
-NONE: Commands = MappingProxyType({})
+NONE: Mapping[str, Command] = MappingProxyType({})
 
 COMMANDS = {
     "train": train.COMMAND,
@@ -37,7 +36,7 @@ COMMANDS = {
 }
 
 
-def main(arguments: Sequence[str] | None = None, further: Commands = NONE) -> int:
+def main(arguments: Sequence[str] | None = None, further: Mapping[str, Command] = NONE) -> int:
     """Run one command and return its exit status.
 
     Args:
@@ -45,7 +44,7 @@ def main(arguments: Sequence[str] | None = None, further: Commands = NONE) -> in
         further: commands of other rooms, which this one does not know.
 
     Returns:
-        0; 2 after a one-line error for bad input; 130 after an interruption; 141 where nobody reads the output.
+        0, or what the command says; 2 after a one-line error for bad input; 130 after an interruption; 141 where nobody reads the output.
     """
     arguments = sys.argv[1:] if arguments is None else arguments
     args = argparse.Namespace(command=None)
@@ -54,7 +53,7 @@ def main(arguments: Sequence[str] | None = None, further: Commands = NONE) -> in
             if not is_utf_8(argument):
                 raise ValueError(f"the argument {argument!r} is not UTF-8: set the terminal to UTF-8.")
         args = _parse(arguments, further)
-        args.run(args)
+        status = args.run(args)
         sys.stdout.flush()
     except BrokenPipeError:
         _drop_output()
@@ -68,7 +67,7 @@ def main(arguments: Sequence[str] | None = None, further: Commands = NONE) -> in
     except KeyboardInterrupt:
         print(f"annotated: interrupted{_what_is_kept(args) if args.command == 'train' else ''}.", file=sys.stderr)
         return 130
-    return 0
+    return status or 0
 
 
 def _fail(message: str) -> int:
@@ -132,9 +131,9 @@ def _make_parser(commands: Mapping[str, Command]) -> tuple[_Parser, dict[str, _P
     return parser, subparsers.choices
 
 
-def _parse(arguments: Sequence[str], further: Commands = NONE) -> argparse.Namespace:
+def _parse(arguments: Sequence[str], further: Mapping[str, Command] = NONE) -> argparse.Namespace:
     """Read a command, and its options and words in any order; after "--" all are words."""
-    commands = COMMANDS | {name: Command(*row, {}, "", ("",)) for name, row in further.items()}
+    commands = COMMANDS | {**further}
     parser, subparsers = _make_parser(commands)
     if not arguments or arguments[0] not in commands:
         parser.parse_args(arguments[:1])  # shows the help or the version, or says what is wrong

@@ -81,7 +81,9 @@ def main() -> None:
     args = parser.parse_args()
     rows = [examined(case) for case in tqdm(list(cases()))]
     about = {"torch": torch.__version__, "processor": processor(), "date": time.strftime("%Y-%m-%d")}
-    write_whole(args.results, json.dumps({"about": about, "models": rows}, ensure_ascii=False, indent=1).encode() + b"\n")
+    write_whole(
+        args.results, json.dumps({"about": about, "models": rows}, ensure_ascii=False, indent=1).encode() + b"\n"
+    )
     print(table(rows))
 
 

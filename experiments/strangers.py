@@ -42,8 +42,10 @@ class HeadedAttention(nn.Module):
     def forward(self, query: Tensor, key: Tensor, value: Tensor, mask: Tensor) -> Tensor:
         """Look; mask: (batch, 1 or query, key), nonzero = may attend."""
         given = (query, key, value)
-        q, k, v = (f(x).view(len(x), -1, self.heads, x.size(-1) // self.heads).transpose(1, 2)
-                   for f, x in zip(self.linears, given))
+        q, k, v = (
+            f(x).view(len(x), -1, self.heads, x.size(-1) // self.heads).transpose(1, 2)
+            for f, x in zip(self.linears, given)
+        )
         scores = q @ k.transpose(-2, -1) / math.sqrt(q.size(-1))
         weights = self.dropout(scores.masked_fill(mask[:, None] == 0, -1e9).softmax(dim=-1))
         return self.linears[3]((weights @ v).transpose(1, 2).flatten(2))
@@ -234,7 +236,9 @@ class Block(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """Look back, then think."""
-        q, k, v = (part.unflatten(-1, (self.heads, -1)).transpose(1, 2) for part in self.c_attn(self.ln_1(x)).chunk(3, -1))
+        q, k, v = (
+            part.unflatten(-1, (self.heads, -1)).transpose(1, 2) for part in self.c_attn(self.ln_1(x)).chunk(3, -1)
+        )
         p = self.dropout if self.training else 0.0
         looked = F.scaled_dot_product_attention(q, k, v, is_causal=True, dropout_p=p)
         x = x + self.c_proj(looked.transpose(1, 2).flatten(2))
@@ -279,7 +283,9 @@ class Gpt(Recipe):
     def optimizer(self, model: nn.Module) -> torch.optim.Optimizer:
         """Make AdamW, whose weight decay touches matrices alone."""
         matrices, others = ([p for p in model.parameters() if (p.dim() > 1) is flat] for flat in (True, False))
-        return torch.optim.AdamW([{"params": matrices, "weight_decay": 0.1}, {"params": others, "weight_decay": 0.0}], lr=3e-3)
+        return torch.optim.AdamW(
+            [{"params": matrices, "weight_decay": 0.1}, {"params": others, "weight_decay": 0.0}], lr=3e-3
+        )
 
     def write(self, model: Any, ids: Tensor) -> Tensor:
         """Write seven more tokens."""

@@ -63,6 +63,13 @@ CHECKS = (
         "The buffer, and the end of the table",
     ),
     Check(
+        checks.probabilities,
+        "positions with probabilities in place of logits",
+        "cross_entropy has a softmax of its own, and the loss could not fall far: return logits.",
+        "07_training",
+        "3. The loss, with a softened target (§5.4)",
+    ),
+    Check(
         checks.no_twins,
         "pairs of equal matrices",
         "Layers that are copies of one start alike; build each by itself, or draw the weights again.",
@@ -169,7 +176,7 @@ CHECKS = (
     ),
     Check(
         checks.empty,
-        "gradients are not finite with a row of padding",
+        "gradients not finite with a row of padding",
         "A query with nothing to look at: −∞ everywhere makes NaN. Fill with a finite number, then with zeros.",
         "06_masking",
         "4. A query with nobody to look at",
@@ -203,14 +210,14 @@ CHECKS = (
     ),
     Check(
         checks.learns,
-        "tokens of eight words wrong after 300 updates",
+        "tokens wrong of words learned by heart",
         "It cannot even learn one batch by heart: if nothing above is wrong, try another learning rate.",
         "07_training",
         "7. First check: eight sentences by heart",
     ),
     Check(
         checks.writes,
-        "of the words learned by heart are written wrong",
+        "words written wrong, of those learned by heart",
         "In writing the model does not do what it did in training: future, shift, positions, cache, mode.",
         "05_decoder",
         "1. A loss of zero, and not one word",
@@ -294,15 +301,16 @@ def examine(model: Any, *, told: Callable[[Finding], object] = lambda finding: N
         parts: what else the recipe has: logits, pad, bos, eos, loss, optimizer, update, plan, write, words, like, …
 
     Raises:
-        TypeError: it is nothing that makes a model.
-        ValueError: a part is none, or the model cannot be made or called; says what is missing.
+        ValueError: it makes no model, a part is none, or the model cannot be called; says what is missing.
     """
     findings = []
     with in_64_bits(), torch.random.fork_rng(devices=[]):
         recipe = make_recipe(model, **parts)
         for check in CHECKS:
             believed = all(finding.mark == "✓" for finding in findings[:2])  # finite and steady
-            findings.append(_find(recipe, check) if believed else Finding(check, "–", "nothing else can be believed yet"))
+            findings.append(
+                _find(recipe, check) if believed else Finding(check, "–", "nothing else can be believed yet")
+            )
             told(findings[-1])
     return Report(findings)
 
@@ -324,7 +332,9 @@ def _find(recipe: Recipe, check: Check) -> Finding:
     if isinstance(number, list):
         number, words = len(number), ", ".join(number[:2]) + (", …" if len(number) > 2 else "")
     sound = check.low <= number <= check.high
-    return Finding(check, "✓" if sound else "✗", f"{number:.3g} {check.unit}{_limits(check, sound)}{words and f': {words}'}")
+    return Finding(
+        check, "✓" if sound else "✗", f"{number:.3g} {check.unit}{_limits(check, sound)}{words and f': {words}'}"
+    )
 
 
 def _limits(check: Check, sound: bool) -> str:

@@ -85,6 +85,12 @@ def finite(recipe: Recipe) -> int:
     return int((~logits.isfinite()).any(dim=-1).sum())
 
 
+def probabilities(recipe: Recipe) -> int:
+    """Count the positions at which the model gives probabilities, where logits are expected."""
+    logits = read(recipe, fresh(recipe), *inputs(recipe))
+    return int(((logits >= 0).all(dim=-1) & ((logits.sum(dim=-1) - 1).abs() < NEAR)).sum())
+
+
 def steady(recipe: Recipe) -> int:
     """Count the positions that differ between two calls in evaluation mode."""
     model, ids = fresh(recipe), inputs(recipe)
@@ -120,7 +126,10 @@ class _Softmaxes(TorchDispatchMode):
 
     def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         result = function(*args, **(kwargs or {}))
-        if function.__name__.partition(".")[0] in ("_softmax", "_safe_softmax") and {*result.shape[-2:]} <= self.lengths:
+        if (
+            function.__name__.partition(".")[0] in ("_softmax", "_safe_softmax")
+            and {*result.shape[-2:]} <= self.lengths
+        ):
             self.found.append(result.detach())
         return result
 
@@ -326,7 +335,7 @@ def gradient(recipe: Recipe) -> float:
     other.train(model.training)
     torch.manual_seed(0)
     loss_of(recipe, other, *batch).backward()
-    return 1 - F.cosine_similarity(seen[0], _gradient(other), dim=0).item() if seen else 1.0
+    return max(0.0, 1 - F.cosine_similarity(seen[0], _gradient(other), dim=0).item()) if seen else 1.0
 
 
 def _gradient(model: nn.Module) -> Tensor:

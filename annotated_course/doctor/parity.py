@@ -18,13 +18,14 @@ def parity(recipe: Recipe) -> tuple[int, str]:
     """Copy weights from a model of ours, call both, and count the parts whose outputs differ; name the first.
 
     `recipe.like` is our model or its configuration, `recipe.names` maps our parts to theirs, by their full names; {}
-    stands for the number of every layer. Weights go from part to part, in order; a bias that we do not have becomes 0.
+    stands for the number of every layer; by default, the parts that have the same names. Weights go from part to part, in order; a bias that we do not have becomes 0.
     Where that does not fit, `recipe.copy(ours, theirs)` copies them, and names are for comparing alone.
     """
     torch.manual_seed(0)
     ours = Transformer(recipe.like) if isinstance(recipe.like, TransformerConfig) else recipe.like
     ours, theirs = ours.double().eval(), fresh(recipe)
-    names = expanded(recipe.names or {}, ours)
+    shared = {name: name for name, _ in theirs.named_modules() if name and name in dict(ours.named_modules())}
+    names = expanded(recipe.names or shared, ours)
     with torch.no_grad():
         if recipe.copy:
             recipe.copy(ours, theirs)

@@ -3,6 +3,8 @@
 import importlib.util
 import inspect
 import sys
+import sysconfig
+import traceback
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -12,6 +14,8 @@ from torch import Tensor, nn
 
 from annotated.config import BOS, EOS, PAD
 
+# Files of Python, of libraries and of the doctor: all other lines on the way to an error are the reader's.
+NOT_THEIRS = ("<", str(Path(__file__).parent), *sysconfig.get_paths().values())
 KINDS = ("encoder-decoder", "language model")
 LETTERS = "abcdefghij"
 # Eight words to learn by heart. All begin with different letters and end with different ones.
@@ -84,20 +88,19 @@ def make_recipe(model: Any, **parts: Any) -> Recipe:
         parts: any of a recipe's, in place of its own.
 
     Raises:
-        TypeError: it is nothing of the kind.
-        ValueError: a part is none, or the model cannot be made or called.
+        ValueError: it is nothing of the kind, a part is none, or the model cannot be made or called.
     """
     if unknown := [name for name in parts if name not in PARTS]:
         raise ValueError(f"{unknown[0]}= is no part of a recipe; they are {', '.join(PARTS)}.")
     recipe = model() if isinstance(model, type) and issubclass(model, Recipe) else model
     if isinstance(model, nn.Module):
-        raise TypeError(
+        raise ValueError(
             f"this {type(model).__name__} is made already: give its class, or a function that makes one, "
             "since the doctor needs several."
         )
     if not isinstance(recipe, Recipe):
         if not callable(model):
-            raise TypeError(f"expected an nn.Module class, a function or a Recipe; got {type(model).__name__}.")
+            raise ValueError(f"expected an nn.Module class, a function or a Recipe; got {type(model).__name__}.")
         recipe = Recipe()
         parts = {"build": model} | parts
     for name, part in parts.items():
@@ -108,7 +111,9 @@ def make_recipe(model: Any, **parts: Any) -> Recipe:
 
 def _look_once(recipe: Recipe) -> None:
     """Make the model and call it on eight words, so that what is wrong with the recipe itself is said first."""
-    model = _attempt("build()", "it is called without arguments", recipe.build)
+    model = _attempt(
+        "build()", "called without arguments: sizes belong into a function that makes the model", recipe.build
+    )
     if not isinstance(model, nn.Module):
         raise ValueError(f"build() gave {_kind_of(model)}, not an nn.Module.")
     own_call = "logits" in vars(recipe) or type(recipe).logits is not Recipe.logits
@@ -125,7 +130,9 @@ def _look_once(recipe: Recipe) -> None:
     ids, shapes = (*src, tgt[:, :-1]), ", ".join(f"{tuple(ids.shape)}" for ids in (*src, tgt[:, :-1]))
     highest = max(int(rows.max()) for rows in ids)
     output = _attempt(
-        "the model", f"it was given ids from 0 to {highest}, {shapes}", lambda: recipe.logits(model.double().eval(), *ids)
+        "the model",
+        f"given ids from 0 to {highest}, {shapes}, in 64 bits",
+        lambda: recipe.logits(model.double().eval(), *ids),
     )
     logits = tensor_of(output)
     given, due = (tuple(logits.shape) if isinstance(logits, Tensor) else _kind_of(output)), tuple(ids[-1].shape)
@@ -156,8 +163,10 @@ def _attempt(what: str, situation: str, action: Callable[[], Any]) -> Any:
 
 
 def said(error: BaseException) -> str:
-    """Write an error as one short line."""
-    return f"{type(error).__name__}: {' '.join(str(error).split())[:300]}"
+    """Write an error as one short line, with the innermost of the reader's own lines, if there is one."""
+    own = [frame for frame in traceback.extract_tb(error.__traceback__) if not frame.filename.startswith(NOT_THEIRS)]
+    place = f" in {Path(own[-1].filename).name}, line {own[-1].lineno}" if own else ""
+    return f"{type(error).__name__}{place}: {' '.join(str(error).split())[:300]}"
 
 
 def _kind_of(value: Any) -> str:

@@ -30,7 +30,7 @@ class Command(NamedTuple):
     """A command: what it does, and the function that does it."""
 
     summary: str
-    run: Callable[[Namespace], None]
+    run: Callable[[Namespace], int | None]  # its exit status, 0 unless given
     words: dict[str, str]  # what it takes beside options: how usage shows each, and what it is; "...": any number
     options: str  # names of `OPTIONS`
     examples: tuple[str, ...]  # of all that follows its name

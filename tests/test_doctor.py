@@ -1,0 +1,414 @@
+"""The doctor is silent on sound models, finds what is planted, and says clearly what it cannot use."""
+
+import importlib.util
+import json
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import nbformat
+import pytest
+import torch
+from torch import Tensor, nn
+
+from annotated.__main__ import main
+from annotated.config import PAD, TransformerConfig
+from annotated.encoder import Dropout, LayerNorm
+from annotated.masking import padding_mask
+from annotated.models.language_model import LanguageModel, LanguageModelConfig
+from annotated.multi_head import MultiHeadAttention
+from annotated.transformer import Transformer
+from annotated_course.doctor import CHECKS, Recipe, Report, examine
+from annotated_course.doctor import checks as measures
+from annotated_course.exercises.chapter_19 import WARD, patients
+from annotated_workbench.data import DATA_FOLDER
+from experiments import doctor as experiment
+from experiments import strangers
+from tools.sync import ROOT
+
+CONFIG = TransformerConfig(14, d_model=32, d_ff=64, heads=2, layers=2, max_length=16)
+OLD_TORCH = tuple(map(int, torch.__version__.split(".")[:2])) < (2, 5)
+FROM_PYTORCH = {"empty"} if OLD_TORCH else set()  # nn.MultiheadAttention makes NaN where a row is nothing but padding
+
+
+class Sound(Recipe):
+    """A model of ours, with all that can be examined."""
+
+    def build(self) -> nn.Module:
+        return Transformer(CONFIG)
+
+    def loss(self, model: nn.Module, src: Tensor, tgt: Tensor) -> Tensor:
+        return nn.functional.cross_entropy(model(src, tgt[:, :-1]).mT, tgt[:, 1:], ignore_index=PAD)
+
+    def optimizer(self, model: nn.Module) -> torch.optim.Optimizer:
+        return torch.optim.Adam(model.parameters())
+
+    def plan(self, step: int) -> float:
+        return 1e-3 * min(1.0, step / 20)
+
+    def update(self, model: nn.Module, optimizer: Any, batch: tuple[Tensor, ...], step: int) -> None:
+        model.train()
+        optimizer.param_groups[0]["lr"] = self.plan(step)
+        optimizer.zero_grad()
+        self.loss(model, *batch).backward()
+        nn.utils.clip_grad_norm_(model.parameters(), 0.1)
+        optimizer.step()
+
+    def write(self, model: Any, src: Tensor) -> Tensor:
+        ids = torch.full((len(src), 1), self.bos)
+        for _ in range(7):
+            ids = torch.cat((ids, model(src, ids)[:, -1:, 2:].argmax(dim=-1) + 2), dim=1)
+        return ids
+
+    def words(self, part: str) -> list[list[int]]:
+        return {"train": [[4, 5], [5, 6]], "test": [[6, 7]]}[part]
+
+
+def measured(name: str, recipe: Any, **parts: Any) -> bool:
+    """Does the check of this name ring?"""
+    (check,) = (one for one in CHECKS if one.name == name)
+    return name in failed_of((check,), recipe, **parts)
+
+
+def failed_of(some: Any, recipe: Any, **parts: Any) -> list[str]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("annotated_course.doctor.CHECKS", (*CHECKS[:2], *some))
+        return examine(recipe, **parts).failed
+
+
+@cache
+def sound() -> Report:
+    return examine(Sound)
+
+
+def test_a_sound_model_with_all_parts_passes_every_check() -> None:
+    assert sound().failed == []
+    assert {finding.check.name for finding in sound() if finding.mark == "–"} == {"parity"}
+
+
+def planted(old: type, new: type) -> Any:
+    """Make a model whose parts of one class are of another."""
+
+    def build() -> nn.Module:
+        model = Transformer(CONFIG)
+        for part in model.modules():
+            if type(part) is old:
+                part.__class__ = new
+        return model
+
+    return build
+
+
+class SeesTheFutureInTraining(Transformer):
+    def forward(self, src, tgt):
+        return super().forward(src, tgt, tgt_mask=padding_mask(tgt) if self.training else None)
+
+
+class BatchNormed(LayerNorm):
+    def forward(self, x):
+        return super().forward(x - x.mean(dim=0, keepdim=True))
+
+
+class Probable(Transformer):
+    def logits(self, states):
+        return super().logits(states).softmax(dim=-1)
+
+
+class Deaf(Transformer):
+    def encode(self, src, src_mask=None):
+        return torch.zeros_like(super().encode(src, src_mask))
+
+
+class Blind(Transformer):
+    def decode(self, tgt, memory, src_mask, tgt_mask=None, cache=None):
+        return super().decode(tgt, memory, src_mask, torch.eye(tgt.size(1)).bool(), cache)
+
+
+class Infinite(Transformer):
+    def logits(self, states):
+        return super().logits(states) / 0.0
+
+
+class Large(Transformer):
+    def logits(self, states):
+        return super().logits(states) * 4
+
+
+class Quiet(Dropout):
+    def forward(self, x):
+        return x
+
+
+class Listed(Transformer):
+    def __init__(self, config):
+        super().__init__(config)
+        self.more = [nn.Linear(32, 32)]
+
+    def logits(self, states):
+        return super().logits(self.more[0](states))
+
+
+FAULTS = {
+    "future": planted(Transformer, SeesTheFutureInTraining),
+    "company": planted(LayerNorm, BatchNormed),
+    "probabilities": planted(Transformer, Probable),
+    "source": planted(Transformer, Deaf),
+    "past": planted(Transformer, Blind),
+    "finite": planted(Transformer, Infinite),
+    "first_loss": planted(Transformer, Large),
+    "quiet_dropout": planted(Dropout, Quiet),
+    "forgets": lambda: Listed(CONFIG),
+}
+
+
+@pytest.mark.parametrize("name", FAULTS)
+def test_a_planted_fault_is_found_by_the_check_that_is_meant_for_it(name: str) -> None:
+    assert measured(name, FAULTS[name])
+
+
+SICK_PARTS: dict[str, dict[str, Any]] = {
+    "cross_entropy": {
+        "loss": lambda model, src, tgt: nn.functional.cross_entropy(model(src, tgt[:, :-1]).mT, tgt[:, 1:])
+    },
+    "moves": {"optimizer": lambda model: torch.optim.Adam(list(model.parameters())[1:])},
+    "gradient": {
+        "update": lambda model, optimizer, batch, step: Sound().loss(model, *batch).backward() or optimizer.step()
+    },
+    "rates": {"plan": lambda step: 1e-3},
+    "strangers": {"words": lambda part: [(4, 5)]},
+    "writes": {"write": lambda model, src: src},
+    "learns": {"update": lambda model, optimizer, batch, step: None, "optimizer": Sound().optimizer},
+    "reads_back": {
+        "write": lambda model, src, tgt: torch.cat((tgt[:, :1], model(src, tgt)[..., 2:].argmax(-1) + 2), 1)
+    },
+}
+
+
+@pytest.mark.parametrize("name", SICK_PARTS)
+def test_a_sick_part_is_found_by_the_check_that_is_meant_for_it(name: str) -> None:
+    assert measured(name, Sound(), **SICK_PARTS[name])
+
+
+def test_the_lesson_s_and_the_ward_s_patients_are_found_without_training() -> None:
+    quick = [check for check in CHECKS if check.name not in ("learns", "writes")]
+    for letter, patient in patients().items():
+        found = failed_of(quick, patient.build, **experiment.recipe_parts(patient))
+        assert bool(found) == (WARD[letter] != "healthy"), (letter, found)
+
+
+@pytest.mark.parametrize("fault", strangers.WRAPPED_FAULTS)
+@pytest.mark.filterwarnings("ignore:enable_nested_tensor is True")  # PyTorch's, where batch_first is forgotten
+def test_the_usual_mistakes_with_nn_transformer_are_found(fault: str) -> None:
+    names = ("future", "past", "padding", "company")
+    some = [check for check in CHECKS if check.name in names]
+    assert set(failed_of(some, lambda: strangers.Wrapped(fault))) & {"finite", *names}
+
+
+def without_learning(recipe: Any) -> set[str]:
+    return set(failed_of([check for check in CHECKS if check.name not in ("learns", "writes")], recipe))
+
+
+def test_strangers_cause_no_false_alarm() -> None:
+    assert without_learning(strangers.Wrapped) == FROM_PYTORCH
+    assert without_learning(strangers.Annotated) == {"rates"}  # as published: the first two are equal
+    assert set(examine(strangers.Gpt).failed) == set()
+    small = LanguageModelConfig(14, d_model=32, d_ff=64, heads=2, layers=2, max_length=16)
+    assert set(examine(lambda: LanguageModel(small)).failed) == set()
+
+
+def test_marian_causes_no_false_alarm() -> None:
+    pytest.importorskip("transformers")
+    assert without_learning(strangers.Marian) == set()
+
+
+@pytest.mark.parametrize("smoothing", [0.0, 0.1])
+@pytest.mark.parametrize("reduction", ["mean", "sum"])
+def test_a_smoothed_loss_and_a_sum_are_sound(smoothing: float, reduction: str) -> None:
+    def loss(model: nn.Module, src: Tensor, tgt: Tensor) -> Tensor:
+        options: dict[str, Any] = {"label_smoothing": smoothing, "reduction": reduction, "ignore_index": PAD}
+        return nn.functional.cross_entropy(model(src, tgt[:, :-1]).mT, tgt[:, 1:], **options)
+
+    assert not measured("cross_entropy", Sound, loss=loss)
+
+
+def test_a_wrong_loss_is_named() -> None:
+    def loss(model: nn.Module, src: Tensor, tgt: Tensor) -> Tensor:
+        return nn.functional.cross_entropy(model(src, tgt[:, :-1]).mT, tgt[:, :-1], ignore_index=PAD)
+
+    (finding,) = (one for one in examine(Sound, loss=loss) if one.check.name == "cross_entropy")
+    assert finding.mark == "✗" and "the answers are the inputs" in finding.found
+
+
+class Unscaled(Transformer):
+    def _embed(self, embedding, ids, start=0):
+        return self.dropout(self.positions(embedding(ids), start))
+
+
+class OtherNorm(LayerNorm):
+    def forward(self, x):
+        return self.gain * (x - x.mean(-1, keepdim=True)) / (x.std(-1, keepdim=True) + 1e-6) + self.bias
+
+
+@pytest.mark.parametrize(
+    ("build", "first"),
+    [
+        (planted(Transformer, Transformer), ""),
+        (planted(Transformer, Unscaled), "positions"),
+        (planted(LayerNorm, OtherNorm), "encoder.layers.0.residuals.0.norm"),
+    ],
+)
+def test_the_first_tensor_that_differs_from_ours_is_named(build: Any, first: str) -> None:
+    (finding,) = (one for one in examine(build, like=CONFIG) if one.check.name == "parity")
+    assert finding.mark == ("✗" if first else "✓")
+    assert f"the first is {first} (yours: {first})" in finding.found or not first
+
+
+ANNOTATED = {"src_embedding": "src_embed.lut", "tgt_embedding": "tgt_embed.lut", "output": "proj"}
+for stack in ("encoder", "decoder"):
+    ANNOTATED |= {f"{stack}.layers.{{}}.residuals.{i}.norm": f"{stack}.layers.{{}}.norms.{i}" for i in range(3)}
+    ANNOTATED |= {
+        f"{stack}.layers.{{}}.feed_forward.W_{i + 1}": f"{stack}.layers.{{}}.feed_forward.{3 * i}" for i in (0, 1)
+    }
+    ANNOTATED |= {f"{stack}.norm": f"{stack}.norm", f"{stack}.layers.{{}}": f"{stack}.layers.{{}}"}
+    for ours, theirs in (("self_attention", "self_attn"), ("cross_attention", "src_attn")):
+        for i, letter in enumerate("qkvo"):
+            ANNOTATED[f"{stack}.layers.{{}}.{ours}.W_{letter}"] = f"{stack}.layers.{{}}.{theirs}.linears.{i}"
+
+
+def test_weights_go_into_a_model_with_other_names() -> None:
+    names = {ours: theirs for ours, theirs in ANNOTATED.items() if not ours.startswith("encoder.layers.{}.cross")}
+    del names["encoder.layers.{}.residuals.2.norm"]
+    like = TransformerConfig(17, d_model=32, d_ff=64, heads=2, layers=2, max_length=64, norm_first=True)
+    (finding,) = (one for one in examine(strangers.Annotated, like=like, names=names) if one.check.name == "parity")
+    assert "the first is encoder.layers.0.residuals.0.norm (yours: encoder.layers.0.norms.0), by " in finding.found
+    del names["output"]
+    (finding,) = (one for one in examine(strangers.Annotated, like=like, names=names) if one.check.name == "parity")
+    assert "names= does not say where proj.weight comes from (2 are left)." in finding.found
+
+
+def test_the_report_is_a_page() -> None:
+    report = examine(planted(Transformer, SeesTheFutureInTraining))
+    text = str(report)
+    assert report.failed == ["future"] and repr(report) == text
+    assert "✗ future          15 places of the future are read (should be 0): in training mode\n" in text
+    assert "    Taught in 06_masking, “6. The leak, found”.\n" in text
+    assert "– moves: not examined, give optimizer=…\n" in text and text.endswith("\n1 of 18 checks found something.")
+    assert report._repr_html_() == f"<pre>{text}</pre>"
+
+
+def test_what_a_check_raises_is_a_finding_and_the_others_go_on() -> None:
+    def loss(model: nn.Module, src: Tensor, tgt: Tensor) -> Tensor:
+        raise RuntimeError("two\n lines")
+
+    report = examine(Sound, loss=loss)
+    (finding,) = (one for one in report if one.check.name == "cross_entropy")
+    assert "raised RuntimeError in test_doctor.py, line " in finding.found and finding.found.endswith(": two lines")
+    assert "future" not in report.failed
+
+
+def test_nothing_else_changes() -> None:
+    state, default = torch.random.get_rng_state(), torch.get_default_dtype()
+    sound.cache_clear()
+    sound()
+    assert torch.equal(torch.random.get_rng_state(), state) and torch.get_default_dtype() == default
+
+
+def test_every_check_is_taught_where_it_says() -> None:
+    for check in CHECKS:
+        lesson = nbformat.read(ROOT / "notebooks" / f"{check.taught}.ipynb", as_version=4)
+        lines = [
+            line.lstrip("# ")
+            for cell in lesson.cells
+            if cell.cell_type == "markdown"
+            for line in cell.source.split("\n")
+        ]
+        assert check.section in lines, check.name
+
+
+WITH_FILE = """
+import torch
+from torch import nn
+class Small(nn.Module):
+    def __init__(self, size=50):
+        super().__init__()
+        self.e, self.o = nn.Embedding(size, 8), nn.Linear(8, 50)
+    def forward(self, ids):
+        return self.o(self.e(ids))
+class Sizes(Small):
+    def __init__(self, size): super().__init__(size)
+class Few(Small):
+    def __init__(self): super().__init__(5)
+class Last(Small):
+    def forward(self, ids): return super().forward(ids)[:, -1]
+class Masks(Small):
+    def forward(self, src, tgt, mask): return super().forward(tgt)
+class Nothing(Small):
+    def forward(self, ids): return None
+made, number = Small(), 3
+def none(): return 3
+"""
+BAD = {
+    "": "the model is missing: give FILE.py:NAME",
+    "mine.py": "'mine.py' names no model: give FILE.py:NAME",
+    "other.py:Small": "there is no file other.py.",
+    "broken.py:Small": "broken.py raised ZeroDivisionError in broken.py, line 2: division by zero",
+    "text.txt:Small": "text.txt is no Python file: its name must end in .py.",
+    "mine.py:Other": "mine.py defines no 'Other'; it defines Small, Sizes, Few, Last, Masks, Nothing, made, none.",
+    "mine.py:made": "this Small is made already: give its class, or a function that makes one",
+    "mine.py:number": "expected an nn.Module class, a function or a Recipe; got int.",
+    "mine.py:none": "build() gave a int, not an nn.Module.",
+    "mine.py:Sizes": "build() raised TypeError: Sizes.__init__() missing 1 required positional argument: 'size'",
+    "mine.py:Few": "the model raised IndexError in mine.py, line 9: index out of range in self (given ids from 0 to 13",
+    "mine.py:Last": "from ids (8, 6) the model made (8, 50), not (8, 6, 'vocabulary'): give logits=…",
+    "mine.py:Nothing": "from ids (8, 6) the model made a NoneType, not (8, 6, 'vocabulary'): give logits=…",
+    "mine.py:Masks": "Masks.forward needs 3 arguments (src, tgt, mask); the doctor has (src, tgt) or (ids): give logits=",
+}
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    (tmp_path / "mine.py").write_text(WITH_FILE)
+    (tmp_path / "broken.py").write_text("\n1 / 0\n")
+    (tmp_path / "text.txt").write_text("")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("sys.path", [*map(str, (ROOT,))])
+    return tmp_path
+
+
+@pytest.mark.parametrize("word", BAD)
+def test_bad_input_ends_in_one_line(word: str, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["doctor", *([word] if word else [])]) == 2
+    printed = capsys.readouterr()
+    (line,) = printed.err.splitlines()
+    assert line.startswith(f"annotated: {BAD[word]}") and printed.out == ""
+
+
+@pytest.mark.parametrize(
+    ("parts", "message"),
+    [
+        ({"losss": 1}, "losss= is no part of a recipe; they are bos, build, copy, "),
+        ({"kind": "encoder"}, "kind='encoder' is neither 'encoder-decoder' nor 'language model'."),
+        ({"vocabulary": 15}, "vocabulary=15, but the model makes 14 logits."),
+    ],
+)
+def test_a_part_that_is_none_is_refused(parts: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError) as refused:
+        examine(Sound, **parts)
+    assert str(refused.value).startswith(message)
+
+
+def test_the_command_prints_the_report_and_returns_what_it_found(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["doctor", "mine.py:Small"]) == 1
+    printed = capsys.readouterr().out
+    assert "✗ past            15 places of the past are not read (should be 0)\n" in printed
+    assert printed.endswith(" checks found something.\n") and "✓ steady" in printed
+
+
+def test_the_experiment_s_file_is_what_it_prints() -> None:
+    content = json.loads((DATA_FOLDER / "results" / "doctor.json").read_text(encoding="utf-8"))
+    expected = {(case.group, case.name) for case in experiment.cases()} | {("others", "MarianMT")}
+    assert {(row["group"], row["model"]) for row in content["models"]} == expected
+    results = (ROOT / "docs" / "RESULTS.md").read_text(encoding="utf-8")
+    assert experiment.table(content["models"]) in results

@@ -44,7 +44,8 @@ def main(arguments: Sequence[str] | None = None, further: Mapping[str, Command] 
         further: commands of other rooms, which this one does not know.
 
     Returns:
-        0, or what the command says; 2 after a one-line error for bad input; 130 after an interruption; 141 where nobody reads the output.
+        0, or what the command returns; 2 after a one-line error for bad input; 130 after an interruption; 141 where
+        nobody reads the output.
     """
     arguments = sys.argv[1:] if arguments is None else arguments
     args = argparse.Namespace(command=None)

@@ -1,4 +1,4 @@
-"""Other people's Transformers, small, each with the recipe by which the doctor examines it; and what is wrong with some.
+"""Other people's Transformers, small, with the recipes by which the doctor examines them, and usual mistakes.
 
 `AnnotatedTransformer` is written anew after the design of Harvard's "The Annotated Transformer" (2022), its quirks
 included: LayerNorm before each sub-layer and once more at the end, deviation unbiased and ε added to it, a dropout on
@@ -44,7 +44,7 @@ class HeadedAttention(nn.Module):
         given = (query, key, value)
         q, k, v = (
             f(x).view(len(x), -1, self.heads, x.size(-1) // self.heads).transpose(1, 2)
-            for f, x in zip(self.linears, given)
+            for f, x in zip(self.linears[:3], given, strict=True)
         )
         scores = q @ k.transpose(-2, -1) / math.sqrt(q.size(-1))
         weights = self.dropout(scores.masked_fill(mask[:, None] == 0, -1e9).softmax(dim=-1))
@@ -305,9 +305,8 @@ class Marian(Recipe):
 
         sizes = {"encoder_layers": 2, "decoder_layers": 2, "encoder_attention_heads": 2, "decoder_attention_heads": 2}
         sizes |= {"encoder_ffn_dim": 64, "decoder_ffn_dim": 64, "max_position_embeddings": 64, "d_model": 32}
-        return MarianMTModel(MarianConfig(
-            vocab_size=V, pad_token_id=self.pad, eos_token_id=self.eos, decoder_start_token_id=self.bos, dropout=0.1, **sizes
-        ))  # fmt: skip
+        special = {"pad_token_id": self.pad, "eos_token_id": self.eos, "decoder_start_token_id": self.bos}
+        return MarianMTModel(MarianConfig(vocab_size=V, dropout=0.1, **special, **sizes))
 
     def logits(self, model: Any, src: Tensor, tgt: Tensor) -> Any:
         """Hand both over by name, with the mask of the source."""

@@ -8,12 +8,12 @@ or, in Python, `examine(MyTransformer)`. The checks are those of chapter 19, the
 import argparse
 import html
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import torch
 
-from annotated_course.doctor import checks
+from annotated_course.doctor import checks as measures
 from annotated_course.doctor.checks import NotExamined, in_64_bits
 from annotated_course.doctor.parity import parity
 from annotated_course.doctor.recipe import Recipe, load, make_recipe, said
@@ -42,42 +42,42 @@ class Check(NamedTuple):
 
 CHECKS = (
     Check(
-        checks.finite,
+        measures.finite,
         "positions with a logit that is NaN or infinite",
         "Mostly a query whose keys are all hidden, and −∞ in the softmax: is a mask upside down?",
         "06_masking",
         "4. A query with nobody to look at",
     ),
     Check(
-        checks.steady,
+        measures.steady,
         "positions that differ between two calls",
         "Something random is on in evaluation mode, such as F.dropout without training=self.training.",
         "04_encoder",
         "5. Dropout (§5.4)",
     ),
     Check(
-        checks.forgets,
+        measures.forgets,
         "positions that differ after a checkpoint is loaded",
         "The state_dict lacks something: layers in a plain list, or a random table that is no parameter or buffer.",
         "03_positional_encoding",
         "The buffer, and the end of the table",
     ),
     Check(
-        checks.probabilities,
+        measures.probabilities,
         "positions with probabilities in place of logits",
         "cross_entropy has a softmax of its own, and the loss could not fall far: return logits.",
         "07_training",
         "3. The loss, with a softened target (§5.4)",
     ),
     Check(
-        checks.no_twins,
+        measures.no_twins,
         "pairs of equal matrices",
         "Layers that are copies of one start alike; build each by itself, or draw the weights again.",
         "04_encoder",
         "Where PyTorch's encoder differs",
     ),
     Check(
-        checks.first_loss,
+        measures.first_loss,
         "nats from ln V to the first loss",
         "Untrained, a model should know nothing. Above: its logits are too large, look at how embedding and output are "
         "drawn. Below: it sees its answers.",
@@ -87,39 +87,39 @@ CHECKS = (
         high=2.0,
     ),
     Check(
-        checks.rows_sum_to_one,
+        measures.rows_sum_to_one,
         "from 1, the sum of a query's weights",
         "The softmax of attention runs over another axis than the keys: softmax(dim=-1).",
         "01_attention",
         "2. All words at once (Equation 1)",
-        high=checks.NEAR,
+        high=measures.NEAR,
     ),
     Check(
-        checks.spread,
+        measures.spread,
         "of ln(keys), the entropy of untrained attention",
         "An untrained query should look at all keys; here the scores are too large: √d_k is missing, or the embeddings "
         "are too large.",
         "01_attention",
         "6. Why divide by √d_k? (§3.2.1)",
         low=0.67,
-        high=1.0 + checks.NEAR,
+        high=1.0 + measures.NEAR,
     ),
     Check(
-        checks.future,
+        measures.future,
         "places of the future are read",
         "An output reads the token that it is to predict: the causal mask is missing, or turned, or axes are mixed up.",
         "06_masking",
         "6. The leak, found",
     ),
     Check(
-        checks.past,
+        measures.past,
         "places of the past are not read",
         "The mask hides too much, or is upside down.",
         "05_decoder",
         "3. Masked self-attention (§3.2.3)",
     ),
     Check(
-        checks.source,
+        measures.source,
         "places of the source are not read",
         "The decoder does not hear the encoder: look at cross-attention, and at the mask of the source.",
         "05_decoder",
@@ -127,7 +127,7 @@ CHECKS = (
         ("source",),
     ),
     Check(
-        checks.order,
+        measures.order,
         "outputs that move when two tokens change places",
         "The order makes no difference: positions are missing.",
         "03_positional_encoding",
@@ -136,15 +136,15 @@ CHECKS = (
         high=INFINITE,
     ),
     Check(
-        checks.company,
+        measures.company,
         "positions that change with the rows beside them",
-        "What a row gives depends on the rest of its batch: batch and length are exchanged (batch_first?), or something "
-        "is averaged over the batch.",
+        "What a row gives depends on the rest of its batch: batch and length are exchanged (batch_first?), or "
+        "something is averaged over the batch.",
         "04_encoder",
         "LayerNorm or BatchNorm?",
     ),
     Check(
-        checks.padding,
+        measures.padding,
         "positions that change when padding follows",
         "Padding is read: the mask of the source does not reach encoder and cross-attention, is upside down, or pad is "
         "another id.",
@@ -153,14 +153,14 @@ CHECKS = (
         ("pad",),
     ),
     Check(
-        checks.quiet_dropout,
+        measures.quiet_dropout,
         "parts for dropout that drop nothing in training mode",
         "The model has dropout, but it never acts.",
         "04_encoder",
         "5. Dropout (§5.4)",
     ),
     Check(
-        checks.cross_entropy,
+        measures.cross_entropy,
         "nats from the mean cross-entropy of the real tokens",
         "The loss is another than −ln p of the token that comes next, averaged over the real tokens.",
         "07_training",
@@ -168,14 +168,14 @@ CHECKS = (
         ("loss",),
     ),
     Check(
-        checks.reached,
+        measures.reached,
         "parameters without a gradient",
         "The loss does not reach them: a detach or no_grad on the way, or nothing uses them.",
         "07_training",
         "6. One update",
     ),
     Check(
-        checks.empty,
+        measures.empty,
         "gradients not finite with a row of padding",
         "A query with nothing to look at: −∞ everywhere makes NaN. Fill with a finite number, then with zeros.",
         "06_masking",
@@ -183,7 +183,7 @@ CHECKS = (
         ("pad",),
     ),
     Check(
-        checks.moves,
+        measures.moves,
         "parameters that three updates leave alone",
         "The optimizer does not hold them, or the loss does not reach them.",
         "07_training",
@@ -191,7 +191,7 @@ CHECKS = (
         ("optimizer",),
     ),
     Check(
-        checks.gradient,
+        measures.gradient,
         "from 1, the cosine of the gradient that is used and that of the loss",
         "Gradients of earlier updates are still in it: zero_grad in each update.",
         "07_training",
@@ -200,7 +200,7 @@ CHECKS = (
         high=0.001,
     ),
     Check(
-        checks.rates,
+        measures.rates,
         "of the planned learning rate, the error in five updates",
         "The schedule is another than the plan; count updates from 1.",
         "07_training",
@@ -209,14 +209,14 @@ CHECKS = (
         high=0.001,
     ),
     Check(
-        checks.learns,
+        measures.learns,
         "tokens wrong of words learned by heart",
         "It cannot even learn one batch by heart: if nothing above is wrong, try another learning rate.",
         "07_training",
         "7. First check: eight sentences by heart",
     ),
     Check(
-        checks.writes,
+        measures.writes,
         "words written wrong, of those learned by heart",
         "In writing the model does not do what it did in training: future, shift, positions, cache, mode.",
         "05_decoder",
@@ -224,7 +224,7 @@ CHECKS = (
         ("write",),
     ),
     Check(
-        checks.reads_back,
+        measures.reads_back,
         "positions that differ when it reads what it wrote",
         "Writing computes another function: dropout is on, the cache or its positions are off, the reference is shown.",
         "05_decoder",
@@ -232,7 +232,7 @@ CHECKS = (
         ("write",),
     ),
     Check(
-        checks.strangers,
+        measures.strangers,
         "examples are both for training and for the test",
         "Split first; then build anything.",
         "07_training",
@@ -289,28 +289,35 @@ class Report(tuple[Finding, ...]):
     __repr__ = __str__
 
     def _repr_html_(self) -> str:
-        return f"<pre>{html.escape(str(self))}</pre>"
+        return f"<pre>{html.escape(str(self), quote=False)}</pre>"
 
 
-def examine(model: Any, *, told: Callable[[Finding], object] = lambda finding: None, **parts: Any) -> Report:
+def examine(
+    model: Any,
+    *,
+    checks: Sequence[Check] = CHECKS,
+    told: Callable[[Finding], object] = lambda finding: None,
+    **parts: Any,
+) -> Report:
     """Examine a model, an encoder–decoder or a language model, with every check that its recipe allows.
 
     Args:
         model: an `nn.Module` class or a function that makes one, with random weights; or a `Recipe`.
+        checks: those to make; your own may be among them.
         told: is told each finding as soon as it is there.
         parts: what else the recipe has: logits, pad, bos, eos, loss, optimizer, update, plan, write, words, like, …
 
     Raises:
         ValueError: it makes no model, a part is none, or the model cannot be called; says what is missing.
     """
-    findings = []
+    findings: list[Finding] = []
     with in_64_bits(), torch.random.fork_rng(devices=[]):
         recipe = make_recipe(model, **parts)
-        for check in CHECKS:
-            believed = all(finding.mark == "✓" for finding in findings[:2])  # finite and steady
-            findings.append(
-                _find(recipe, check) if believed else Finding(check, "–", "nothing else can be believed yet")
-            )
+        for check in checks:
+            if {finding.check.name for finding in findings if finding.mark == "✗"} & {"finite", "steady"}:
+                findings.append(Finding(check, "–", "nothing else can be believed yet"))
+            else:
+                findings.append(_find(recipe, check))
             told(findings[-1])
     return Report(findings)
 
@@ -323,14 +330,14 @@ def _find(recipe: Recipe, check: Check) -> Finding:
         if part != "source" and getattr(recipe, part) is None:
             return Finding(check, "–", f"not examined, give {part}=…" if part != "pad" else "there is no padding")
     try:
-        measured = check.measure(recipe)
+        measured: Any = check.measure(recipe)
     except NotExamined as reason:
         return Finding(check, "–", str(reason))
     except Exception as error:  # whatever a stranger's code raises
         return Finding(check, "✗", f"raised {said(error)}")
+    if isinstance(measured, list):
+        measured = len(measured), ", ".join(measured[:2]) + (", …" if len(measured) > 2 else "")
     number, words = measured if isinstance(measured, tuple) else (measured, "")
-    if isinstance(number, list):
-        number, words = len(number), ", ".join(number[:2]) + (", …" if len(number) > 2 else "")
     sound = check.low <= number <= check.high
     return Finding(
         check, "✓" if sound else "✗", f"{number:.3g} {check.unit}{_limits(check, sound)}{words and f': {words}'}"

@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import cache
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -25,7 +25,7 @@ NEAR = 1e-6  # logits that differ by less are the same
 SECONDS = 8.0  # for learning by heart
 
 
-class NotExamined(Exception):  # noqa: N818 - it is no error
+class NotExamined(Exception):
     """Why a check cannot be made."""
 
 
@@ -47,11 +47,11 @@ def fresh(recipe: Recipe, seed: int = 0) -> nn.Module:
 
 
 def stirred(recipe: Recipe) -> nn.Module:
-    """Make a model of which no weight is exactly 0 or 1, as some are at the start: these would hide what depends on what."""
+    """Make a model without weights of exactly 0, as some are at the start: these would hide what depends on what."""
     model = fresh(recipe)
     with torch.no_grad():
         for weight in model.parameters():
-            weight += 0.02 * torch.randn_like(weight)
+            weight.add_(torch.randn_like(weight), alpha=0.02)
     return model
 
 
@@ -122,7 +122,8 @@ class _Softmaxes(TorchDispatchMode):
 
     def __init__(self, lengths: set[int]):
         super().__init__()
-        self.lengths, self.found = lengths, []
+        self.lengths = lengths
+        self.found: list[Tensor] = []
 
     def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         result = function(*args, **(kwargs or {}))
@@ -359,7 +360,7 @@ def without_dropout(model: nn.Module) -> nn.Module:
     """Set every dropout to 0, that of attention weights too, since an update may switch training mode on."""
     for part in model.modules():
         for name, value in list(vars(part).items()):
-            if isinstance(value, float) and ("drop" in name or "Dropout" in type(part).__name__ and name == "p"):
+            if isinstance(value, float) and ("drop" in name or ("Dropout" in type(part).__name__ and name == "p")):
                 setattr(part, name, 0.0)
     return model
 

@@ -17,9 +17,10 @@ from annotated_course.doctor.recipe import LONGEST, Recipe, tensor_of
 def parity(recipe: Recipe) -> tuple[int, str]:
     """Copy weights from a model of ours, call both, and count the parts whose outputs differ; name the first.
 
-    `recipe.like` is our model or its configuration, `recipe.names` maps our parts to theirs, by their full names; {}
-    stands for the number of every layer; by default, the parts that have the same names. Weights go from part to part, in order; a bias that we do not have becomes 0.
-    Where that does not fit, `recipe.copy(ours, theirs)` copies them, and names are for comparing alone.
+    `recipe.like` is our model or its configuration. `recipe.names` maps our parts to theirs, by their full names; {}
+    stands for the number of every layer; by default the parts with equal names belong together. Weights go from part
+    to part, in order; a bias that we do not have becomes 0. Where that does not fit, `recipe.copy(ours, theirs)` copies
+    them, and names serve to compare alone.
     """
     torch.manual_seed(0)
     ours = Transformer(recipe.like) if isinstance(recipe.like, TransformerConfig) else recipe.like
@@ -34,15 +35,17 @@ def parity(recipe: Recipe) -> tuple[int, str]:
     ids = inputs(recipe, LONGEST)
     with outputs(ours, [*names]) as mine, outputs(theirs, [*names.values()]) as yours:
         logits = ours(*ids), read(recipe, theirs, *ids)
-    pairs = [(f"{name} (yours: {names[name]})", *pair) for name in mine for pair in zip(mine[name], yours[names[name]])]
-    gaps = {name: distance(a, b) for name, a, b in [*pairs, ("the logits", *logits)]}
-    off = [name for name, gap in gaps.items() if not gap < NEAR]
-    return len(off), f"the first is {off[0]}, by {gaps[off[0]]:.2g}" if off else f"{len(gaps)} tensors compared"
+    calls = ((f"{name} (yours: {names[name]})", mine[name], yours[names[name]]) for name in mine)
+    pairs = [(name, *pair) for name, a, b in calls for pair in zip(a, b, strict=True)]
+    gaps = [(name, distance(a, b)) for name, a, b in [*pairs, ("the logits", *logits)]]
+    off = [f"the first is {name}, by {gap:.2g}" for name, gap in gaps if not gap < NEAR]
+    return len(off), off[0] if off else f"{len(gaps)} tensors compared"
 
 
 def expanded(names: Mapping[str, str], ours: nn.Module) -> dict[str, str]:
     """Put every layer's number for {}, and look whether our parts exist."""
-    parts, found = dict(ours.named_modules()), {}
+    parts = dict(ours.named_modules())
+    found: dict[str, str] = {}
     for mine, theirs in names.items():
         numbers = range(len(parts)) if "{}" in mine else range(1)
         found |= {mine.format(i): theirs.format(i) for i in numbers if mine.format(i) in parts}

@@ -1,12 +1,13 @@
 """What the doctor knows of a model: how it is made, called, trained and used, as its owner says in a few lines."""
 
-import importlib.util
 import inspect
 import sys
 import sysconfig
 import traceback
 from collections.abc import Callable, Sequence
+from importlib.machinery import SourceFileLoader
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import torch
@@ -41,7 +42,7 @@ class Recipe:
     """
 
     kind: str | None = None  # one of KINDS; by default as many inputs as `forward` takes
-    vocabulary: int | None = None  # by default as many logits as there are
+    vocabulary: int = 0  # by default as many logits as there are
     pad: int | None = PAD
     bos: int = BOS
     eos: int = EOS
@@ -120,8 +121,8 @@ def _look_once(recipe: Recipe) -> None:
     asked = arguments(recipe.logits) - 1 if own_call else arguments(model.forward)
     if recipe.kind is None and asked not in (1, 2):
         raise ValueError(
-            f"{type(model).__name__}.forward needs {asked} arguments {inspect.signature(model.forward)}; the doctor has "
-            "(src, tgt) or (ids): give logits=lambda model, src, tgt: …, which calls it with the rest."
+            f"{type(model).__name__}.forward needs {asked} arguments {inspect.signature(model.forward)}; the doctor "
+            "has (src, tgt) or (ids): give logits=lambda model, src, tgt: …, which calls it with the rest."
         )
     recipe.kind = recipe.kind or KINDS[0 if asked == 2 else 1]
     if recipe.kind not in KINDS:
@@ -141,7 +142,7 @@ def _look_once(recipe: Recipe) -> None:
             f"from ids {shapes} the model made {given}, not {(*due, 'vocabulary')}: "
             "give logits=…, which returns a logit for each position and token, the batch first."
         )
-    if recipe.vocabulary not in (None, logits.size(-1)):
+    if recipe.vocabulary not in (0, logits.size(-1)):
         raise ValueError(f"vocabulary={recipe.vocabulary}, but the model makes {logits.size(-1)} logits.")
     recipe.vocabulary = logits.size(-1)
     if recipe.vocabulary <= highest:
@@ -191,15 +192,15 @@ def load(place: str) -> Any:
     if not file or not name:
         raise ValueError(f"{place!r} names no model: give FILE.py:NAME, of a class or a function that makes a model.")
     path = Path(file).resolve()
-    spec = importlib.util.spec_from_file_location(path.stem, path)
     if not path.is_file():
         raise FileNotFoundError(f"there is no file {file}.")
-    if spec is None or spec.loader is None:
+    if path.suffix != ".py":
         raise ValueError(f"{file} is no Python file: its name must end in .py.")
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[path.stem] = module
+    loader = SourceFileLoader(path.stem, str(path))
+    module = sys.modules[path.stem] = ModuleType(path.stem)
+    module.__file__ = str(path)
     sys.path.insert(0, str(path.parent))  # what stands beside it can be imported, as when it is run
-    _attempt(file, "the doctor imports the file", lambda: spec.loader.exec_module(module))
+    _attempt(file, "the doctor imports the file", lambda: loader.exec_module(module))
     if not hasattr(module, name):
         own = [key for key, value in vars(module).items() if getattr(value, "__module__", None) == path.stem]
         raise ValueError(f"{file} defines no {name!r}; it defines {', '.join(own) or 'no class or function'}.")

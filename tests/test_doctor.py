@@ -1,6 +1,7 @@
 """The doctor is silent on sound models, finds what is planted, and says clearly what it cannot use."""
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -408,3 +409,32 @@ def test_the_experiment_s_file_is_what_it_prints() -> None:
     assert {(row["group"], row["model"]) for row in content["models"]} == expected
     results = (ROOT / "docs" / "RESULTS.md").read_text(encoding="utf-8")
     assert experiment.table(content["models"]) in results
+
+
+def test_the_page_s_models_are_examined_as_it_says(monkeypatch: pytest.MonkeyPatch) -> None:
+    page = (ROOT / "docs" / "DOCTOR.md").read_text(encoding="utf-8")
+
+    def make_model(vocabulary: int) -> nn.Module:
+        return strangers.AnnotatedTransformer(vocabulary)
+
+    names: dict[str, Any] = {"make_model": make_model, "MyLanguageModel": lambda: First(strangers.SmallGpt())}
+    exec("\n".join(re.findall(r"```python\n(.*?)```", page, re.DOTALL)), names)
+    report = examine(names["MyTransformer"], checks=WITHOUT_LEARNING)
+    assert [name for name in report.failed if name != "empty"] == ["padding"]
+    shown = next(block for block in page.split("```") if "✗" in block)
+    assert shown.strip() in str(report)
+    assert examine(names["MyText"]).failed == []
+    assert examine(names["Theirs"], checks=WITHOUT_LEARNING).failed == []
+    table = set(re.findall(r"`(\w+)`", " ".join(re.findall(r"^\| .* \|$", page, re.MULTILINE))))
+    assert {check.name for check in CHECKS if {*check.needs} - {"pad", "source", "like"}} <= table
+
+
+class First(nn.Module):
+    """Gives the first of what a model gives."""
+
+    def __init__(self, model: nn.Module):
+        super().__init__()
+        self.model = model
+
+    def forward(self, ids: Tensor) -> Tensor:
+        return self.model(ids)[0]

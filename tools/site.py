@@ -31,6 +31,7 @@ DOCUMENTS = [
     "CONTRIBUTING.md",
     "docs/PAPER_RUN.md",
     "docs/PYTORCH.md",
+    "docs/DOCTOR.md",
     "CHANGELOG.md",
     "data/README.md",
     "data/checkpoints/README.md",

@@ -259,7 +259,7 @@ class Finding(NamedTuple):
 
     def __str__(self) -> str:
         line = f"{self.mark} {self.check.name:16}{self.found}"
-        if self.mark != "✗":
+        if self.mark != "✗" or self.found.startswith("raised"):
             return line
         return f"{line}\n    {self.check.meaning}\n    Taught in {self.check.taught}, “{self.check.section}”."
 

@@ -10,7 +10,7 @@ import math
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from functools import cache
+from functools import lru_cache
 from typing import Any
 
 import torch
@@ -225,7 +225,9 @@ def padding(recipe: Recipe) -> int:
 def quiet_dropout(recipe: Recipe) -> list[str]:
     """List the parts for dropout of a model that drops nothing in training mode."""
     model, ids = stirred(recipe).train(), inputs(recipe)
-    parts = [name for name, part in model.named_modules() if "Dropout" in type(part).__name__ and part.p > 0]
+    parts = [
+        name for name, part in model.named_modules() if "Dropout" in type(part).__name__ and getattr(part, "p", 0) > 0
+    ]
     if not parts:
         raise NotExamined("the model has no nn.Dropout, or p = 0")
     return [] if differ(read(recipe, model, *ids), read(recipe, model, *ids)) else parts
@@ -365,7 +367,7 @@ def without_dropout(model: nn.Module) -> nn.Module:
     return model
 
 
-@cache
+@lru_cache(maxsize=1)  # for `learns` and `writes`
 def by_heart(recipe: Recipe) -> tuple[nn.Module, int, str]:
     """Train on the eight words; return the model, how many tokens it still gets wrong, and after how many updates."""
     model, begun = without_dropout(fresh(recipe)), time.thread_time()

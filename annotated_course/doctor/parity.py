@@ -1,5 +1,6 @@
 """Our weights in another model: which tensor on the way is the first that differs?"""
 
+import copy
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -9,6 +10,8 @@ import torch
 from torch import Tensor, nn
 
 from annotated.config import TransformerConfig
+from annotated.models.gpt import Gpt, GptConfig
+from annotated.models.language_model import LanguageModel, LanguageModelConfig
 from annotated.transformer import Transformer
 from annotated_course.doctor.checks import NEAR, fresh, inputs, read
 from annotated_course.doctor.recipe import LONGEST, Recipe, tensor_of
@@ -23,8 +26,7 @@ def parity(recipe: Recipe) -> tuple[int, str]:
     them, and names serve to compare alone.
     """
     torch.manual_seed(0)
-    ours = Transformer(recipe.like) if isinstance(recipe.like, TransformerConfig) else recipe.like
-    ours, theirs = ours.double().eval(), fresh(recipe)
+    ours, theirs = made_of(recipe.like).double().eval(), fresh(recipe)
     shared = {name: name for name, _ in theirs.named_modules() if name and name in dict(ours.named_modules())}
     names = expanded(recipe.names or shared, ours)
     with torch.no_grad():
@@ -40,6 +42,18 @@ def parity(recipe: Recipe) -> tuple[int, str]:
     gaps = [(name, distance(a, b)) for name, a, b in [*pairs, ("the logits", *logits)]]
     off = [f"the first is {name}, by {gap:.2g}" for name, gap in gaps if not gap < NEAR]
     return len(off), off[0] if off else f"{len(gaps)} tensors compared"
+
+
+def made_of(like: Any) -> nn.Module:
+    """Make the model of a configuration, or copy a model."""
+    match like:
+        case GptConfig():
+            return Gpt(like)
+        case LanguageModelConfig():
+            return LanguageModel(like)
+        case TransformerConfig():
+            return Transformer(like)
+    return copy.deepcopy(like)
 
 
 def expanded(names: Mapping[str, str], ours: nn.Module) -> dict[str, str]:

@@ -25,7 +25,6 @@ from tools.sync import ROOT
 
 CONFIG = TransformerConfig(14, d_model=32, d_ff=64, heads=2, layers=2, max_length=16)
 OLD_TORCH = tuple(map(int, torch.__version__.split(".")[:2])) < (2, 5)
-FROM_PYTORCH = {"empty"} if OLD_TORCH else set()  # nn.MultiheadAttention makes NaN where a row is nothing but padding
 
 
 class Sound(Recipe):

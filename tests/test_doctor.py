@@ -15,6 +15,7 @@ from annotated.config import PAD, TransformerConfig
 from annotated.encoder import Dropout, LayerNorm
 from annotated.masking import padding_mask
 from annotated.models.language_model import LanguageModel, LanguageModelConfig
+from annotated.multi_head import MultiHeadAttention
 from annotated.transformer import Transformer
 from annotated_course.doctor import CHECKS, Check, Finding, Recipe, examine
 from annotated_course.exercises.chapter_19 import WARD, patients
@@ -144,7 +145,53 @@ class Listed(Transformer):
         return super().logits(self.more[0](states))
 
 
+class AlwaysOn(Dropout):
+    def forward(self, x):
+        return nn.functional.dropout(x, self.p)
+
+
+class CutOff(Transformer):
+    def encode(self, src, src_mask=None):
+        return super().encode(src, src_mask).detach()
+
+
+class Placeless(Transformer):
+    def _embed(self, embedding, ids, start=0):
+        return self.dropout(embedding(ids))
+
+
+class Sharp(MultiHeadAttention):
+    def attend(self, query, keys, values, mask=None):
+        return super().attend(query * 4, keys, values, mask)
+
+
+class OverTheHeads(MultiHeadAttention):
+    hidden, axis = -1e9, 1
+
+    def attend(self, query, keys, values, mask=None):
+        scores = self.split(self.W_q(query)) @ keys.transpose(-2, -1) / 4
+        weights = scores.masked_fill(~mask, self.hidden).softmax(dim=self.axis)
+        return self.W_o((weights @ values).transpose(1, 2).flatten(2))
+
+
+class InfinitelyHidden(OverTheHeads):
+    hidden, axis = -torch.inf, -1
+
+
+def twins() -> nn.Module:
+    model = Transformer(CONFIG)
+    model.decoder.layers[1].load_state_dict(model.decoder.layers[0].state_dict())
+    return model
+
+
 FAULTS = {
+    "steady": planted(Dropout, AlwaysOn),
+    "reached": planted(Transformer, CutOff),
+    "order": planted(Transformer, Placeless),
+    "spread": planted(MultiHeadAttention, Sharp),
+    "rows_sum_to_one": planted(MultiHeadAttention, OverTheHeads),
+    "empty": planted(MultiHeadAttention, InfinitelyHidden),
+    "no_twins": twins,
     "future": planted(Transformer, SeesTheFutureInTraining),
     "company": planted(LayerNorm, BatchNormed),
     "probabilities": planted(Transformer, Probable),

@@ -1,0 +1,92 @@
+"""The notebook of questions: forty, each short, and each with a cell that runs without the others."""
+
+import ast
+import builtins
+import re
+from pathlib import Path
+
+import nbformat
+import pytest
+from nbformat import NotebookNode
+from once import once
+
+from tools import run
+from tools.reading import is_folded
+from tools.sync import ROOT
+
+pytestmark = once
+
+SETUP, *CELLS = nbformat.read(ROOT / "notebooks" / "questions.ipynb", as_version=4).cells[1:-1]
+PARTS = [
+    r"### (?P<heading>.+)",
+    r"(?P<answer>.+)",
+    r"More: (?P<more>.+)",
+    r"<small>Also asked as: (?P<also>.+)</small>",
+]
+QUESTION = re.compile(r"(?:## .+\n\n)?" + r"\n\n".join(PARTS))
+
+
+def questions() -> dict[str, tuple[re.Match[str], list[NotebookNode]]]:
+    """Give the text of each question and its cells of code, under its heading."""
+    found: dict[str, tuple[re.Match[str], list[NotebookNode]]] = {}
+    for cell in CELLS:
+        if cell.cell_type == "markdown":
+            match = QUESTION.fullmatch(cell.source)
+            assert match, cell.source
+            found[match["heading"]] = match, []
+        else:
+            found[match["heading"]][1].append(cell)
+    return found
+
+
+QUESTIONS = questions()
+
+
+def names(source: str) -> tuple[set[str], set[str]]:
+    """Give the names that a cell reads, and those that it makes."""
+    nodes = list(ast.walk(ast.parse(re.sub(r"^%.*$", "", source, flags=re.MULTILINE))))
+    used = [node for node in nodes if isinstance(node, ast.Name)]
+    made = {node.id for node in used if not isinstance(node.ctx, ast.Load)}
+    made |= {node.name for node in nodes if isinstance(node, ast.FunctionDef)}
+    made |= {node.arg for node in nodes if isinstance(node, ast.arg)}
+    imports = (alias for node in nodes if isinstance(node, ast.Import | ast.ImportFrom) for alias in node.names)
+    made |= {(alias.asname or alias.name).split(".")[0] for alias in imports}
+    return {node.id for node in used if isinstance(node.ctx, ast.Load)}, made
+
+
+def test_there_are_forty_and_each_is_short() -> None:
+    assert len(QUESTIONS) == 40
+    for heading, (text, cells) in QUESTIONS.items():
+        assert len(heading.split()) <= 12 and heading.endswith("?"), heading
+        assert heading.isascii(), "JupyterLab finds no heading by a name that must be encoded"
+        assert len(text["answer"].split()) <= 75, heading
+        assert re.match(r"\[.+\]\(\d\d_\w+\.ipynb#", text["more"]), heading
+        shown, *drawings = cells
+        assert not is_folded(shown) and all(map(is_folded, drawings)), heading
+        assert sum(bool(line.strip()) for line in shown.source.split("\n")) <= 10, heading
+        assert shown.outputs, f"{heading}: its cell shows nothing"
+
+
+def test_the_contents_lead_to_every_question() -> None:
+    contents = nbformat.read(ROOT / "notebooks" / "questions.ipynb", as_version=4).cells[0].source
+    listed = re.findall(r"^  - \[(.+)\]\(questions\.ipynb#", contents, re.MULTILINE)
+    assert listed == list(QUESTIONS)
+
+
+def test_no_question_needs_another_one_s_names() -> None:
+    _, given = names(SETUP.source)
+    for heading, (_, cells) in QUESTIONS.items():
+        used, made = names("\n".join(cell.source for cell in cells))
+        assert used - made - given - set(dir(builtins)) == set(), heading
+        assert made & {"model", "tokenizer", "src", "tgt"} == set(), f"{heading} takes what all of them share"
+
+
+@pytest.mark.thorough
+def test_each_cell_prints_the_same_in_reverse_order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(run, "ROOT", tmp_path)
+    (tmp_path / "notebooks").mkdir()
+    path = tmp_path / "notebooks" / "reversed.ipynb"
+    cells = [cell for _, cells in reversed(QUESTIONS.values()) for cell in cells]
+    nbformat.write(nbformat.v4.new_notebook(cells=[SETUP, *cells]), path)
+    _, _, differences = run.execute(path)
+    assert differences == []

@@ -11,7 +11,7 @@ import sys
 from collections.abc import Iterator
 from html.parser import HTMLParser
 from pathlib import Path
-from urllib.parse import unquote, urlsplit
+from urllib.parse import quote, unquote, urljoin, urlsplit
 
 import nbformat
 import pytest
@@ -19,7 +19,7 @@ import yaml
 from once import once
 
 from tools.reading import is_folded
-from tools.site import page_text
+from tools.site import indexed, page_text
 from tools.sync import ROOT, notebook_paths
 
 pytestmark = once
@@ -158,6 +158,14 @@ def test_a_link_to_a_heading_is_spelled_as_the_site_spells_it(tmp_path: Path) ->
     assert page_text(text, Path("notebooks/09_whole_transformer.ipynb"), tmp_path) == expected
 
 
+def test_what_a_question_is_also_asked_as_is_found_at_its_heading() -> None:
+    text = "## Heads\n\n### Why?\n\nBecause.\n\n<small>Also asked as: what for · to what end</small>"
+    first, second, third = indexed(text).split("```{index} ! single: ")
+    assert (first, second) == ("## Heads\n\n", "what for\n```\n\n")
+    assert third.startswith("to what end\n```\n\n### Why?\n\nBecause.")
+    assert indexed("### Why?") == "### Why?"
+
+
 def test_a_drawing_is_part_of_its_page_and_its_links_lead_to_pages(site: Path, pages: dict[Path, Page]) -> None:
     page = Path("notebooks/09_whole_transformer.ipynb")
     text = page_text('![The "model"](../docs/drawings/transformer.svg)', page, site)
@@ -178,6 +186,11 @@ def test_the_workflow_tries_each_system_and_publishes_what_make_site_builds() ->
     assert "make test" in [step.get("run") for job in ("test", "windows") for step in jobs[job]["steps"]]
 
 
+FIRST_HEADING_FROM = """target => {
+  const from = document.getElementById(target);
+  const headings = [...document.querySelectorAll("main section[id]:has(> h3)")];
+  return headings.find(e => e === from || from.compareDocumentPosition(e) & Node.DOCUMENT_POSITION_FOLLOWING).id;
+}"""
 OVERFLOWING = """() => {
   const wide = document.documentElement.clientWidth;
   if (document.documentElement.scrollWidth <= wide) return [];
@@ -210,6 +223,48 @@ def test_search_finds_multi_head(site: Path, browser) -> None:
     tab.wait_for_selector("#search-results li a")
     found = tab.locator("#search-results li a").all_inner_texts()
     assert any("Multi-head attention" in title for title in found) and not said
+    tab.close()
+
+
+ASKED = {  # as beginners type it, and what the page of questions calls it
+    "why three matrices": "why-three-matrices",
+    "view then transpose": "why-view-then-transpose",
+    "is training parallel": "is-training-parallel",
+    "loss stuck at 7": "why-is-my-loss-stuck-at-7",
+    "mask true or false": "does-true-in-a-mask",
+    "NaN padding mask": "why-do-i-get-nan",
+    "pre-norm or post-norm": "pre-norm-or-post-norm",
+    "multiply embedding by sqrt d_model": "why-multiply-the-embedding",
+}
+ASKED_OTHERWISE = [
+    "why divide by sqrt d_k",
+    "does batch size mean sentences",
+    "causal mask at inference",
+    "model always predicts same word",
+    "how many BPE merges",
+    "kv cache why not query",
+]
+
+
+def results(tab, site: Path, query: str) -> list[str]:
+    """Search, and give the addresses of what is found."""
+    tab.goto((site / "search.html").as_uri() + f"?q={quote(query)}")
+    tab.wait_for_selector("#search-results li a")
+    return [link.get_attribute("href") for link in tab.locator("#search-results li a").all()]
+
+
+def test_search_leads_a_beginner_s_words_to_the_question(site: Path, browser) -> None:
+    tab = browser.new_page()
+    for query, question in ASKED.items():
+        first = results(tab, site, query)[0]
+        assert "notebooks/questions.html" in first, f"{query}: {first}"
+        tab.goto(urljoin((site / "search.html").as_uri(), first))
+        target = urlsplit(first).fragment
+        below = tab.evaluate(FIRST_HEADING_FROM, target)
+        assert below.startswith(question), f"{query}: {below}"
+    for query in ASKED_OTHERWISE:
+        assert any("notebooks/questions.html" in one for one in results(tab, site, query)[:3]), query
+    assert "08_decoding" in results(tab, site, "beam search")[0], "two words are a subject, and have a chapter"
     tab.close()
 
 

@@ -38,6 +38,7 @@ DOCUMENTS = [
 ]
 FONT = "STIXTwoMath-Regular"  # of the formulas
 LINK = re.compile(r"(!?)\[([^\]]*)\]\((?!https?:|#)([^)#\s]+)(#[^)\s]*)?\)")
+ALSO = re.compile(r"^<small>Also asked as: (.+)</small>$", re.MULTILINE)
 DETAILS = re.compile(r"<details><summary>(.*?)</summary>(.*?)</details>", re.DOTALL)
 
 
@@ -66,7 +67,8 @@ def lay_out(source: Path) -> None:
         FileNotFoundError: a page links to something that is not there.
     """
     (source / "_static").mkdir(parents=True)
-    shutil.copy(ROOT / "docs" / "site" / "conf.py", source)
+    for name in ("conf.py", "scorer.js"):
+        shutil.copy(ROOT / "docs" / "site" / name, source)
     shutil.copy(ROOT / "docs" / "site" / "style.css", source / "_static")
     font = TTFont(distribution("ziamath").locate_file(f"ziamath/fonts/{FONT}.ttf"), recalcTimestamp=False)
     font.flavor = "woff"  # half as long
@@ -78,7 +80,7 @@ def lay_out(source: Path) -> None:
         notebook = nbformat.read(ROOT / path, as_version=4)
         for cell in notebook.cells:
             if cell.cell_type == "markdown":
-                cell.source = page_text(cell.source, path, source)
+                cell.source = indexed(page_text(cell.source, path, source))
             for output in cell.get("outputs", []):
                 if described := output.get("metadata", {}).get("image/png", {}).get("alt"):
                     cell.metadata["mystnb"] = {"image": {"alt": described}}
@@ -157,6 +159,18 @@ def page_text(text: str, page: Path, source: Path) -> str:
     outside_code[::2] = [LINK.sub(follow, part) for part in outside_code[::2]]
     # Markdown reads what stands between tags only after an empty line.
     return DETAILS.sub(r"<details><summary>\1</summary>\n\n\2\n\n</details>", "".join(outside_code))
+
+
+def indexed(text: str) -> str:
+    """Enter other wordings of a question into the index, which the search reads, at the question's heading.
+
+    Args:
+        text: a cell's Markdown, perhaps with a line "Also asked as: …" below its heading of the third level.
+    """
+    if not (also := ALSO.search(text)):
+        return text
+    entries = [f"```{{index}} ! single: {wording}\n```\n\n" for wording in also[1].split(" · ")]  # !: found first
+    return re.sub("^(?=### )", lambda _: "".join(entries), text, count=1, flags=re.MULTILINE)
 
 
 def drawing(picture: Path, alt: str, page: Path) -> str:

@@ -1,6 +1,7 @@
 """How Sphinx makes the site. `tools.site` lays out what it reads, and calls it; every warning there is an error."""
 
 import re
+from pathlib import Path
 from typing import Any
 
 from docutils import nodes
@@ -34,6 +35,7 @@ html_css_files = ["style.css"]
 html_math_renderer = "mathml"
 html_copy_source = True
 html_sourcelink_suffix = ""
+html_search_scorer = str(Path(__file__).with_name("scorer.js"))
 html_show_search_summary = False  # it would be fetched, which a page opened as a file must not do
 html_show_copyright = False
 html_context = {"default_mode": "auto"}

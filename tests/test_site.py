@@ -189,7 +189,7 @@ def test_the_workflow_tries_each_system_and_publishes_what_make_site_builds() ->
 FIRST_HEADING_FROM = """target => {
   const from = document.getElementById(target);
   const headings = [...document.querySelectorAll("main section[id]:has(> h3)")];
-  return headings.find(e => e === from || from.compareDocumentPosition(e) & Node.DOCUMENT_POSITION_FOLLOWING).id;
+  return headings.find(e => e.contains(from) || from.compareDocumentPosition(e) & 4).id;  // 4: it follows
 }"""
 OVERFLOWING = """() => {
   const wide = document.documentElement.clientWidth;

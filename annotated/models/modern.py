@@ -1,0 +1,147 @@
+"""What today's models have in place of the paper's parts; `modernise` puts it into the paper's Transformer."""
+
+from typing import Any
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from annotated.attention import attention, attention_weights
+from annotated.encoder import FeedForward, LayerNorm
+from annotated.masking import Mask
+from annotated.models.relative_positions import rotate
+from annotated.multi_head import MultiHeadAttention
+from annotated.transformer import Transformer
+
+
+class RMSNorm(nn.Module):
+    """Give a position the root mean square 1, and scale it: γ x / √(mean(x²) + ε) (Zhang & Sennrich, 2019).
+
+    Args:
+        d_model, eps: as for `LayerNorm`.
+    """
+
+    def __init__(self, d_model: int, eps: float = 1e-6):
+        super().__init__()
+        self.gain = nn.Parameter(torch.ones(d_model))
+        self.eps = eps
+
+    def forward(self, x: Float[Tensor, "*batch d_model"]) -> Float[Tensor, "*batch d_model"]:
+        """Normalise over the last dimension."""
+        return self.gain * x / (x.square().mean(dim=-1, keepdim=True) + self.eps).sqrt()
+
+
+class GatedFeedForward(nn.Module):
+    """SwiGLU: (silu(x W_gate) ⊙ x W₁) W₂ (Shazeer, 2020).
+
+    Args:
+        d_model, d_ff: as for `FeedForward`; two thirds of its d_ff make as many weights.
+    """
+
+    def __init__(self, d_model: int, d_ff: int):
+        super().__init__()
+        self.W_gate = nn.Linear(d_model, d_ff, bias=False)
+        self.W_1 = nn.Linear(d_model, d_ff, bias=False)
+        self.W_2 = nn.Linear(d_ff, d_model, bias=False)
+
+    def forward(self, x: Float[Tensor, "*batch d_model"]) -> Float[Tensor, "*batch d_model"]:
+        """Transform each position by itself."""
+        return self.W_2(F.silu(self.W_gate(x)) * self.W_1(x))
+
+
+class GroupedQueryAttention(MultiHeadAttention):
+    """Multi-head attention in which several heads share their keys and values (Ainslie et al., 2023).
+
+    Args:
+        d_model, heads, d_k, d_v, bias: as for `MultiHeadAttention`.
+        groups: how many different keys and values there are; it divides heads.
+        qk_norm: RMSNorm over each head's queries and keys, before they are turned (Dehghani et al., 2023).
+        rotary: turn queries and keys by their positions, as `RotaryAttention` does.
+
+    Raises:
+        ValueError: heads do not divide into the groups.
+    """
+
+    def __init__(
+        self, d_model: int, heads: int, groups: int, *, qk_norm: bool = False, rotary: bool = False, **sizes: Any
+    ):
+        super().__init__(d_model, heads, **sizes)
+        if groups < 1 or heads % groups:
+            raise ValueError(f"{heads} heads do not divide into {groups} groups of equal size.")
+        self.groups, self.rotary = groups, rotary
+        bias = self.W_k.bias is not None
+        self.W_k = nn.Linear(d_model, groups * self.d_k, bias=bias)
+        self.W_v = nn.Linear(d_model, groups * self.d_v, bias=bias)
+        self.query_norm, self.key_norm = (RMSNorm(self.d_k) if qk_norm else nn.Identity() for _ in range(2))
+
+    def project(
+        self, key: Float[Tensor, "batch key d_model"], value: Float[Tensor, "batch key d_model"]
+    ) -> tuple[Float[Tensor, "batch groups key d_k"], Float[Tensor, "batch groups key d_v"]]:
+        """Give each group its keys and values. A decoder's cache keeps no more than these."""
+        keys, values = (x.unflatten(-1, (self.groups, -1)).transpose(1, 2) for x in (self.W_k(key), self.W_v(value)))
+        return self.key_norm(keys), values
+
+    def attend(
+        self,
+        query: Float[Tensor, "batch query d_model"],
+        keys: Float[Tensor, "batch groups key d_k"],
+        values: Float[Tensor, "batch groups key d_v"],
+        mask: Mask | None = None,
+    ) -> Float[Tensor, "batch query d_model"]:
+        """Let the queries, the last of the keys' positions, attend to keys and values; mask as in `forward`."""
+        queries = self.query_norm(self.split(self.W_q(query)))
+        if self.rotary:
+            queries, keys = rotate(queries, keys.size(2) - queries.size(2)), rotate(keys)
+        share = self.heads // self.groups  # heads 0 … share − 1 read group 0, and so on
+        keys, values = keys.repeat_interleave(share, dim=1), values.repeat_interleave(share, dim=1)
+        for recorder in self.recorders:
+            recorder.append(attention_weights(queries, keys, mask).detach())
+        return self.W_o(attention(queries, keys, values, mask).transpose(1, 2).flatten(2))
+
+
+class NoPositions(nn.Module):
+    """Add nothing to the embeddings; the positions are in the attention."""
+
+    def forward(self, x: Float[Tensor, "*batch d_model"], start: int = 0) -> Float[Tensor, "*batch d_model"]:
+        """Return the embeddings."""
+        return x
+
+
+def modernise(
+    model: Transformer,
+    *,
+    groups: int | None = None,
+    qk_norm: bool = False,
+    rotary: bool = False,
+    gated: bool = False,
+    rms_norm: bool = False,
+) -> Transformer:
+    """Give the paper's Transformer parts of today, and draw all its weights anew as the paper's are; return it.
+
+    Args:
+        model: changed in place, so that `annotated.fast` leaves it to its own methods.
+        groups, qk_norm, rotary: of a `GroupedQueryAttention` in place of each attention; the one to the memory is not
+            rotary, and the embeddings get `NoPositions` then.
+        gated: a `GatedFeedForward`, two thirds as wide, in place of each feed-forward network.
+        rms_norm: an `RMSNorm` in place of each LayerNorm.
+    """
+    config, parts = model.config, list[nn.Module]([model])
+    sizes: dict[str, Any] = dict(d_k=config.d_k, d_v=config.d_v, bias=config.attention_bias, qk_norm=qk_norm)
+    for parent in parts:  # to which the loop adds: new parts have parts of their own
+        for name, part in parent.named_children():
+            turned = rotary and name == "self_attention"
+            if isinstance(part, MultiHeadAttention) and (groups is not None or qk_norm or turned):
+                part = GroupedQueryAttention(
+                    config.d_model, config.heads, config.heads if groups is None else groups, rotary=turned, **sizes
+                )
+            elif name == "positions" and rotary:
+                part = NoPositions()
+            elif isinstance(part, FeedForward) and gated:
+                part = GatedFeedForward(config.d_model, 2 * config.d_ff // 3)
+            elif isinstance(part, LayerNorm) and rms_norm:
+                part = RMSNorm(config.d_model)
+            setattr(parent, name, part)
+            parts.append(part)
+    model._initialise()
+    return model

@@ -1,0 +1,283 @@
+"""Today's parts: each by hand, each equal to what it is a case of, and all in the paper's Transformer."""
+
+import math
+
+import pytest
+import torch
+from parity import assert_near, randomise
+from torch import nn
+from torch.nn import functional as F
+from torch.testing import assert_close
+
+from annotated.config import TransformerConfig
+from annotated.decoding import beam_search
+from annotated.encoder import LayerNorm
+from annotated.fast import decoding as fast_decoding
+from annotated.fast.accelerate import accelerate
+from annotated.fast.transformer import FastTransformer
+from annotated.masking import causal_mask, padding_mask
+from annotated.models.modern import GatedFeedForward, GroupedQueryAttention, NoPositions, RMSNorm, modernise
+from annotated.models.relative_positions import RotaryAttention, rotate
+from annotated.multi_head import MultiHeadAttention, record_attention
+from annotated.transformer import Transformer
+from annotated_workbench.checkpoint import save_checkpoint
+
+D_MODEL, HEADS, GROUPS, D_K, D_V, LENGTH = 14, 6, 2, 4, 5, 7
+SIZES = dict(d_k=D_K, d_v=D_V)
+IDS = torch.tensor([[4, 5, 6, 7, 8, 9, 4], [5, 5, 6, 0, 0, 0, 0]])
+MASKS = [None, padding_mask(IDS), causal_mask(LENGTH), torch.zeros(1, 1, dtype=torch.bool)]
+SWITCHES = [
+    dict(groups=3),
+    dict(qk_norm=True),
+    dict(rotary=True),
+    dict(gated=True),
+    dict(rms_norm=True),
+    dict(groups=2, qk_norm=True, rotary=True, gated=True, rms_norm=True),
+]
+
+with_each_switch = pytest.mark.parametrize("switches", SWITCHES, ids=lambda switches: " ".join(switches))
+
+
+def inputs(length: int = LENGTH) -> torch.Tensor:
+    return torch.randn(2, length, D_MODEL, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
+
+
+def grouped(groups: int = GROUPS, **switches) -> GroupedQueryAttention:
+    return randomise(GroupedQueryAttention(D_MODEL, HEADS, groups, **switches, **SIZES)).double()
+
+
+def make_model(norm_first: bool = False, **switches) -> Transformer:
+    sizes = dict(d_model=D_MODEL, d_ff=9, heads=HEADS, layers=2, dropout=0.0, max_length=23)
+    model = Transformer(TransformerConfig(13, norm_first=norm_first, **sizes, **SIZES))
+    return randomise(modernise(model, **switches)).double().eval()
+
+
+# RMSNorm and the gate
+
+
+def test_rms_norm_by_hand() -> None:
+    """The mean square of (1, 7) is 25; LayerNorm would give (−1, 1)."""
+    norm = RMSNorm(2, eps=0.0)
+    assert_close(norm(torch.tensor([1.0, 7.0])), torch.tensor([0.2, 1.4]))
+    norm.eps = 11.0  # √(25 + 11) = 6
+    with torch.no_grad():
+        norm.gain.copy_(torch.tensor([3.0, 12.0]))
+    assert_close(norm(torch.tensor([[1.0, 7.0]])), torch.tensor([[0.5, 14.0]]))
+
+
+def test_rms_norm_of_what_has_mean_0_is_layer_norm() -> None:
+    x = inputs()
+    rms, layer = RMSNorm(D_MODEL, eps=1e-5).double(), LayerNorm(D_MODEL).double()
+    assert_close(rms(x - x.mean(dim=-1, keepdim=True)), layer(x))
+    assert not torch.allclose(rms(x), layer(x))
+
+
+@pytest.mark.skipif(not hasattr(nn, "RMSNorm"), reason="this torch has no RMSNorm")
+def test_rms_norm_is_that_of_torch() -> None:
+    ours, x = randomise(RMSNorm(D_MODEL)), inputs().float().requires_grad_()
+    theirs = nn.RMSNorm(D_MODEL, eps=1e-6)
+    theirs.weight = ours.gain
+    assert_near(ours(x), theirs(x))
+    direction = torch.randn(2, LENGTH, D_MODEL)
+    for one, other in zip(*(torch.autograd.grad(f(x), [x, ours.gain], direction) for f in (ours, theirs)), strict=True):
+        assert_near(one, other)
+
+
+def test_gated_by_hand() -> None:
+    """silu(2 ln 3) = 2 ln 3 · 9/10, gated with 5 and doubled."""
+    layer = GatedFeedForward(1, 1)
+    with torch.no_grad():
+        layer.W_gate.weight.fill_(2 * math.log(3))
+        layer.W_1.weight.fill_(5.0)
+        layer.W_2.weight.fill_(2.0)
+        assert_close(layer(torch.ones(1, 1)), torch.tensor([[18 * math.log(3)]]))
+
+
+def test_gated_has_no_bias_and_three_matrices() -> None:
+    layer, x = randomise(GatedFeedForward(D_MODEL, 9)), inputs().float()
+    assert {name: tuple(p.shape) for name, p in layer.named_parameters()} == {
+        "W_gate.weight": (9, D_MODEL),
+        "W_1.weight": (9, D_MODEL),
+        "W_2.weight": (D_MODEL, 9),
+    }
+    gate, up, down = layer.W_gate.weight, layer.W_1.weight, layer.W_2.weight
+    h = x @ gate.T
+    assert_close(layer(x), (h / (1 + (-h).exp()) * (x @ up.T)) @ down.T)
+
+
+# Grouped queries
+
+
+@pytest.mark.parametrize("mask", MASKS)
+def test_as_many_groups_as_heads_are_multi_head_attention(mask: torch.Tensor | None) -> None:
+    ours, plain, x = grouped(HEADS), MultiHeadAttention(D_MODEL, HEADS, **SIZES).double(), inputs()
+    plain.load_state_dict(ours.state_dict())
+    assert_close(ours(x, x, x, mask), plain(x, x, x, mask))
+
+
+@pytest.mark.parametrize("groups", [1, 2, 3])
+@pytest.mark.parametrize("bias", [False, True])
+def test_groups_are_heads_with_repeated_weights(groups: int, bias: bool) -> None:
+    ours, plain = grouped(groups, bias=bias), MultiHeadAttention(D_MODEL, HEADS, bias=bias, **SIZES).double()
+    weights = ours.state_dict()
+    for name, width in (("W_k.weight", D_K), ("W_v.weight", D_V), ("W_k.bias", D_K), ("W_v.bias", D_V)):
+        if name in weights:
+            heads = weights[name].unflatten(0, (groups, width)).repeat_interleave(HEADS // groups, dim=0)
+            weights[name] = heads.flatten(0, 1)
+    plain.load_state_dict(weights)
+    x, memory = inputs(), inputs(5).flip(2)
+    assert_close(ours(x, memory, memory), plain(x, memory, memory))
+    assert ours.project(memory, memory)[0].shape == (2, groups, 5, D_K)
+    assert ours.project(memory, memory)[1].shape == (2, groups, 5, D_V)
+
+
+@pytest.mark.skipif(torch.__version__ < "2.5", reason="this torch knows no groups")
+def test_groups_are_those_of_torch() -> None:
+    ours, x = GroupedQueryAttention(D_MODEL, HEADS, GROUPS, d_k=D_K, d_v=D_K).double(), inputs()
+    queries, (keys, values) = ours.split(ours.W_q(x)), ours.project(x, x)
+    mixed = F.scaled_dot_product_attention(queries, keys, values, attn_mask=causal_mask(LENGTH), enable_gqa=True)
+    assert_close(ours(x, x, x, causal_mask(LENGTH)), ours.W_o(mixed.transpose(1, 2).flatten(2)))
+
+
+def test_qk_norm_makes_scores_blind_to_the_size_of_the_weights() -> None:
+    ours, x = grouped(qk_norm=True), inputs()
+    before = ours(x, x, x)
+    with torch.no_grad():
+        ours.W_q.weight.mul_(50)
+        ours.W_k.weight.mul_(30)
+        assert_close(ours(x, x, x), before, atol=1e-3, rtol=1e-3)  # up to ε
+        ours.query_norm.gain.mul_(2)
+        assert not torch.allclose(ours(x, x, x), before, atol=1e-3)
+    bounded = ours.query_norm.gain.abs().max() * ours.key_norm.gain.abs().max() * math.sqrt(D_K)
+    keys, _ = ours.project(x, x)
+    queries = ours.query_norm(ours.split(ours.W_q(x)))
+    scores = queries @ keys.repeat_interleave(HEADS // GROUPS, dim=1).mT / math.sqrt(D_K)
+    assert scores.abs().max() <= bounded
+
+
+@pytest.mark.parametrize("mask", MASKS)
+def test_rotary_is_rotary_attention(mask: torch.Tensor | None) -> None:
+    ours, other, x = grouped(HEADS, rotary=True), RotaryAttention(D_MODEL, HEADS, **SIZES).double(), inputs()
+    other.load_state_dict(ours.state_dict())
+    assert_close(ours(x, x, x, mask), other(x, x, x, mask))
+
+
+def test_the_norm_comes_before_the_turn() -> None:
+    """Where the gains of a pair differ, the order shows."""
+    ours, x = grouped(HEADS, qk_norm=True, rotary=True), inputs()
+    keys, values = ours.project(x, x)
+    queries = ours.query_norm(ours.split(ours.W_q(x)))
+    mixed = (rotate(queries) @ rotate(keys).mT / math.sqrt(D_K)).softmax(dim=-1) @ values
+    assert_close(ours(x, x, x), ours.W_o(mixed.transpose(1, 2).flatten(2)))
+
+
+@pytest.mark.parametrize("switches", [{}, dict(qk_norm=True), dict(rotary=True), dict(qk_norm=True, rotary=True)])
+def test_step_by_step_equals_all_at_once(switches: dict[str, bool]) -> None:
+    ours, x = grouped(**switches), inputs()
+    at_once = ours(x, x, x, causal_mask(LENGTH))
+    one_by_one = [ours(x[:, t : t + 1], x[:, : t + 1], x[:, : t + 1]) for t in range(LENGTH)]
+    assert_close(torch.cat(one_by_one, dim=1), at_once)
+
+
+def test_weights_of_every_head_are_recorded() -> None:
+    ours, x = grouped(), inputs()
+    with record_attention(ours) as recorded:
+        ours(x, x, x, padding_mask(IDS))
+    ((weights,),) = recorded.values()
+    assert weights.shape == (2, HEADS, LENGTH, LENGTH)
+    assert_close(weights.sum(dim=-1), torch.ones(2, HEADS, LENGTH, dtype=torch.float64))
+
+
+@pytest.mark.parametrize("groups", [0, 4, 12])
+def test_groups_that_do_not_fit_are_refused(groups: int) -> None:
+    with pytest.raises(ValueError, match=f"6 heads do not divide into {groups} groups"):
+        GroupedQueryAttention(D_MODEL, HEADS, groups, **SIZES)
+    with pytest.raises(ValueError, match=f"6 heads do not divide into {groups} groups"):
+        make_model(groups=groups)
+
+
+# In the paper's Transformer
+
+
+def test_no_switch_is_the_paper() -> None:
+    torch.manual_seed(0)
+    config = TransformerConfig(13, d_model=D_MODEL, d_ff=9, heads=HEADS, layers=2, **SIZES)
+    model = modernise(Transformer(config))
+    assert isinstance(accelerate(model), FastTransformer)
+
+
+@pytest.mark.parametrize("norm_first", [False, True])
+def test_every_part_is_replaced(norm_first: bool) -> None:
+    model = make_model(norm_first, groups=2, qk_norm=True, rotary=True, gated=True, rms_norm=True)
+    kinds = [type(part).__name__ for part in model.modules()]
+    old = {"MultiHeadAttention", "FeedForward", "LayerNorm", "SinusoidalEncoding"}
+    assert not old & {*kinds}
+    found = {kind: kinds.count(kind) for kind in ("GroupedQueryAttention", "GatedFeedForward", "NoPositions")}
+    assert found == {"GroupedQueryAttention": 2 + 2 * 2, "GatedFeedForward": 4, "NoPositions": 1}
+    assert kinds.count("RMSNorm") == 2 * 2 + 3 * 2 + 2 * norm_first + 2 * 6  # residuals, last norms, queries and keys
+    turned = {name for name, part in model.named_modules() if getattr(part, "rotary", False)}
+    assert turned == {f"{side}.layers.{i}.self_attention" for side in ("encoder", "decoder") for i in range(2)}
+    assert isinstance(model.positions, NoPositions)
+    assert model.src_embedding.weight is model.output.weight
+    assert {part.W_1.out_features for part in model.modules() if isinstance(part, GatedFeedForward)} == {2 * 9 // 3}
+
+
+def test_attention_keeps_its_biases_or_has_none() -> None:
+    for bias in (False, True):
+        config = TransformerConfig(13, d_model=D_MODEL, d_ff=9, heads=HEADS, layers=1, attention_bias=bias, **SIZES)
+        attention = modernise(Transformer(config), groups=2).decoder.layers[0].cross_attention
+        assert [part.bias is not None for part in (attention.W_q, attention.W_k, attention.W_v)] == [bias] * 3
+
+
+def test_new_weights_are_drawn_as_the_others_are() -> None:
+    torch.manual_seed(0)
+    model = modernise(Transformer(TransformerConfig(13, d_model=96, d_ff=150, heads=6, layers=1)), groups=2, gated=True)
+    for part in (model.encoder.layers[0].self_attention.W_k, model.encoder.layers[0].feed_forward.W_gate):
+        assert abs(part.weight.std() / math.sqrt(2 / sum(part.weight.shape)) - 1) < 0.03  # Glorot's
+    assert abs(model.src_embedding.weight.std() * math.sqrt(96) - 1) < 0.1
+
+
+@with_each_switch
+@pytest.mark.parametrize("norm_first", [False, True])
+def test_the_cache_the_future_and_padding(switches: dict, norm_first: bool) -> None:
+    model = make_model(norm_first, **switches)
+    src, tgt = torch.tensor([[4, 5, 6, 2], [7, 2, 0, 0]]), torch.tensor([[1, 8, 9, 10, 11], [1, 5, 4, 6, 7]])
+    mask = padding_mask(src)
+    memory = model.encode(src, mask)
+    at_once, cache = model.decode(tgt, memory, mask), model.new_cache()
+    steps = [model.decode(tgt[:, t : t + 1], memory, mask, cache=cache) for t in range(5)]
+    assert_close(torch.cat(steps, dim=1), at_once)
+    groups = switches.get("groups", HEADS)
+    for layer in cache:
+        assert layer.tokens[0].shape == (2, groups, 5, D_K) and layer.tokens[1].shape == (2, groups, 5, D_V)
+        assert layer.memory[0].shape == (2, groups, 4, D_K)
+    later = tgt.clone()
+    later[:, 3] = 12
+    changed = model.decode(later, memory, mask)
+    assert torch.equal(changed[:, :3], at_once[:, :3])
+    assert (changed[:, 3:] - at_once[:, 3:]).abs().amax(dim=-1).min() > 1e-6
+    assert_close(model(src[1:, :2], tgt[1:]), model(src, tgt)[1:])
+
+
+@with_each_switch
+def test_fast_leaves_it_to_its_own_methods(switches: dict) -> None:
+    model, paper = make_model(**switches), make_model()
+    src, tgt = torch.tensor([[4, 5, 6, 2], [7, 2, 0, 0]]), torch.tensor([[1, 8, 9], [1, 5, 4]])
+    with pytest.warns(UserWarning, match="computed by the model's own, slower methods: "):
+        fast = accelerate(model)
+    assert not isinstance(fast, FastTransformer)
+    assert torch.equal(fast(src, tgt), model(src, tgt))
+    with pytest.warns(UserWarning, match="own, slower methods"):
+        found = fast_decoding.beam_search(model, src, 3, max_extra=3)
+    expected = beam_search(model, src, 3, max_extra=3)
+    assert [one.ids for one in found] == [one.ids for one in expected]
+    fast = accelerate(paper)
+    modernise(paper, **switches)
+    with pytest.raises(RuntimeError, match="changed after `accelerate`"):
+        fast(src, tgt)
+
+
+@with_each_switch
+def test_it_is_not_saved_as_another_model(switches: dict, tmp_path) -> None:
+    with pytest.raises(ValueError, match="another one would be read back"):
+        save_checkpoint(tmp_path, make_model(**switches).float(), src="de", tgt="en")

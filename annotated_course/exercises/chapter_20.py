@@ -1,0 +1,177 @@
+"""The exercises of chapter 20, the paper, its code and today."""
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from annotated_course.exercises.exercise import AnyOf, Exercise, calls
+
+EXERCISES: dict[str, Exercise] = {}
+
+
+def gated_width(d_model: int, d_ff: int, multiple: int) -> int:
+    """Give the smallest multiple that makes a gated network as large as the paper's."""
+    paper = 2 * d_model * d_ff + d_ff + d_model
+    least = -(-paper // (3 * d_model))
+    return -(-least // multiple) * multiple
+
+
+EXERCISES["20.1"] = Exercise(
+    "How wide a gate",
+    right=gated_width,
+    cases={
+        f"d_model = {d_model}, d_ff = {d_ff}, multiples of {multiple}: ": calls(d_model, d_ff, multiple)
+        for d_model, d_ff, multiple in ((8, 75, 1), (5, 23, 1), (512, 2048, 256), (5, 20, 3))
+    },
+    mistakes={
+        "the paper's network has biases, too: d_ff and d_model of them.": (
+            "2 * d_model * d_ff + d_ff + d_model → 2 * d_model * d_ff"
+        ),
+        "b₂, the bias of the output, is missing from the paper's network.": (
+            "2 * d_model * d_ff + d_ff + d_model → 2 * d_model * d_ff + d_ff"
+        ),
+        "b₁, the bias of the hidden layer, is missing from the paper's network.": (
+            "2 * d_model * d_ff + d_ff + d_model → 2 * d_model * d_ff + d_model"
+        ),
+        "a gated network has three matrices.": "(3 * d_model) → (2 * d_model)",
+        "the gated network has no biases: three matrices, and no more.": "(3 * d_model) → (3 * d_model + 3)",
+        "round up: with fewer the gated network is smaller than the paper's.": (
+            "-(-paper // (3 * d_model)) → paper // (3 * d_model)"
+        ),
+        "round up to the next multiple, not down.": "-(-least // multiple) * multiple → least // multiple * multiple",
+        "right, but not yet a multiple of the third argument.": "-(-least // multiple) * multiple → least",
+        "that is the number of multiples; give the width.": "-(-least // multiple) * multiple → -(-least // multiple)",
+    },
+)
+
+
+def cache_bytes(
+    layers: int, d_model: int, heads: int, groups: int, d_k: int | None, tokens: int, bytes_each: int
+) -> int:
+    """Count what a decoder keeps: keys and values of each layer and group."""
+    width = d_k or d_model // heads
+    return 2 * layers * groups * width * tokens * bytes_each
+
+
+EXERCISES["20.2"] = Exercise(
+    "What Llama keeps",
+    right=cache_bytes,
+    cases={
+        "Llama 3 with 8 billion weights, 8,192 tokens: ": calls(32, 4096, 32, 8, None, 8192, 2),
+        "3 layers, d_model = 20, 10 heads, 5 groups, 7 tokens of 4 bytes: ": calls(3, 20, 10, 5, None, 7, 4),
+        "the same with d_k = 11: ": calls(3, 20, 10, 5, 11, 7, 4),
+    },
+    mistakes={
+        "each group keeps keys and values: twice as many.": "2 * layers → layers",
+        "the heads of a group share: count groups, not heads.": "* groups * width → * heads * width",
+        "each layer has its own.": "2 * layers → 2",
+        "a head is d_model / heads wide; the number of groups does not change that.": (
+            "d_model // heads → d_model // groups"
+        ),
+        "d_k is given here, and need not be d_model / heads.": "d_k or d_model // heads → d_model // heads",
+        "each token counts.": "* tokens * → *",
+        "a number takes more than one byte.": "tokens * bytes_each → tokens",
+        "queries are not kept: once used, nobody asks for them again.": "2 * layers → 3 * layers",
+        "every group is as wide as a head, not as the model.": "width = d_k or d_model // heads → width = d_model",
+    },
+)
+
+WIDTH = 10
+GENERATOR = torch.Generator().manual_seed(0)
+EMBEDDING = torch.randn(6, WIDTH, dtype=torch.float64, generator=GENERATOR)
+W_Q = torch.randn(4, WIDTH, dtype=torch.float64, generator=GENERATOR)
+
+
+def to_sines_first(embedding: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
+    """Put the even columns before the odd ones."""
+    width = embedding.size(1)
+    order = torch.cat((torch.arange(0, width, 2), torch.arange(1, width, 2)))
+    return embedding[:, order], weight[:, order]
+
+
+EXERCISES["20.3"] = Exercise(
+    "Move a model to the other layout",
+    right=to_sines_first,
+    cases={
+        "width 10: ": calls(EMBEDDING, W_Q),
+        "width 4: ": calls(EMBEDDING[:3, :4], W_Q[:2, :4]),
+    },
+    mistakes={
+        "nothing has changed place.": lambda embedding, weight: (embedding, weight),
+        "the embedding is in the old order: it is added to the positions.": (
+            lambda embedding, weight: (embedding, to_sines_first(embedding, weight)[1])
+        ),
+        "the weight is in the old order: its columns meet the sum of embedding and position.": (
+            lambda embedding, weight: (to_sines_first(embedding, weight)[0], weight)
+        ),
+        "this is the way back, from sines first to sines and cosines in turn.": (
+            lambda embedding, weight: tuple(
+                x.unflatten(1, (2, -1)).transpose(1, 2).flatten(1) for x in (embedding, weight)
+            )
+        ),
+        "cosines come first here.": "0, width, 2 → 1, width, 2; torch.arange(1, width → torch.arange(0, width",
+        "the rows of W^Q make the query, and stay; its columns meet the stream.": (
+            lambda embedding, weight: (
+                to_sines_first(embedding, weight)[0],
+                torch.cat((weight[0::2], weight[1::2])),
+            )
+        ),
+        "the rows of the embedding are tokens, and stay.": (
+            lambda embedding, weight: (
+                torch.cat((embedding[0::2], embedding[1::2])),
+                to_sines_first(embedding, weight)[1],
+            )
+        ),
+    },
+)
+
+# Of the card's layer, by the number of a line: what departs from the paper, and what only looks so.
+DEPARTURES = {
+    5: "among the lines that make the matrices",
+    17: "between the scores and the mixed values",
+    19: "where a sub-layer's output is added",
+    20: "in the feed-forward network",
+}
+IN_THE_PAPER = {
+    6: "there is no bias in W^O.",
+    7: "Eq. 2 has a bias, b₁.",
+    8: "Eq. 2 has a bias, b₂.",
+    9: "each sub-layer has a LayerNorm of its own; the paper gives no ε.",
+    10: "each sub-layer has a LayerNorm of its own; the paper gives no ε.",
+    13: "the product with one wide matrix, cut into three, is three products.",
+    14: "to cut a wide product into heads is the same as h small products.",
+    15: "to divide the queries is to divide the scores.",
+    16: "−1e9 gives the same weights as −∞ wherever one key may be seen.",
+    18: "the heads are concatenated, as in §3.2.2.",
+    21: "this is LayerNorm(x + Dropout(Sublayer(x))), as in §5.4.",
+}
+
+
+def examine_lines(answer: Any) -> str | None:
+    """Look for lines that are no departures, then for departures that are not listed."""
+    if not isinstance(answer, list | tuple | set) or not all(type(line) is int for line in answer):
+        return "give a list of line numbers."
+    for line in sorted({*answer} - DEPARTURES.keys()):
+        why = IN_THE_PAPER.get(line, "nothing in it departs from the paper.")
+        return f"line {line} is not one of them: {why}"
+    missing = sorted(DEPARTURES.keys() - {*answer})
+    if missing:
+        return f"{len(missing)} of them not found yet. Look once more {DEPARTURES[missing[0]]}."
+    return None
+
+
+EXERCISES["20.4"] = Exercise(
+    "Find the departures",
+    right=[5, 17, 19, 20],
+    cases={},
+    examine=examine_lines,
+    caught={
+        "give a list of line numbers": AnyOf(5, ["5"], [True]),
+        "line 16 is not one of them: −1e9": [5, 16, 17, 19, 20],
+        "line 12 is not one of them: nothing in it": [5, 12],
+        "4 of them not found yet. Look once more among": [],
+        "2 of them not found yet. Look once more where": [17, 5],
+        "1 of them not found yet. Look once more in the feed-forward": {5, 17, 19},
+    },
+)

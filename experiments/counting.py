@@ -1,20 +1,29 @@
 """How far counting and packing get where a language model writes on: tiny Shakespeare, or a text of your own.
 
     python -m experiments.counting tinyshakespeare [--longest 8] [--weight 40]
+    python -m experiments.counting tinyshakespeare --run data/checkpoints/shakespeare --json data/results/counting.json
     python -m experiments.counting --text my.txt
 
 Beside `python -m annotated evaluate RUN --corpus tinyshakespeare`: the same last tenth, in the same unit. The defaults
-were chosen on that last tenth itself, so in favour of counting.
+were chosen on that last tenth itself, so in favour of counting. With --run, a model that learned from the rest, too.
 """
 
 import argparse
 import bz2
+import json
 import lzma
 import math
 import zlib
 from collections import Counter
+from pathlib import Path
 
+import torch
+
+from annotated_workbench.checkpoint import load_checkpoint
 from annotated_workbench.data import TEXTS, load_text, read_text, split_text
+from annotated_workbench.files import write_whole
+from annotated_workbench.metrics import text_loss
+from annotated_workbench.vocabulary import load_tokenizer
 
 PACKERS = {
     "zlib": lambda content: zlib.compress(content, 9),
@@ -31,19 +40,31 @@ def main() -> None:
     which.add_argument("--text", help="a text file")
     parser.add_argument("--longest", type=int, default=8, help="characters to look back at")
     parser.add_argument("--weight", type=float, default=40, help="what the shorter run counts for, in occurrences")
+    parser.add_argument("--run", type=Path, help="the folder of a model that learned from the same nine tenths")
+    parser.add_argument("--json", type=Path, help="write all bits a character to this file, too")
     args = parser.parse_args()
     if args.longest < 0 or not args.weight > 0:
         parser.error(f"longest={args.longest} must be at least 0, and weight={args.weight} above 0.")
     training, held_out = split_text(read_text(args.text) if args.text else load_text(args.corpus))
     print(f"{len(training):,} characters to learn from, {len(held_out):,} held out\n")
+    bits = {"counting": [n / math.log(2) for n in counted_losses(training, held_out, args.longest, args.weight)]}
     print("counting, characters looked back at   nats   bits")
-    for length, nats in enumerate(counted_losses(training, held_out, args.longest, args.weight)):
-        print(f"{length:<36} {nats:6.3f} {nats / math.log(2):6.3f}")
+    for length, cost in enumerate(bits["counting"]):
+        print(f"{length:<36} {cost * math.log(2):6.3f} {cost:6.3f}")
     print("\nbits a character                     alone  after the training text")
     for name, pack in PACKERS.items():
         alone = len(pack(held_out.encode()))
         after = len(pack((training + held_out).encode())) - len(pack(training.encode()))
-        print(f"{name:<36} {8 * alone / len(held_out):6.3f} {8 * after / len(held_out):6.3f}")
+        bits[name] = [8 * size / len(held_out) for size in (alone, after)]
+        print(f"{name:<36} {bits[name][0]:6.3f} {bits[name][1]:6.3f}")
+    if args.run:
+        ids = torch.tensor(load_tokenizer(args.run).encode(held_out, ""))
+        bits["model"] = [text_loss(load_checkpoint(args.run)[0], ids) / math.log(2)]
+        print(f"{'the model, after training':<36}        {bits['model'][0]:6.3f}")
+    if args.json:
+        rounded = {name: [round(cost, 3) for cost in costs] for name, costs in bits.items()}
+        content = {"characters": [len(training), len(held_out)], "bits": rounded}
+        write_whole(args.json, (json.dumps(content) + "\n").encode())
 
 
 def counted_losses(training: str, held_out: str, longest: int, weight: float) -> list[float]:

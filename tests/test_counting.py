@@ -1,9 +1,11 @@
 """Counting runs of characters, as a language model is measured: values by hand, and the defaults' edges."""
 
+import json
 import math
 
 import pytest
 
+from annotated_workbench.data import DATA_FOLDER
 from experiments.counting import counted_losses, main
 
 
@@ -29,6 +31,21 @@ def test_the_command_prints_both_tables(tmp_path, capsys, monkeypatch) -> None:
     losses = [float(line.split()[1]) for line in out.splitlines() if line[:1] in "012" and line[1:2] == " "]
     assert len(losses) == 3
     assert losses == sorted(losses, reverse=True)
+
+
+def test_the_file_holds_the_same_bits_and_those_of_a_model(tmp_path, capsys, monkeypatch) -> None:
+    text, out = tmp_path / "mine.txt", tmp_path / "counting.json"
+    text.write_text("to be or not to be\n" * 50, encoding="utf-8")
+    run = DATA_FOLDER / "checkpoints" / "shakespeare"
+    options = ["--text", str(text), "--longest", "2", "--run", str(run), "--json", str(out)]
+    monkeypatch.setattr("sys.argv", ["counting", *options])
+    main()
+    printed = capsys.readouterr().out
+    bits = json.loads(out.read_text(encoding="utf-8"))["bits"]
+    assert list(bits) == ["counting", "zlib", "bz2", "lzma", "model"]
+    assert len(bits["counting"]) == 3
+    assert all(f"{cost:.3f}" in printed for costs in bits.values() for cost in costs)
+    assert 1 < bits["model"][0] < 4
 
 
 @pytest.mark.parametrize("wrong", [["--longest", "-1"], ["--weight", "0"]])

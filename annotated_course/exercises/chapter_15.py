@@ -25,12 +25,12 @@ WRONG_UNITS = {
     "a nat is more than a bit: multiply the bits by ln 2, do not divide.": (1, 1.5 / LN_2),
     "these are bits; times ln 2 they are nats.": (1, 1.5),
     "this is the logarithm to the base 10; nats are natural ones.": (1, 1.5 * math.log10(2)),
-    "this is the perplexity a character; the second model has four tokens.": (2, 2**1.25),
-    "these are the bits a token; the perplexity is 2 to their power.": (2, 2.5),
+    "this is the perplexity per character; the second model has four tokens.": (2, 2**1.25),
+    "these are the bits per token; the perplexity is 2 to their power.": (2, 2.5),
     "2 to the power of the bits, or e to the power of the nats; do not mix them.": (2, math.exp(2.5)),
     "this is 2 to the power of all bits; take the mean over the four tokens first.": (2, 1024.0),
     "this is one over the mean of the probabilities; the perplexity has the mean of the logarithms.": (2, 4 / 0.9375),
-    "these are the bits a token; the text has eight characters.": (3, 2.5),
+    "these are the bits per token; the text has eight characters.": (3, 2.5),
     "these are nats; bits are wanted.": (3, 1.25 * LN_2),
 }
 NAMES = ("first", "second", "third", "fourth")

@@ -1,0 +1,86 @@
+"""What each way to draw costs: words that do not exist, or few different words; for section 5 of 15_generation.
+
+    python -m experiments.sampling data/results/sampling.json [--texts 80] [--count 400]
+
+The delivered Shakespeare model writes on from the beginning of a line; the texts of a way fall into five groups. Of the
+first words of each group: which share stands in the text that the model has learned from, and how many different ones
+of those there are. Beside it the same number of words of the held-out tenth, in five pieces. Some minutes.
+"""
+
+import argparse
+import json
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from annotated.fast.accelerate import accelerate
+from annotated.models.language_model import generate
+from annotated_workbench.checkpoint import load_checkpoint
+from annotated_workbench.data import DATA_FOLDER, load_text, split_text
+from annotated_workbench.files import write_whole
+from annotated_workbench.vocabulary import load_tokenizer
+from experiments.speed import processor
+
+GROUPS = 5
+WORDS = 1000  # of each group: as many everywhere, since a longer text has more different ones
+WAYS: dict[str, dict[str, Any]] = {"as the model says": {}}
+WAYS |= {f"T = {value}": {"temperature": value} for value in (0.3, 0.5, 0.7, 0.85, 1.2)}
+WAYS |= {f"k = {value}": {"top_k": value} for value in (2, 5, 10)}
+WAYS |= {f"p = {value}": {"top_p": value} for value in (0.5, 0.7, 0.9, 0.97)}
+
+
+def words_in(text: str) -> list[str]:
+    """Find the words of a text, in small letters."""
+    return re.findall(r"[a-z]+(?:'[a-z]+)*", text.lower())
+
+
+def measure(texts: Sequence[str], known: set[str], most: int) -> dict[str, float]:
+    """Measure the first words of some texts: how many exist, in percent, and how many different ones of those.
+
+    Args:
+        texts: each written apart; its last word may be cut off and does not count.
+        known: the words that exist.
+        most: how many words to look at.
+
+    Raises:
+        ValueError: the texts have fewer words.
+    """
+    words = [word for text in texts for word in words_in(text)[:-1]][:most]
+    if len(words) < most:
+        raise ValueError(f"{most} words are wanted; the texts have {len(words)}.")
+    exist = [word for word in words if word in known]
+    return {"exist": 100 * len(exist) / most, "different": len(set(exist))}
+
+
+def main() -> None:
+    """Write with each way, measure, and save."""
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("out", type=Path)
+    parser.add_argument("--texts", type=int, default=80, help="of each way, in five groups")
+    parser.add_argument("--count", type=int, default=400, help="characters of each text")
+    parser.add_argument("--words", type=int, default=WORDS, help="of each group, that are measured")
+    args = parser.parse_args()
+
+    folder = DATA_FOLDER / "checkpoints" / "shakespeare"
+    model, tokenizer = accelerate(load_checkpoint(folder)[0].eval()), load_tokenizer(folder)
+    training, held_out = split_text(load_text("tinyshakespeare"))
+    known, size = set(words_in(training)), args.texts // GROUPS
+    piece = len(held_out) // GROUPS
+    found = {"real": [measure([held_out[i * piece :][:piece]], known, args.words) for i in range(GROUPS)]}
+    start = torch.tensor([tokenizer.encode("\n", "")] * args.texts)
+    for name, how in WAYS.items():
+        ids = generate(model, start, args.count, generator=torch.Generator().manual_seed(0), **how)
+        texts = [tokenizer.decode(row)[1:] for row in ids]
+        found[name] = [measure(texts[i * size :][:size], known, args.words) for i in range(GROUPS)]
+        exist, different = ([group[key] for group in found[name]] for key in ("exist", "different"))
+        print(f"{name:<18} exist {[f'{share:.1f}' for share in exist]}, different {different}", flush=True)
+    facts = {"texts": args.texts, "count": args.count, "words": args.words, "known": len(known)}
+    content = {"torch": torch.__version__, "processor": processor(), **facts, "ways": found}
+    write_whole(args.out, (json.dumps(content, indent=1) + "\n").encode())
+
+
+if __name__ == "__main__":
+    main()

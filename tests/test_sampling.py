@@ -1,0 +1,46 @@
+"""What a way to draw costs: words that exist and different ones, by hand, and the command on a few short texts."""
+
+import json
+
+import pytest
+
+from experiments.sampling import WAYS, main, measure, words_in
+
+
+def test_words_are_small_and_keep_their_apostrophe() -> None:
+    assert words_in("KING:\nI'll go; 'tis the King's.") == ["king", "i'll", "go", "tis", "the", "king's"]
+
+
+def test_by_hand() -> None:
+    texts = ["to be or nott to b", "be be to o"]  # the last word of each may be cut off
+    assert measure(texts, {"to", "be", "or", "not"}, 8) == {"exist": 87.5, "different": 3}
+
+
+def test_only_the_first_words_count() -> None:
+    assert measure(["be to or nott x"], {"be", "to", "or"}, 2) == {"exist": 100, "different": 2}
+
+
+def test_too_few_words_are_an_error() -> None:
+    with pytest.raises(ValueError, match="3 words are wanted; the texts have 2"):
+        measure(["to be or"], {"to"}, 3)
+
+
+def test_the_command_writes_each_way(tmp_path, monkeypatch, capsys) -> None:
+    monkeypatch.setattr("experiments.sampling.load_text", lambda name: "to be or not to be\n" * 100)
+    monkeypatch.setattr("experiments.sampling.WAYS", {"as the model says": {}, "k = 1": {"top_k": 1}})
+    out = tmp_path / "sampling.json"
+    monkeypatch.setattr("sys.argv", ["sampling", str(out), "--texts", "10", "--count", "40", "--words", "4"])
+    main()
+    ways = json.loads(out.read_text(encoding="utf-8"))["ways"]
+    assert list(ways) == ["real", "as the model says", "k = 1"]
+    assert ways["real"] == [{"exist": 100, "different": 4}] * 5
+    assert [len(groups) for groups in ways.values()] == [5] * 3
+    assert ways["k = 1"] == ways["k = 1"][:1] * 5  # no dice: the same text each time
+    assert "k = 1" in capsys.readouterr().out
+
+
+def test_the_ways_are_named_after_what_they_do() -> None:
+    letter = {"temperature": "T", "top_k": "k", "top_p": "p"}
+    for name, how in list(WAYS.items())[1:]:
+        ((option, value),) = how.items()
+        assert name == f"{letter[option]} = {value}"

@@ -1,9 +1,9 @@
-"""Do words come out backwards, every letter right? An LSTM that hands on its last state, with and without attention.
+"""Do strings come out backwards, every letter right? An LSTM that hands on its last state, with and without attention.
 
     python -m experiments.reversing data/results/reversing.json [--seeds 5]
 
-The models and the training are chapter 10's. Words of two to eight letters, ten to choose from; each share is that of
-500 words of one length that come out right as a whole, one per seed.
+Chapter 10 shows the models and the training. Strings of two to eight letters, ten to choose from; each share is
+that of 500 strings of one length that come out right as a whole, one per seed.
 """
 
 import argparse
@@ -13,51 +13,50 @@ import time
 from pathlib import Path
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
-from torch.nn import functional as F
 
 from annotated_workbench.files import write_whole
 from experiments.speed import processor
 
-LETTERS = 10
-START = LETTERS  # stands where nothing is written yet
-LENGTHS = range(2, 9)
-BATCH, TESTED = 64, 500
+LETTERS, START = 10, 10  # START stands for "nothing written yet"
+LENGTHS, BATCH, TESTED = range(2, 9), 64, 500
 WIDTHS, UPDATES = (32, 16), (300, 1200)
 
 
 class Reverser(nn.Module):
-    """Read a word, then write it backwards; with attention, look back at every state of the encoder."""
+    """Read a string, then write it backwards; with attention, look back at every state of the encoder."""
 
-    def __init__(self, attends: bool, width: int) -> None:
+    def __init__(self, attends: bool, width: int = 32) -> None:
         super().__init__()
         self.attends = attends
-        self.letter = nn.Embedding(LETTERS + 1, width)
+        self.letter = nn.Embedding(LETTERS + 1, width)  # a vector for each letter, and for START
         self.encoder = nn.LSTM(width, width, batch_first=True)
         self.decoder = nn.LSTM(width, width, batch_first=True)
         self.output = nn.Linear(2 * width if attends else width, LETTERS)
 
-    def forward(self, words: Tensor) -> Tensor:
-        """Give the logits of each letter to be written, given those that should stand before it."""
-        states, last = self.encoder(self.letter(words))
-        written = F.pad(words.flip(1)[:, :-1], (1, 0), value=START)
-        found, _ = self.decoder(self.letter(written), last)
-        if self.attends:
-            context = (found @ states.mT).softmax(dim=-1) @ states
-            found = torch.cat([context, found], dim=-1)
-        return self.output(found)
+    def forward(self, strings: Tensor, return_weights: bool = False) -> Tensor:
+        """Give the logits of each letter to be written, given those that should stand before it; or the weights."""
+        states, last = self.encoder(self.letter(strings))
+        written = F.pad(strings.flip(1)[:, :-1], (1, 0), value=START)  # what stands before each letter to be written
+        s, _ = self.decoder(self.letter(written), last)  # the decoder's state at each step
+        if not self.attends:
+            return self.output(s)
+        weights = (s @ states.mT).softmax(dim=-1)  # (batch, written, read)
+        context = weights @ states
+        return weights if return_weights else self.output(torch.cat([context, s], dim=-1))
 
 
-def train(attends: bool, width: int, updates: int, seed: int) -> Reverser:
-    """Train a model on words that are drawn as it goes."""
+def train(attends: bool, width: int = 32, updates: int = 300, seed: int = 0) -> Reverser:
+    """Train a model on strings that are drawn as it goes."""
     torch.manual_seed(seed)
     model, drawn = Reverser(attends, width), torch.Generator().manual_seed(seed)
     optimizer = torch.optim.Adam(model.parameters())
     for update in range(updates):
         optimizer.param_groups[0]["lr"] = 0.015 * min(1, 2 - 2 * update / updates)  # constant, then down to 0
         length = int(torch.randint(LENGTHS.start, LENGTHS.stop, (), generator=drawn))
-        words = torch.randint(LETTERS, (BATCH, length), generator=drawn)
-        loss = F.cross_entropy(model(words).flatten(0, 1), words.flip(1).flatten())
+        strings = torch.randint(LETTERS, (BATCH, length), generator=drawn)
+        loss = F.cross_entropy(model(strings).flatten(0, 1), strings.flip(1).flatten())
         optimizer.zero_grad()
         loss.backward()
         nn.utils.clip_grad_norm_(model.parameters(), 1.0)
@@ -67,12 +66,12 @@ def train(attends: bool, width: int, updates: int, seed: int) -> Reverser:
 
 @torch.no_grad()
 def share_right(model: nn.Module, length: int) -> float:
-    """Say how many of `TESTED` words come out right as a whole.
+    """Say which share of `TESTED` strings comes out right as a whole.
 
     It makes no difference that the model is shown the right letters so far: up to its first error it wrote the same.
     """
-    words = torch.randint(LETTERS, (TESTED, length), generator=torch.Generator().manual_seed(length))
-    return (model(words).argmax(dim=-1) == words.flip(1)).all(dim=1).double().mean().item()
+    strings = torch.randint(LETTERS, (TESTED, length), generator=torch.Generator().manual_seed(length))
+    return (model(strings).argmax(dim=-1) == strings.flip(1)).all(dim=1).double().mean().item()
 
 
 def main() -> None:

@@ -17,42 +17,42 @@ class Writes(nn.Module):
         super().__init__()
         self.change = change
 
-    def forward(self, words: Tensor) -> Tensor:
-        return nn.functional.one_hot(self.change(words), LETTERS).double()
+    def forward(self, strings: Tensor) -> Tensor:
+        return nn.functional.one_hot(self.change(strings), LETTERS).double()
 
 
-def last_letter_wrong(words: Tensor) -> Tensor:
-    return torch.cat([words.flip(1)[:, :-1], (words[:, :1] + 1) % LETTERS], dim=1)
+def last_letter_wrong(strings: Tensor) -> Tensor:
+    return torch.cat([strings.flip(1)[:, :-1], (strings[:, :1] + 1) % LETTERS], dim=1)
 
 
-def test_a_word_counts_only_if_every_letter_is_right() -> None:
-    assert share_right(Writes(lambda words: words.flip(1)), 5) == 1
+def test_a_string_counts_only_if_every_letter_is_right() -> None:
+    assert share_right(Writes(lambda strings: strings.flip(1)), 5) == 1
     assert share_right(Writes(last_letter_wrong), 5) == 0
-    assert 0 < share_right(Writes(lambda words: words), 2) < 0.3  # only a letter twice
+    assert 0 < share_right(Writes(lambda strings: strings), 2) < 0.3  # only a letter twice
 
 
-def test_a_model_that_reads_its_own_letters_writes_as_many_words() -> None:
+def test_a_model_that_reads_its_own_letters_writes_as_many_strings() -> None:
     model, length = train(True, 16, 50, seed=0).requires_grad_(False), 2
-    words = torch.randint(LETTERS, (TESTED, length), generator=torch.Generator().manual_seed(length))
-    states, memory = model.encoder(model.letter(words))
+    strings = torch.randint(LETTERS, (TESTED, length), generator=torch.Generator().manual_seed(length))
+    states, memory = model.encoder(model.letter(strings))
     letters = [torch.full((TESTED,), START)]
     for _ in range(length):
         found, memory = model.decoder(model.letter(letters[-1])[:, None], memory)
         context = (found @ states.mT).softmax(dim=-1) @ states
         letters.append(model.output(torch.cat([context, found], dim=-1))[:, 0].argmax(dim=-1))
-    right = (torch.stack(letters[1:], dim=1) == words.flip(1)).all(dim=1).double().mean()
+    right = (torch.stack(letters[1:], dim=1) == strings.flip(1)).all(dim=1).double().mean()
     assert 0.05 < right == share_right(model, length)
 
 
 def test_without_attention_the_first_letter_hears_only_of_the_last_state() -> None:
     torch.manual_seed(0)
-    words = torch.randint(LETTERS, (2, 5))
+    strings = torch.randint(LETTERS, (2, 5))
     for attends in (False, True):
         model = Reverser(attends, 8)
         model.encoder.register_forward_hook(lambda _, given, found: (torch.zeros_like(found[0]), found[1]))
-        without_states = model(words)
+        without_states = model(strings)
         model.encoder._forward_hooks.clear()
-        assert torch.equal(without_states, model(words)) != attends
+        assert torch.equal(without_states, model(strings)) != attends
 
 
 @once

@@ -2,8 +2,6 @@
 
     python -m experiments.long_sequences cost      # time and memory against the length; a few minutes
     python -m experiments.long_sequences needle    # patterns of attention on the needle task; a few minutes
-    python -m experiments.long_sequences documents    # models that read more or less of a document; an hour
-    python -m experiments.long_sequences controls     # what of the compressed model it is; half an hour
     python -m experiments.long_sequences mixtures     # Linformer's E and F, fitted to one text; half a minute
 
 Each writes its part of `data/results/long_sequences.json`. Cost is that of one sub-layer, forward, without gradients,
@@ -30,9 +28,8 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from annotated.attention import attention
-from annotated.config import BOS, TransformerConfig
+from annotated.config import TransformerConfig
 from annotated.encoder import Encoder, FeedForward
-from annotated.masking import Mask, causal_mask
 from annotated.models.long_attention import (
     BigBirdAttention,
     BlockedAttention,
@@ -42,8 +39,6 @@ from annotated.models.long_attention import (
     pattern_mask,
 )
 from annotated.multi_head import MultiHeadAttention
-from annotated.positional_encoding import SinusoidalEncoding
-from annotated.transformer import Transformer
 from annotated_workbench.checkpoint import load_run
 from annotated_workbench.data import DATA_FOLDER
 from experiments.speed import processor
@@ -126,7 +121,7 @@ def cost() -> dict:
     }
 
 
-# The needle: a text of 64 tokens, one of which has a value that every position shall tell
+# The needle: a text of 64 tokens, one of which has a value that every position has to name
 
 LENGTH, BLOCK, LAYERS, WIDTH, VALUES, NOISE = 64, 4, 2, 32, 4, 8
 PATTERNS: dict[str, dict[str, int] | None] = {
@@ -218,128 +213,6 @@ def needle() -> dict:
     }
 
 
-# Documents: eight numbered facts hide in 256 tokens; the summary names them in order. A model reads the first tokens
-
-DOCUMENT, FACTS, FACT_VALUES, FIRST_NOISE = 256, 8, 8, 4  # ids 0 to 3 are special
-READ, MODELS = [32, 64, 128, 256], ["encoder-decoder", "decoder only", "decoder only, compressed"]
-CONTROLS = ["near and dense", "near, groups of one", "near, groups of three"]  # groups begin as sums
-VOCABULARY = FIRST_NOISE + NOISE + FACTS * FACT_VALUES
-NEAR = 16  # positions that a layer with a window sees
-
-
-def make_documents(count: int, draw: torch.Generator) -> tuple[Tensor, Tensor]:
-    """Draw documents (count, 256) of noise, in each eight facts anywhere, and the facts in order (count, 8)."""
-    ids = FIRST_NOISE + torch.randint(NOISE, (count, DOCUMENT), generator=draw)
-    facts = torch.randint(FACT_VALUES, (count, FACTS), generator=draw) + FACT_VALUES * torch.arange(FACTS)
-    facts += FIRST_NOISE + NOISE
-    places = torch.rand(count, DOCUMENT, generator=draw).argsort(dim=1)[:, :FACTS]
-    return ids.scatter(1, places, facts), facts
-
-
-class NearAttention(MultiHeadAttention):
-    """Multi-head self-attention to the latest positions, one's own among them."""
-
-    def attend(self, query: Tensor, keys: Tensor, values: Tensor, mask: Mask | None = None) -> Tensor:
-        """Attend as `MultiHeadAttention` does, with a causal mask that is narrowed."""
-        return super().attend(query, keys, values, None if mask is None else mask & ~mask.tril(-NEAR))
-
-
-def far_attention(name: str) -> MultiHeadAttention:
-    """Make what every second layer of a decoder-only model does, where the others see the latest positions."""
-    if name == "near and dense":
-        return MultiHeadAttention(WIDTH, 2)
-    compressed = CompressedAttention(WIDTH, 2, stride=1 if "one" in name else 3)
-    if name in CONTROLS:
-        same = torch.eye(WIDTH // 2).repeat(2, 1)[..., None] / compressed.stride**0.5  # a convolution that only sums
-        for convolution in (compressed.shrink_k, compressed.shrink_v):
-            convolution.weight = nn.Parameter(same.repeat(1, 1, compressed.stride))
-    return compressed
-
-
-class DecoderOnly(nn.Module):
-    """A model that reads document and summary as one text; but for "decoder only", every other layer sees far."""
-
-    def __init__(self, config: TransformerConfig, name: str):
-        super().__init__()
-        self.embedding = nn.Embedding(config.vocab_size, config.d_model)
-        self.positions = SinusoidalEncoding(config.d_model, config.max_length)
-        self.layers = Encoder(config)
-        for i, layer in enumerate(self.layers.layers if name != "decoder only" else []):
-            layer.self_attention = far_attention(name) if i % 2 else NearAttention(config.d_model, config.heads)
-        for module in self.modules():
-            if isinstance(module, nn.Linear):
-                nn.init.xavier_uniform_(module.weight)  # as the encoder-decoder does
-        nn.init.normal_(self.embedding.weight, std=config.d_model**-0.5)
-
-    def forward(self, document: Tensor, summary: Tensor) -> Tensor:
-        """Compute the logits of each next token of the summary."""
-        ids = torch.cat([document, summary], dim=1)
-        x = self.positions(self.embedding(ids) * math.sqrt(WIDTH))
-        states = self.layers(x, causal_mask(ids.size(1)))[:, document.size(1) :]
-        return states @ self.embedding.weight.T
-
-
-def make_model(name: str) -> nn.Module:
-    """Make one of MODELS or CONTROLS: all have the same number of weights, but for convolutions."""
-    sizes = dict(d_model=WIDTH, heads=2, dropout=0.0, max_length=2 * DOCUMENT, norm_first=True)
-    if name == "encoder-decoder":
-        return Transformer(TransformerConfig(VOCABULARY, d_ff=4 * WIDTH, layers=2, **sizes))
-    return DecoderOnly(TransformerConfig(VOCABULARY, d_ff=5 * WIDTH, layers=4, **sizes), name)
-
-
-def summarise(name: str, read: int, seed: int, updates: int = 1200, batch: int = 8) -> tuple[float, float]:
-    """Train a model that reads the first tokens of documents; return its loss and share of right words on new ones."""
-    torch.manual_seed(seed)
-    model, draw = make_model(name), torch.Generator().manual_seed(seed)
-    optimizer = torch.optim.Adam(model.parameters(), betas=(0.9, 0.98))
-
-    def logits_and_facts(count: int, draw: torch.Generator) -> tuple[Tensor, Tensor]:
-        documents, facts = make_documents(count, draw)
-        return model(documents[:, :read], F.pad(facts[:, :-1], (1, 0), value=BOS)), facts
-
-    for update in range(updates):
-        optimizer.param_groups[0]["lr"] = 3e-3 * min(1, (update + 1) / 30, 2 - 2 * update / updates)
-        logits, facts = logits_and_facts(batch, draw)
-        optimizer.zero_grad()
-        F.cross_entropy(logits.flatten(0, 1), facts.flatten()).backward()
-        optimizer.step()
-    with torch.no_grad():
-        logits, facts = logits_and_facts(200, torch.Generator().manual_seed(99))
-    right = (logits.argmax(dim=-1) == facts).double().mean().item()
-    return F.cross_entropy(logits.flatten(0, 1), facts.flatten()).item(), right
-
-
-def documents() -> dict:
-    """Train every model on every part of the documents, with three seeds."""
-    losses: dict = {name: [] for name in MODELS}
-    shares: dict = {name: [] for name in MODELS}
-    for read in READ:
-        for name in MODELS:
-            runs = [summarise(name, read, seed) for seed in range(3)]
-            losses[name].append([round(loss, 3) for loss, _ in runs])
-            shares[name].append([round(right, 3) for _, right in runs])
-            print(f"reads {read:4}  {name:26}", losses[name][-1], shares[name][-1], flush=True)
-    return {
-        "made by": "python -m experiments.long_sequences documents",
-        "sizes": {"document": DOCUMENT, "facts": FACTS, "values": FACT_VALUES, "d_model": WIDTH},
-        "weights": {name: sum(p.numel() for p in make_model(name).parameters()) for name in MODELS},
-        "read": READ,
-        "seeds": list(range(3)),
-        "loss": losses,
-        "right": shares,
-    }
-
-
-def controls() -> dict:
-    """Train each step from the decoder only to the compressed model on whole documents, with three seeds."""
-    rows = {}
-    for name in CONTROLS:
-        runs = [summarise(name, DOCUMENT, seed) for seed in range(3)]
-        rows[name] = {"loss": [round(loss, 3) for loss, _ in runs], "right": [round(right, 3) for _, right in runs]}
-        print(name, json.dumps(rows[name]), flush=True)
-    return {"made by": "python -m experiments.long_sequences controls", "seeds": list(range(3)), "models": rows}
-
-
 # Mixtures: E and F of Linformer, fitted to the tables of the translator's first layer for one text
 
 
@@ -376,10 +249,10 @@ def mixtures(steps: int = 400) -> dict:
 def main() -> None:
     """Measure one part and write it beside the other."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("part", choices=["cost", "needle", "documents", "controls", "mixtures"])
+    parser.add_argument("part", choices=["cost", "needle", "mixtures"])
     part = parser.parse_args().part
     torch.set_num_threads(1)
-    measures = {"cost": cost, "needle": needle, "documents": documents, "controls": controls, "mixtures": mixtures}
+    measures = {"cost": cost, "needle": needle, "mixtures": mixtures}
     found = measures[part]()
     results = json.loads(RESULTS.read_text(encoding="utf-8")) if RESULTS.exists() else {}
     RESULTS.write_text(json.dumps(results | {part: found}, indent=1) + "\n", encoding="utf-8")

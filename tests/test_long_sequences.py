@@ -1,68 +1,37 @@
-"""The documents of chapter 18's measurement, and the models that read them."""
+"""The needle task of chapter 18's measurement: its texts, and what a pattern lets a model learn."""
 
-import pytest
 import torch
 
-from experiments.long_sequences import (
-    DOCUMENT,
-    FACT_VALUES,
-    FACTS,
-    FIRST_NOISE,
-    MODELS,
-    NEAR,
-    NOISE,
-    NearAttention,
-    make_documents,
-    make_model,
-    summarise,
-)
+from experiments.long_sequences import LENGTH, NOISE, PATTERNS, VALUES, all_needles, answers, make_texts, reach, train
 
 
-def test_each_fact_stands_in_the_document_once_and_the_summary_has_them_in_order() -> None:
-    documents, facts = make_documents(20, torch.Generator().manual_seed(0))
-    first = FIRST_NOISE + NOISE
-    assert documents.shape == (20, DOCUMENT) and facts.shape == (20, FACTS)
-    assert torch.equal((facts - first) // FACT_VALUES, torch.arange(FACTS).expand(20, -1))
-    assert torch.equal(documents.masked_fill(documents < first, 10**6).sort(dim=1).values[:, :FACTS], facts)
-    noise = documents[documents < first]
-    assert len(noise) == 20 * (DOCUMENT - FACTS) and noise.min() == FIRST_NOISE
+def test_each_text_has_one_needle_with_the_value_that_is_asked_for() -> None:
+    ids, values = make_texts(50, torch.Generator().manual_seed(0))
+    needles = ids >= NOISE
+    assert ids.shape == (50, LENGTH) and ids.min() == 0
+    assert torch.equal(needles.sum(dim=1), torch.ones(50, dtype=torch.long))
+    assert torch.equal(ids[needles] - NOISE, values) and set(values.tolist()) == set(range(VALUES))
 
 
-def test_near_attention_sees_the_latest_positions_and_no_more() -> None:
-    torch.manual_seed(0)
-    near, x = NearAttention(6, 2), torch.randn(1, NEAR + 5, 6)
-    moved = x.clone()
-    moved[:, 2] += 1
-    causal = torch.ones(NEAR + 5, NEAR + 5).tril().bool()
-    with torch.no_grad():
-        changed = (near(moved, moved, moved, causal) - near(x, x, x, causal)).abs().amax(dim=(0, 2)) > 1e-6
-    assert changed.nonzero().flatten().tolist() == list(range(2, 2 + NEAR))
+def test_the_tests_hold_every_value_at_every_place_of_one_noise() -> None:
+    ids = all_needles()
+    noise = ids[1, 0].clone()
+    noise[1] = ids[0, 0, 1]  # the needle's place
+    expected = noise.repeat(LENGTH, VALUES, 1)
+    for place in range(LENGTH):
+        expected[place, :, place] = NOISE + torch.arange(VALUES)
+    assert noise.max() < NOISE and torch.equal(ids, expected)
 
 
-@pytest.mark.parametrize("name", MODELS)
-def test_no_model_reads_the_word_that_it_shall_write(name: str) -> None:
-    torch.manual_seed(0)
-    model = make_model(name).eval()
-    documents, facts = make_documents(2, torch.Generator().manual_seed(1))
-    later = facts.clone()
-    later[:, 5] += 1
-    with torch.no_grad():
-        difference = (model(documents[:, :32], later) - model(documents[:, :32], facts)).abs().amax(dim=(0, 2))
-    assert difference[:5].max() == 0 and difference[5] > 1e-3
+def test_reach_is_what_two_layers_can_know() -> None:
+    assert reach(PATTERNS["window 1"])[1].double().mean() == 4 / LENGTH  # its own block
+    density, known = reach(PATTERNS["first block"])
+    assert known.all() and density == (LENGTH + 15 * 4) * 4 / LENGTH**2
+    assert reach(None)[0] == 1
 
 
-def test_the_models_are_of_one_size_and_a_run_has_a_loss_and_a_share() -> None:
-    plain, alone, compressed = (sum(p.numel() for p in make_model(name).parameters()) for name in MODELS)
-    assert abs(plain - alone) < 0.002 * plain and alone < compressed < 1.12 * alone
-    loss, right = summarise("decoder only", 32, seed=0, updates=2, batch=2)
-    assert 1 < loss < 10 and 0 <= right < 0.3
-
-
-def test_far_layers_with_groups_of_one_begin_as_dense_ones() -> None:
-    torch.manual_seed(0)
-    dense, grouped = make_model("near and dense"), make_model("near, groups of one")
-    missing = grouped.load_state_dict(dense.state_dict(), strict=False).missing_keys
-    assert missing and all("shrink" in name for name in missing)
-    documents, facts = make_documents(3, torch.Generator().manual_seed(0))
-    with torch.no_grad():
-        assert torch.allclose(grouped(documents, facts), dense(documents, facts), atol=1e-4)
+def test_beyond_its_reach_a_model_is_right_one_time_in_four() -> None:
+    choices = PATTERNS["window 3"]
+    _, known = reach(choices)
+    by_pair = answers(train(choices, seed=0, updates=2, batch=2)).double().mean(dim=1)  # (place, position)
+    assert torch.equal(by_pair[~known.T], torch.full_like(by_pair[~known.T], 0.25))

@@ -168,12 +168,12 @@ def hide_for_prediction(
     share: float = 0.15,
     generator: torch.Generator | None = None,
 ) -> tuple[Int[Tensor, "batch length"], Int[Tensor, "batch length"]]:
-    """Choose tokens to be predicted, and hide most of them: 80 % behind [MASK], 10 % behind a random word, 10 % not.
+    """Choose tokens to be predicted: 80 % of them become [MASK], 10 % a random word, and 10 % stay as they are.
 
     Args:
         ids: of texts; `PAD`, `BOS` and `EOS` are never chosen.
         mask_id: the id of [MASK].
-        words: the first id of a random word, and the first behind the last.
+        words: the first id that a random word may have, and the first that it may not.
         share: the probability that a token is chosen.
         generator: of the random numbers.
 

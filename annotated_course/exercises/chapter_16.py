@@ -33,7 +33,7 @@ EXERCISES["16.1"] = Exercise(
         "the last projection is the embedding; it counts once.": changed(SMALL_GPT, 0, 840.0),
         "the layers' LayerNorms are missing: two a layer, of 2·d each.": changed(SMALL_GPT, 0, 752.0),
         "the biases are missing: 4·d in attention, d_ff + d in the feed-forward network.": changed(SMALL_GPT, 0, 692.0),
-        "that is BERT's: GPT-2 has no segments, no LayerNorm behind the embedding, and no pooler.": (
+        "that is BERT's: GPT-2 has no segments, no LayerNorm after the embedding, and no pooler.": (
             changed(SMALL_GPT, 0, 836.0)
         ),
         "operations are 6 for each parameter and token: 2 forward, 4 backward.": AnyOf(
@@ -163,7 +163,7 @@ EXERCISES["16.3"] = Exercise(
         "your function returns six tensors: three weights, then three biases. Does it end in a return?": (
             ", *bias.chunk(3) → ,"
         ),
-        "the three stand one behind the other; you took every third number.": "bias.chunk(3) → bias.view(6, 3).T",
+        "the three stand one after the other; you took every third number.": "bias.chunk(3) → bias.view(6, 3).T",
     }
     | {
         f"these are those of {name}; the order is q, k, v.": f"chunk(3) → chunk(3)[{place} : {place + 1}] * 3"
@@ -209,7 +209,7 @@ EXERCISES["16.4"] = Exercise(
     mistakes={
         "the token that is scored was visible: hide it behind the mask.": "places == i → places < 0",
         "all tokens were hidden at once; one after the other, the rest visible.": "places == i → places >= 0",
-        "hide one token only; those behind it are visible, too.": "places == i → places >= i",
+        "hide one token only; those after it are visible, too.": "places == i → places >= i",
         "put each token back before you hide the next.": "places == i → places <= i",
         "padding was scored, too.": "> EOS → >= PAD",
         "padding was scored, too, and its places were hidden behind masks that the others see.": (

@@ -2,11 +2,12 @@
 
     python -m experiments.paper_code_today data/results/paper_code_today.json [--seeds 3]
 
-A small Transformer learns from captions, German to English, for 120 updates: once as the paper has it, and once with
-each switch. Kept are the loss on the validation pairs, per token and without smoothing, the number of weights, the
-multiplications of a forward pass, what a decoder keeps of each token, and an update's time as a share of the paper's.
-Then deeper models, with the norm in each place, with and without the warm-up, at half the rate. A quarter of an hour of
-one core; the file is written after each run.
+A small Transformer learns from captions, German to English, for 600 updates: once as the paper has it, and once with
+each switch. Kept are the loss on the validation pairs after 120 and after 600 updates, per token and without smoothing,
+the number of weights, the multiplications of a forward pass, what a decoder keeps of each token, and an update's time
+as a share of the paper's. Then deeper models, with the norm in each place, with and without the warm-up, at half the
+rate. More than an hour of one core. The file is written after each run, and the command run again does what is missing
+in the file: delete it to measure anew.
 """
 
 import argparse
@@ -15,7 +16,7 @@ import json
 import math
 import statistics
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -38,7 +39,7 @@ from annotated_workbench.metrics import loss_per_token
 from annotated_workbench.vocabulary import SubwordTokenizer
 from experiments.speed import processor
 
-UPDATES, WARM_UP, BATCH = 120, 40, 500
+UPDATES, WARM_UP, BATCH = (120, 600), 40, 500  # UPDATES: after these the loss is measured
 PEAK = 0.006  # the highest learning rate
 WIDTH, HEADS, LAYERS, DEPTH = 64, 4, 2, 4  # DEPTH: of the models with the norm in each place
 PAPER = "the paper"
@@ -136,7 +137,7 @@ def draw_as_one_matrix(model: Transformer) -> None:
 
 
 def draw_small(model: Transformer) -> None:
-    """Draw all matrices from N(0, 0.02), the last of each sub-layer by √(2N) smaller (GPT-2)."""
+    """Draw all matrices from N(0, 0.02²), the last of each sub-layer by √(2N) smaller (GPT-2)."""
     for name, parameter in model.named_parameters():
         if parameter.dim() == 2:
             last = name.endswith(("W_o.weight", "W_2.weight"))
@@ -181,10 +182,10 @@ def twice(step: int) -> float:
     return 2 * PEAK * noam_rate(step, WIDTH, 2 * WARM_UP) / noam_rate(WARM_UP, WIDTH, WARM_UP)
 
 
-def cosine(step: int) -> float:
+def cosine(step: int, updates: int) -> float:
     """Warm up to the paper's highest rate in a tenth of the updates, then fall to a tenth of it along a cosine."""
-    short = UPDATES // 10
-    fallen = 0.5 - 0.5 * math.cos(math.pi * max(0, step - short) / (UPDATES - short))
+    short = updates / 10
+    fallen = 0.5 - 0.5 * math.cos(math.pi * max(0, step - short) / (updates - short))
     return PEAK * min(1, step / short) * (1 - 0.9 * fallen)
 
 
@@ -198,12 +199,16 @@ def adamw(model: nn.Module) -> torch.optim.Optimizer:
 
 @dataclass(frozen=True)
 class Switch:
-    """One difference: changes of the configuration, parts for `modernise`, a change of the model, ways to train."""
+    """One difference: changes of the configuration, parts for `modernise`, a change of the model, ways to train.
+
+    A `plan` stands in for the rate where that depends on the number of updates, too.
+    """
 
     config: dict[str, Any] = field(default_factory=dict)
     parts: dict[str, Any] = field(default_factory=dict)
     change: Callable[[Transformer], object] = lambda model: None
     rate: Rate = paper_rate
+    plan: Callable[[int, int], float] | None = None
     optimizer: Callable[[nn.Module], torch.optim.Optimizer] = make_optimizer
     smoothing: float = 0.1
     clip: float = math.inf
@@ -233,10 +238,10 @@ SWITCHES = {
     "untied, Xavier × √d_model": Switch(
         {"tie_embeddings": False}, change=partial(draw_embeddings, draw=nn.init.xavier_uniform_)
     ),
-    "N(0, 0.02), no √d_model": Switch(
+    "N(0, 0.02²), no √d_model": Switch(
         change=partial(draw_embeddings, draw=partial(nn.init.normal_, std=0.02), scaled=False)
     ),
-    "all matrices N(0, 0.02)": Switch(change=draw_small),
+    "all matrices N(0, 0.02²)": Switch(change=draw_small),
     "Q, K, V drawn as one matrix": Switch(change=draw_as_one_matrix),
     "biases in Q, K, V, O": Switch({"attention_bias": True}),
     "no biases in the feed-forward": Switch(change=without_biases),
@@ -251,7 +256,7 @@ SWITCHES = {
     ),
     "AdamW, decay 0.1": Switch(optimizer=adamw),
     "twice the rate and the warm-up": Switch(rate=twice),
-    "cosine schedule": Switch(rate=cosine),
+    "cosine schedule": Switch(plan=cosine),
     "gradients clipped at 1": Switch(clip=1.0),
     "no label smoothing": Switch(smoothing=0.0),
     "all of June 2017": Switch({"attention_bias": True}, change=as_in_june_2017),
@@ -264,7 +269,7 @@ SWITCHES = {
     "all of today": Switch(
         PRE | {"dropout": 0.0},
         {"rms_norm": True, "qk_norm": True, "groups": 2, "rotary": True, "gated": True},
-        rate=cosine,
+        plan=cosine,
         optimizer=adamw,
         clip=1.0,
         smoothing=0.0,
@@ -313,16 +318,26 @@ def load_task() -> Task:
     return Task(encode_pairs(captions, tokenizer, "de", "en", max_length=64), validation, tokenizer)
 
 
-def train(switch: Switch, seed: int, updates: int, task: Task, layers: int = LAYERS) -> float:
-    """Train a model; return its loss per token of the validation pairs, in nats."""
+def train(switch: Switch, seed: int, updates: Sequence[int], task: Task, layers: int = LAYERS) -> list[float]:
+    """Train a model; after each number of updates, take its loss per token of the validation pairs, in nats.
+
+    A plan for 600 updates is not the plan for 120: with one, each number of updates is a training of its own.
+    """
+    if switch.plan:
+        rates = [partial(switch.plan, updates=number) for number in updates]
+        alone = [replace(switch, plan=None, rate=rate) for rate in rates]
+        return [train(one, seed, [number], task, layers)[0] for one, number in zip(alone, updates, strict=True)]
     torch.manual_seed(seed)
     model = make_model(switch, len(task.tokenizer), layers).train()
     optimizer = switch.optimizer(model)
     passes = (make_batches(*task.training[:2], BATCH, seed=100 * seed + epoch) for epoch in itertools.count())
-    for step, (src, tgt) in zip(range(1, updates + 1), itertools.chain.from_iterable(passes), strict=False):
+    losses = []
+    for step, (src, tgt) in zip(range(1, max(updates) + 1), itertools.chain.from_iterable(passes), strict=False):
         set_rate(optimizer, switch.rate(step))
         update(model, src, tgt, optimizer, switch)
-    return round(loss_per_token(model, task.tokenizer, task.validation, "de", "en", plain=True), 4)
+        if step in updates:
+            losses.append(loss_per_token(model, task.tokenizer, task.validation, "de", "en", plain=True))
+    return [round(loss, 4) for loss in losses]
 
 
 # What it costs
@@ -367,42 +382,51 @@ def time_ratios(switches: dict[str, Switch], vocabulary: int, rounds: int) -> di
 
 
 def main() -> None:
-    """Train with every switch from every seed, write the results after each round, print the table."""
+    """Train with every switch from every seed, write the results after each run, print the table."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("results", type=Path, help="the JSON file to write")
+    parser.add_argument("results", type=Path, help="the JSON file to write; the runs that it has are not made again")
     parser.add_argument("--seeds", type=int, default=3, help="seeds of each switch, from 0; the paper gets two more")
-    parser.add_argument("--updates", type=int, default=UPDATES, help="updates of each run")
+    parser.add_argument("--updates", type=int, nargs="+", default=UPDATES, help="measure after these, in one run")
     args = parser.parse_args()
-    if min(args.seeds, args.updates) < 1:
+    if min(args.seeds, *args.updates) < 1:
         parser.error("give at least one seed and one update.")
+    counts = sorted({*args.updates})
     task = load_task()
     vocabulary = len(task.tokenizer)
     began = time.process_time()
-    results: dict[str, Any] = {
-        "about": {"torch": torch.__version__, "processor": processor(), "date": time.strftime("%Y-%m-%d")},
-        "switches": {name: {"losses": [], **sizes(switch, vocabulary)} for name, switch in SWITCHES.items()},
-        "places": {f"{name}, {how}": [] for name in PLACES for how in ("warm-up", "no warm-up")},
-    }
-    for name, ratio in time_ratios(SWITCHES, vocabulary, rounds=min(8, args.updates)).items():
-        results["switches"][name]["time"] = ratio
+    results: dict[str, Any] = {"about": {}, "switches": {}, "places": {}}
+    if args.results.exists():
+        results = json.loads(args.results.read_text(encoding="utf-8"))
+    minutes = results["about"].get("minutes of one core", 0.0)
+    results["about"] |= {"torch": torch.__version__, "processor": processor(), "date": time.strftime("%Y-%m-%d")}
+    for name, switch in SWITCHES.items():
+        row = results["switches"].setdefault(name, {"losses": {}})
+        row |= sizes(switch, vocabulary)
+    if any("time" not in row for row in results["switches"].values()):
+        for name, ratio in time_ratios(SWITCHES, vocabulary, rounds=min(8, *counts)).items():
+            results["switches"][name]["time"] = ratio
 
-    def keep(runs: list[float], name: str, loss: float) -> None:
-        runs.append(loss)
-        results["about"]["minutes of one core"] = round((time.process_time() - began) / 60, 1)
+    def measure(runs: dict[str, list[float]], name: str, switch: Switch, seed: int, layers: int = LAYERS) -> None:
+        """Make a run unless the file has all of it."""
+        if all(len(runs.get(str(number), [])) > seed for number in counts):
+            return
+        losses = train(switch, seed, counts, task, layers)
+        for number, loss in zip(counts, losses, strict=True):
+            runs.setdefault(str(number), [])[seed : seed + 1] = [loss]
+        results["about"]["minutes of one core"] = round(minutes + (time.process_time() - began) / 60, 1)
         write_whole(args.results, (json.dumps(results, ensure_ascii=False, indent=1) + "\n").encode())
-        print(f"{name:<42}{loss:>8.3f}", flush=True)
+        print(f"{name:<42}" + "".join(f"{loss:>8.3f}" for loss in losses), flush=True)
 
     for seed in range(args.seeds + 2):
-        keep(results["switches"][PAPER]["losses"], PAPER, train(SWITCHES[PAPER], seed, args.updates, task))
+        measure(results["switches"][PAPER]["losses"], PAPER, SWITCHES[PAPER], seed)
     for seed in range(args.seeds):
         for name, switch in PLACES.items():
             for how, rate in (("warm-up", paper_rate), ("no warm-up", at_once)):
                 deep = replace(switch, rate=lambda step, rate=rate: rate(step) / 2)
                 case = f"{name}, {how}"
-                keep(results["places"][case], case, train(deep, seed, args.updates, task, DEPTH))
+                measure(results["places"].setdefault(case, {}), case, deep, seed, DEPTH)
         for name, switch in SWITCHES.items():
-            if name != PAPER:
-                keep(results["switches"][name]["losses"], name, train(switch, seed, args.updates, task))
+            measure(results["switches"][name]["losses"], name, switch, seed)
 
 
 if __name__ == "__main__":

@@ -5,7 +5,6 @@ import math
 
 import pytest
 import torch
-from once import once
 from torch import nn
 
 from annotated.config import TransformerConfig
@@ -13,14 +12,17 @@ from annotated.encoder import LayerNorm
 from annotated.models.alike import differs
 from annotated.training import make_optimizer, noam_rate, train_step
 from annotated.transformer import Transformer
+from annotated_workbench.data import Pairs, encode_pairs
+from annotated_workbench.vocabulary import SubwordTokenizer
 from experiments import paper_code_today
 from experiments.paper_code_today import (
     PAPER,
     PEAK,
     PLACES,
     SWITCHES,
-    UPDATES,
     WARM_UP,
+    Switch,
+    Task,
     at_once,
     cosine,
     example,
@@ -28,6 +30,7 @@ from experiments.paper_code_today import (
     make_model,
     paper_rate,
     sizes,
+    train,
     twice,
     update,
 )
@@ -64,8 +67,9 @@ def test_every_switch_changes_something(name: str) -> None:
     """Another function, other sizes, or another way to train."""
     switch, paper = SWITCHES[name], SWITCHES[PAPER]
     if switch.config == switch.parts == {} and switch.change is paper.change:
-        assert (switch.rate, switch.optimizer, switch.smoothing, switch.clip) != (
+        assert (switch.rate, switch.plan, switch.optimizer, switch.smoothing, switch.clip) != (
             paper.rate,
+            paper.plan,
             paper.optimizer,
             paper.smoothing,
             paper.clip,
@@ -100,7 +104,7 @@ def test_sines_come_first_and_the_slowest_wave_is_exactly_10000() -> None:
 
 
 def test_the_factor_is_undone() -> None:
-    model = make_model(SWITCHES["N(0, 0.02), no √d_model"], VOCABULARY)
+    model = make_model(SWITCHES["N(0, 0.02²), no √d_model"], VOCABULARY)
     ids = torch.tensor([[4, 5]])
     model.dropout.p = 0.0
     found = model._embed(model.src_embedding, ids) - model.positions.positions.table[:2]
@@ -128,7 +132,9 @@ def test_schedules() -> None:
     assert paper_rate(100) / paper_rate(50) == pytest.approx(noam_rate(100, 64, 40) / noam_rate(50, 64, 40))
     assert at_once(1) == paper_rate(WARM_UP) and at_once(90) == paper_rate(90)
     assert twice(3) / paper_rate(3) == pytest.approx(2 / 2**1.5) and twice(100) / paper_rate(100) == pytest.approx(2)
-    assert cosine(UPDATES // 10) == pytest.approx(PEAK) and cosine(UPDATES) == pytest.approx(PEAK / 10)
+    for updates in (120, 600):
+        highest, last = cosine(updates // 10, updates), cosine(updates, updates)
+        assert (highest, last) == (pytest.approx(PEAK), pytest.approx(PEAK / 10))
 
 
 def test_groups_keep_less() -> None:
@@ -138,18 +144,52 @@ def test_groups_keep_less() -> None:
     assert kept == [2 * 2 * 64 * 4, 2 * 2 * 32 * 4, 2 * 2 * 16 * 4]
 
 
-@once
-def test_the_command_writes_what_it_prints(tmp_path, capsys, monkeypatch: pytest.MonkeyPatch) -> None:
-    few = {name: SWITCHES[name] for name in (PAPER, "RMSNorm")}
-    monkeypatch.setattr(paper_code_today, "SWITCHES", few)
+FEW = Pairs(["ein Hund", "zwei Hunde", "ein Mann"], ["a dog", "two dogs", "a man"])
+
+
+def few() -> Task:
+    tokenizer = SubwordTokenizer.train(FEW, vocab_size=260)
+    return Task(encode_pairs(FEW, tokenizer, "de", "en", max_length=64), FEW, tokenizer)
+
+
+def test_a_run_is_measured_on_its_way() -> None:
+    """The loss after two updates is that of a run that goes on to three, and that of a run that ends there."""
+    switch = SWITCHES[PAPER]
+    assert train(switch, 0, (2, 3), few()) == [train(switch, 0, (number,), few())[0] for number in (2, 3)]
+
+
+def test_a_plan_gets_a_run_for_each_number_of_updates() -> None:
+    asked = []
+    switch = Switch(plan=lambda step, updates: asked.append((step, updates)) or 0.0)
+    assert len(train(switch, 0, (1, 3), few())) == 2
+    assert asked == [(1, 1), (1, 3), (2, 3), (3, 3)]
+
+
+def test_the_command_writes_what_it_prints_and_makes_no_run_again(
+    tmp_path, capsys, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def command(*updates: str) -> tuple[dict, list[list[str]]]:
+        where = tmp_path / "it.json"
+        monkeypatch.setattr("sys.argv", ["paper_code_today", str(where), "--seeds", "1", "--updates", *updates])
+        main()
+        printed = [line.split()[-len(updates) :] for line in capsys.readouterr().out.splitlines()]
+        return json.loads(where.read_text(encoding="utf-8")), printed
+
+    monkeypatch.setattr(paper_code_today, "load_task", few)
+    monkeypatch.setattr(paper_code_today, "SWITCHES", {name: SWITCHES[name] for name in (PAPER, "RMSNorm")})
     monkeypatch.setattr(paper_code_today, "PLACES", {"first": PLACES["first"]})
-    monkeypatch.setattr("sys.argv", ["paper_code_today", str(tmp_path / "it.json"), "--seeds", "1", "--updates", "1"])
-    main()
-    results = json.loads((tmp_path / "it.json").read_text(encoding="utf-8"))
-    written = [*results["switches"][PAPER]["losses"], *results["places"]["first, warm-up"]]
-    written += [*results["places"]["first, no warm-up"], *results["switches"]["RMSNorm"]["losses"]]
-    assert [line.split()[-1] for line in capsys.readouterr().out.splitlines()] == [f"{loss:.3f}" for loss in written]
-    assert len(results["switches"][PAPER]["losses"]) == 3 and results["switches"][PAPER]["time"] == 1.0
+    short, printed = command("1")
+    assert len(printed) == 6
+    full, printed = command("1", "2")
+    switches, places = full["switches"], full["places"]
+    runs = [switches[PAPER]["losses"], places["first, warm-up"], places["first, no warm-up"]]
+    runs.append(switches["RMSNorm"]["losses"])
+    written = [seed for run in runs for seed in zip(run["1"], run["2"], strict=True)]
+    assert printed == [[f"{loss:.3f}" for loss in losses] for losses in written]
+    assert len(switches[PAPER]["losses"]["2"]) == 3 and switches[PAPER]["time"] == 1.0
+    assert switches[PAPER]["losses"]["1"] == short["switches"][PAPER]["losses"]["1"]
+    assert switches["RMSNorm"]["time"] == short["switches"]["RMSNorm"]["time"]
+    assert command("1", "2") == (full, [])
 
 
 @pytest.mark.parametrize("arguments", [("--seeds", "0"), ("--updates", "0")])

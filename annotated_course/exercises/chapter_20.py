@@ -83,16 +83,15 @@ EMBEDDING = torch.randn(6, WIDTH, dtype=torch.float64, generator=GENERATOR)
 W_Q = torch.randn(4, WIDTH, dtype=torch.float64, generator=GENERATOR)
 
 
-def to_sines_first(embedding: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
-    """Put the even columns before the odd ones."""
-    width = embedding.size(1)
-    order = torch.cat((torch.arange(0, width, 2), torch.arange(1, width, 2)))
+def to_interleaved(embedding: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
+    """Take the columns of the first half and of the second in turn."""
+    order = torch.arange(embedding.size(1)).unflatten(0, (2, -1)).T.flatten()
     return embedding[:, order], weight[:, order]
 
 
 EXERCISES["20.3"] = Exercise(
     "Move a model to the other layout",
-    right=to_sines_first,
+    right=to_interleaved,
     cases={
         "width 10: ": calls(EMBEDDING, W_Q),
         "width 4: ": calls(EMBEDDING[:3, :4], W_Q[:2, :4]),
@@ -100,27 +99,23 @@ EXERCISES["20.3"] = Exercise(
     mistakes={
         "nothing has changed place.": lambda embedding, weight: (embedding, weight),
         "the embedding is in the old order: it is added to the positions.": (
-            lambda embedding, weight: (embedding, to_sines_first(embedding, weight)[1])
+            lambda embedding, weight: (embedding, to_interleaved(embedding, weight)[1])
         ),
         "the weight is in the old order: its columns meet the sum of embedding and position.": (
-            lambda embedding, weight: (to_sines_first(embedding, weight)[0], weight)
+            lambda embedding, weight: (to_interleaved(embedding, weight)[0], weight)
         ),
-        "this is the way back, from sines first to sines and cosines in turn.": (
-            lambda embedding, weight: tuple(
-                x.unflatten(1, (2, -1)).transpose(1, 2).flatten(1) for x in (embedding, weight)
-            )
-        ),
-        "cosines come first here.": "0, width, 2 → 1, width, 2; torch.arange(1, width → torch.arange(0, width",
+        "this is section 4's way, from sines and cosines in turn to sines first.": "(2, -1) → (-1, 2)",
+        "a cosine comes before its sine here.": ".T → .flip(0).T",
         "the rows of W^Q make the query, and stay; its columns meet the stream.": (
             lambda embedding, weight: (
-                to_sines_first(embedding, weight)[0],
+                to_interleaved(embedding, weight)[0],
                 torch.cat((weight[0::2], weight[1::2])),
             )
         ),
         "the rows of the embedding are tokens, and stay.": (
             lambda embedding, weight: (
                 torch.cat((embedding[0::2], embedding[1::2])),
-                to_sines_first(embedding, weight)[1],
+                to_interleaved(embedding, weight)[1],
             )
         ),
     },

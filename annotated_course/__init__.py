@@ -13,7 +13,7 @@ HOMES = {
     "exercises.chapter_07": ("RATE_FAULTS", "logged_rates"),
     "exercises.chapter_08": ("random_table",),
     "exercises.chapter_09": ("suspects",),
-    "exercises.chapter_19": ("DIAGNOSES", "patients"),
+    "exercises.chapter_19": ("patients",),
     "exercises.exercise": ("LargestTensor",),
     "grids": ("Grid", "describe", "plot_matrices"),
     "plotting": ("Arrow", "Box", "glossed", "plot_attention", "plot_dataflow", "plot_lines", "show"),

@@ -4,7 +4,7 @@
 
 The recipes, `fit` and `by_heart` are the lesson's own: the cells that define them are run. Of each run the file holds
 the mean loss of every five updates, and then, on words that were not trained on, the loss and how many are written to
-the letter. Then, of every recipe, what the lesson's start makes of eight words that it learns by heart.
+the letter, all in one batch and each alone. Then, of some recipes, how they learn the doctor's eight words by heart.
 """
 
 import argparse
@@ -17,24 +17,24 @@ from typing import Any
 import torch
 from tqdm import tqdm
 
+from annotated_course.doctor.recipe import EIGHT
 from annotated_workbench.files import write_whole
 from experiments.speed import processor
 from tools.sync import ROOT
 
 LESSON = ROOT / "notebooks" / "19_debugging.ipynb"
-NEEDED = {
-    "Transformer",
-    "TRAIN",
-    "Recipe",
-    "with_part",
-    "FIVE",
-    "AlwaysOn",
-    "Infinite",
-    "NoWarmUp",
-    "NoShift",
-    "unseen",
-}
-NEEDED |= {"BATCH", "by_heart"}
+NEEDED = {"Transformer", "TRAIN", "greedy", "Spelling", "Stuck", "with_part", "SeesTheFuture", "UpsideDown"}
+NEEDED |= {"SoftmaxTwice", "PATIENTS", "OverTheHeads", "unseen"}
+TRAINED = (
+    "healthy",
+    "future visible",
+    "mask upside down",
+    "no √d_k",
+    "encoder cut off",
+    "no warm-up",
+    "over the heads",
+)
+LEARNING = ("healthy", "softmax twice", "gradients kept", "other optimizer", "no shift")
 TOGETHER = 5  # updates whose losses make one number
 
 
@@ -45,12 +45,11 @@ def main() -> None:
     parser.add_argument("--starts", type=int, default=5, help="seeds of the weights and of the words drawn")
     args = parser.parse_args()
     lesson = names_of_lesson()
-    recipes = {"healthy": lesson["healthy"], **lesson["FIVE"], "no warm-up": lesson["NoWarmUp"](), **lesson["unseen"]}
+    recipes = {name: (lesson["PATIENTS"] | lesson["unseen"])[name] for name in TRAINED}
     found: dict[str, list[dict[str, Any]]] = {name: [] for name in recipes}
     for name, seed in tqdm([(name, seed) for name in recipes for seed in range(args.starts)]):
         found[name].append(trained(lesson, recipes[name], seed))
-    everyone = lesson["PATIENTS"] | lesson["unseen"]
-    learned = {name: learned_by_heart(lesson, recipe) for name, recipe in tqdm(everyone.items())}
+    learned = {name: learned_by_heart(lesson, lesson["PATIENTS"][name]) for name in tqdm(LEARNING)}
     about = {"torch": torch.__version__, "processor": processor(), "date": time.strftime("%Y-%m-%d")}
     content = {
         "about": about,
@@ -92,16 +91,22 @@ def trained(lesson: dict[str, Any], recipe: Any, seed: int, **options: int) -> d
     model, losses = lesson["fit"](recipe, seed=seed, **options)
     rows = torch.tensor(losses).view(-1, TOGETHER).mean(dim=1)
     with torch.no_grad():
-        new = recipe.loss(model.eval(), *lesson["pairs"](lesson["TEST"])).item()
-    written = lesson["written"](recipe, model, lesson["TEST"])
+        new = recipe.loss(model.eval(), *recipe.batch(lesson["TEST"])).item()
     losses = [round(loss, 3) for loss in rows.tolist()]
-    return {"losses": losses, "loss on new words": round(new, 3), "written": written}
+    return {
+        "losses": losses,
+        "loss on new words": round(new, 3),
+        "written": lesson["written"](recipe, model, lesson["TEST"]),
+        "written alone": sum(lesson["written"](recipe, model, [word]) for word in lesson["TEST"]),
+    }
 
 
 def learned_by_heart(lesson: dict[str, Any], recipe: Any) -> dict[str, Any]:
-    """Let a recipe learn the lesson's eight words; return the loss at the end, and how many it then writes."""
-    model, loss = lesson["by_heart"](recipe)
-    return {"loss": round(loss, 3), "written": lesson["written"](recipe, model, lesson["EIGHT"])}
+    """Let a recipe learn the doctor's eight words; return the loss at some updates, and how many it then writes."""
+    model, losses = lesson["by_heart"](recipe)
+    updates = [step for step in range(1, len(losses) + 1) if step % 10 == 0 or step in (1, len(losses))]
+    written = lesson["written"](recipe, model, list(EIGHT))
+    return {"updates": updates, "losses": [round(losses[step - 1], 3) for step in updates], "written": written}
 
 
 if __name__ == "__main__":

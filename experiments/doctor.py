@@ -23,7 +23,6 @@ from annotated.config import TransformerConfig
 from annotated.models.gpt import Gpt as OurGpt
 from annotated.models.gpt import GptConfig
 from annotated.models.language_model import LanguageModel, LanguageModelConfig
-from annotated.training import noam_rate
 from annotated.transformer import Transformer
 from annotated_course.doctor import examine
 from annotated_course.exercises.chapter_19 import WARD, patients
@@ -43,12 +42,6 @@ class Case(NamedTuple):
     model: Any
     sick: str = ""
     parts: Mapping[str, Any] = MappingProxyType({})
-
-
-def recipe_parts(patient: Any) -> dict[str, Any]:
-    """Give the parts of one of the chapter's recipes under the doctor's names."""
-    methods = ("build", "loss", "optimizer", "update", "write", "words")
-    return {name: getattr(patient, name) for name in methods} | {"plan": lambda step: 0.5 * noam_rate(step, 32, 60)}
 
 
 def cases() -> Iterator[Case]:
@@ -71,11 +64,11 @@ def cases() -> Iterator[Case]:
     for name, patient in (lesson["PATIENTS"] | lesson["unseen"]).items():
         sound = name == "healthy"
         group = "chapter 19, section 8" if name in lesson["unseen"] else "chapter 19"
-        parts = recipe_parts(patient) | ({"like": lesson["SIZES"]} if name in lesson["unseen"] else {})
-        yield Case(group, name, patient.build, "" if sound else name, parts)
+        parts = {"like": lesson["SIZES"]} if name in lesson["unseen"] else {}
+        yield Case(group, name, patient, "" if sound else name, parts)
     for letter, patient in patients().items():
         fault = WARD[letter]
-        yield Case("the ward", letter, patient.build, "" if fault == "healthy" else fault, recipe_parts(patient))
+        yield Case("the ward", letter, patient, "" if fault == "healthy" else fault)
 
 
 def main() -> None:

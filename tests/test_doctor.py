@@ -236,12 +236,12 @@ def test_a_sick_part_is_found_by_the_check_that_is_meant_for_it(name: str) -> No
 def test_patients_of_the_ward_are_found_without_training(letter: str) -> None:
     patient = patients()[letter]
     some = only("moves", "future", "cross_entropy", "padding")
-    found = examine(patient.build, checks=some, **experiment.recipe_parts(patient)).failed
+    found = examine(patient, checks=some).failed
     expected = {
         "frozen": ["moves"],
         "future": ["future"],
         "padding counted": ["cross_entropy"],
-        "padding read": ["padding"],
+        "padding in cross-attention": ["padding"],
     }
     assert found == expected.get(WARD[letter], [])
 

@@ -14,6 +14,7 @@ from annotated.config import BOS, EOS, PAD, TransformerConfig
 from annotated.masking import Mask, padding_mask
 from annotated.training import make_optimizer, noam_rate, set_rate
 from annotated.transformer import Transformer
+from annotated_course.doctor.recipe import Recipe as DoctorRecipe
 from annotated_course.exercises.exercise import AnyOf, Exercise, changed, difference, is_same, numbers, slip
 from annotated_workbench.data import pad
 
@@ -219,7 +220,7 @@ def some_words(count: int) -> list[tuple[int, ...]]:
     return list(found)
 
 
-class Recipe:
+class Recipe(DoctorRecipe):
     """How a model for reversing words is made, trained and used, as in the chapter."""
 
     def words(self, part: str) -> list[tuple[int, ...]]:
@@ -240,13 +241,13 @@ class Recipe:
         """Make Adam."""
         return make_optimizer(model)
 
-    def rate(self, step: int) -> float:
+    def plan(self, step: int) -> float:
         """The rate of a step, counted from 1."""
         return 0.5 * noam_rate(step, 32, 60)
 
     def update(self, model: Transformer, optimizer: torch.optim.Optimizer, batch: Any, step: int) -> float:
         """Do one step, and return its loss."""
-        set_rate(optimizer, self.rate(step))
+        set_rate(optimizer, self.plan(step))
         optimizer.zero_grad()
         value = self.loss(model, *batch)
         value.backward()
@@ -272,7 +273,7 @@ def without_cross_attention(model: Transformer) -> torch.optim.Optimizer:
 
 FAULTS = {
     "future": "Transformer(sizes) → _OpenEyes(sizes)",
-    "padding read": "Transformer(sizes) → _OpenCross(sizes)",
+    "padding in cross-attention": "Transformer(sizes) → _OpenCross(sizes)",
     "padding counted": "/ count → / tgt[:, 1:].numel()",
     "order": "Transformer(sizes) → _Bag(sizes)",
     "frozen": "make_optimizer( → without_cross_attention(",
@@ -281,7 +282,8 @@ FAULTS = {
     "dropout in writing": "model.eval() → model.train()",
     "test words in training": "[50:] → [40:]",
 }
-DIAGNOSES = ("healthy", *FAULTS)
+NOBODYS = ("padding in the encoder", "start lost", "beside the reference")
+DIAGNOSES = ("healthy", *FAULTS, *NOBODYS)
 WARD = {name: DIAGNOSES[place] for name, place in zip("ABCDEFGHI", (5, 0, 1, 8, 3, 0, 4, 6, 2), strict=True)}
 
 

@@ -1,6 +1,8 @@
 """The training loop: epochs, validation and progress (§5)."""
 
+import io
 import math
+import sys
 import time
 from contextlib import ExitStack
 from dataclasses import asdict
@@ -191,7 +193,9 @@ def _train_epoch(run: Run) -> tuple[dict[str, Any], float]:
     losses, tokens, began = [], 0, time.perf_counter()
     run.model.train()
     distributed.draw_apart(options.seed, progress.step)
-    with tqdm(total=len(groups), initial=progress.position, desc=f"epoch {progress.epoch + 1}", disable=None) as bar:
+    # In a notebook tqdm does not ask whether anybody sees its bar: it would send thousands of updates out of a capture.
+    hidden = True if isinstance(sys.stdout, io.StringIO) else None
+    with tqdm(total=len(groups), initial=progress.position, desc=f"epoch {progress.epoch + 1}", disable=hidden) as bar:
         for group in groups[progress.position :]:
             progress.step += 1
             progress.position += 1

@@ -1,0 +1,401 @@
+"""What `project.ipynb` needs for a reader's own pairs: a look at them, milestones, a baseline, a paired bootstrap."""
+
+import json
+import math
+import re
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from importlib import import_module
+from itertools import chain
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+from torch import nn
+
+from annotated.config import TransformerConfig
+from annotated_workbench.architectures import PRESETS, config_of
+from annotated_workbench.checkpoint import WEIGHTS, load_tensors, load_weights
+from annotated_workbench.data import CORPORA, Pairs, hold_out, load_corpus, read_pairs
+from annotated_workbench.files import checksum
+from annotated_workbench.metrics import check_texts, sacrebleus_words
+from annotated_workbench.run_folder import METRICS, STATE
+from annotated_workbench.runs import fit
+from annotated_workbench.tasks import Batches, TranslationTask
+from annotated_workbench.training_options import WARMUP, TrainingOptions, defaults_for
+
+MILESTONES = ("data", "train", "diagnose", "evaluate")
+LEAST = 200  # pairs; below that nothing can be held out that would tell anything
+FEW = 2000  # pairs from which a Transformer learns little more than its examples
+SMALL = 12_000  # pairs, as which more are treated where there is little time
+LONGEST = 100  # words of a sentence
+GARBLED = re.compile("Ã[\x80-\xbf]|â€|\ufffd")  # what UTF-8 looks like after it was read as something else
+LOOP = re.compile(r"(?:^| )(\S+(?: \S+){0,3})(?: \1){2,}(?= |$)")  # one to four words, three times in a row
+
+
+class Finding(NamedTuple):
+    """A statement; whether it holds, None where that could not be found out; and what to do where it does not."""
+
+    statement: str
+    holds: bool | None
+    remedy: str = ""
+
+    def __str__(self) -> str:
+        if self.holds is None:
+            return f"– {self.statement}: {self.remedy}"
+        return f"✓ {self.statement}" if self.holds else f"✗ {self.statement}: {self.remedy}"
+
+
+_reached: dict[str, bool] = {}
+
+
+def milestone(name: str, findings: Iterable[Finding | tuple[str, bool | None, str]]) -> None:
+    """Print each finding, and then how far the project is; what comes after this milestone is open again.
+
+    Args:
+        name: one of `MILESTONES`.
+        findings: statements that must all hold; each with what to do if it does not.
+
+    Raises:
+        ValueError: there is no such milestone, or nothing was found.
+    """
+    if name not in MILESTONES:
+        raise ValueError(f"there is no milestone {name!r}; there are {', '.join(MILESTONES)}.")
+    found = [Finding(*finding) for finding in findings]
+    if not found:
+        raise ValueError(f"milestone {name!r} needs at least one finding.")
+    _reached[name] = all(finding.holds is not False for finding in found)
+    for later in MILESTONES[MILESTONES.index(name) + 1 :]:
+        _reached.pop(later, None)
+    print(*found, sep="\n")
+    print("\nYour project:", "   ".join(f"{'✓' if _reached.get(one) else '○'} {one}" for one in MILESTONES))
+
+
+def load_project(
+    source: str | Path | None, target: str | Path | None, src: str, tgt: str
+) -> tuple[Pairs, dict[str, Pairs]]:
+    """Read two aligned files and split them; without files, take the course's captions.
+
+    A tenth is for the test and a tenth for validation, at most 1,000 pairs each. What shares a sentence with either,
+    on any side, is left out of the training pairs.
+
+    Args:
+        source: sentences to translate, UTF-8, one a line; None for the captions.
+        target: their translations.
+        src, tgt: their languages.
+
+    Returns:
+        The pairs as they stand in the files (of the captions, the training pairs), and "train", "val" and "test".
+
+    Raises:
+        FileNotFoundError: a file is missing.
+        ValueError: one file is given without the other, both are the same one, a line is bad, the numbers of lines
+            differ, or there are too few.
+    """
+    if source is None and target is None:
+        splits = {split: load_corpus("captions", split, src, tgt) for split in CORPORA["captions"]}
+        return splits["train"], splits
+    if source is None or target is None:
+        raise ValueError(f"SOURCE is {source!r} and TARGET is {target!r}: give both files, or None for both.")
+    if Path(source) == Path(target):
+        raise ValueError(f"SOURCE and TARGET are the same file, {source}: give one file for each language.")
+    pairs = read_pairs(source, target)
+    count = len(pairs.source)
+    if count < LEAST:
+        raise ValueError(
+            f"{source} has {count} lines, and a project needs at least {LEAST}, better {FEW:,}: to learn from, and "
+            "to validate and test on. Find more pairs, or set SOURCE, TARGET = None, None for the captions."
+        )
+    held_out = min(1000, count // 10)
+    rest, test = hold_out(pairs, held_out, seed=0)
+    train, val = hold_out(rest, held_out, seed=1)
+    val = _without(val, [test])
+    return pairs, {"train": _without(train, [test, val]), "val": val, "test": test}
+
+
+def _without(pairs: Pairs, others: Iterable[Pairs]) -> Pairs:
+    """Leave out the pairs that share a sentence with others."""
+    seen = [set(chain.from_iterable(side)) for side in zip(*others, strict=True)]
+    kept = [pair for pair in zip(*pairs, strict=True) if not any(a in b for a, b in zip(pair, seen, strict=True))]
+    return Pairs([source for source, _ in kept], [target for _, target in kept])
+
+
+def look_at(pairs: Pairs, splits: Mapping[str, Pairs], src: str, tgt: str) -> list[Finding]:
+    """Examine pairs for what most often spoils a run; each fault with its first line, and what to do.
+
+    Args:
+        pairs: the pairs in the order of their files, so that lines can be named.
+        splits: "train", "val" and "test".
+        src, tgt: the languages of the two sides.
+    """
+    texts = [*zip(*pairs, strict=True)]
+    words = [[len(text.split()) for text in side] for side in pairs]
+
+    def fault(statement: str, is_bad: Callable[[str, str], bool], remedy: str, share: float = 0.0) -> Finding:
+        bad = [number for number, pair in enumerate(texts, start=1) if is_bad(*pair)]
+        if len(bad) <= share * len(texts):
+            return Finding(statement, True)
+        first = " | ".join(text[:40] for text in texts[bad[0] - 1])
+        lines = f"line {bad[0]} is not" if len(bad) == 1 else f"{len(bad):,} lines are not, the first is {bad[0]}"
+        return Finding(statement, False, f"{lines} ({first}). {remedy}")
+
+    seen: Counter[tuple[str, str]] = Counter()
+
+    def is_double(source: str, target: str) -> bool:
+        seen[source, target] += 1
+        return seen[source, target] > 1
+
+    learned = len(splits["train"].source)
+    held_out = [splits["val"], splits["test"]]
+    shared = learned - len(_without(splits["train"], held_out).source)
+    return [
+        Finding(
+            f"enough pairs to learn from: {learned:,}",
+            learned >= FEW,
+            f"below {FEW:,} it mostly learns its examples by heart. Go on to try everything, and look for more.",
+        ),
+        fault(
+            "the letters are whole",
+            lambda *pair: any(map(GARBLED.search, pair)),
+            "The text was saved in one encoding and read in another: in Python, "
+            "line.encode('cp1252').decode('utf-8') mends most such lines.",
+        ),
+        fault("each pair stands there once", is_double, "Keep one of each: sort both files together, unique.", 0.02),
+        fault(
+            "the two sides differ",
+            lambda source, target: source == target,
+            "Not translated: remove these lines from both files.",
+            0.02,
+        ),
+        fault(
+            f"no sentence has more than {LONGEST} words",
+            lambda *pair: max(len(text.split()) for text in pair) > LONGEST,
+            "Split it into sentences on both sides, or remove it from both.",
+        ),
+        _together(words if sum(map(sum, words)) > 4 * len(texts) else [[*map(len, side)] for side in pairs]),
+        *_sides(pairs, src, tgt),
+        Finding(
+            "no sentence is both for learning and for the test",
+            shared == 0,
+            f"{shared:,} training pairs share one with validation or test: leave them out.",
+        ),
+    ]
+
+
+def _together(lengths: Sequence[Sequence[int]]) -> Finding:
+    """Tell whether long sentences have long translations; where one file is shifted by a line, they do not."""
+    statement = "long sentences have long translations"
+    r = torch.tensor(lengths, dtype=torch.float64).corrcoef()[0, 1]
+    if r.isnan():
+        return Finding(statement, None, "all are of one length")
+    remedy = "Lines do not belong together: was one removed from one file only? Look at ten pairs, from the end, too."
+    return Finding(statement, bool(r > 0.4), f"the correlation of lengths is {r:.2f} and should be above 0.4. {remedy}")
+
+
+def _sides(pairs: Pairs, src: str, tgt: str) -> list[Finding]:
+    """Tell by frequent words whether each side is in its language."""
+    statement = f"left is {src}, right is {tgt}"
+    frequent = [_frequent_words(src), _frequent_words(tgt)]
+    if not all(frequent):
+        missing = src if not frequent[0] else tgt
+        return [Finding(statement, None, f"not examined, there is no list of frequent words of {missing!r}")]
+    of_src, of_tgt = frequent[0] - frequent[1], frequent[1] - frequent[0]
+    exchanged, counts, totals = [], [0, 0], [0, 0]
+    for number, pair in enumerate(zip(*pairs, strict=True), start=1):
+        left, right = (re.findall(r"\w+", text.lower()) for text in pair)
+        surplus = [sum(w in of_tgt for w in left) - sum(w in of_src for w in left)]
+        surplus.append(sum(w in of_src for w in right) - sum(w in of_tgt for w in right))
+        if min(surplus) > 0:
+            exchanged.append(number)
+        for side, (found, own) in enumerate(zip((left, right), frequent, strict=True)):
+            counts[side] += sum(word in own for word in found)
+            totals[side] += len(found)
+    lines = len(pairs.source)
+    if len(exchanged) > lines / 2:
+        remedy = f"{len(exchanged):,} of {lines:,} lines look exchanged. Exchange SOURCE and TARGET, or SRC and TGT."
+        return [Finding(statement, False, remedy)]
+    if len(exchanged) > lines / 100:
+        first = " | ".join(side[exchanged[0] - 1][:40] for side in pairs)
+        remedy = (
+            f"{len(exchanged):,} lines look exchanged, the first is {exchanged[0]} ({first}). Exchange their sides."
+        )
+        return [Finding(statement, False, remedy)]
+    for language, name, count, total in zip((src, tgt), ("SRC", "TGT"), counts, totals, strict=True):
+        if count < 0.03 * total:
+            remedy = f"only {count:,} of {total:,} words are among the frequent ones of {language!r}. Is {name} right?"
+            return [Finding(statement, False, remedy)]
+    return [Finding(statement, True)]
+
+
+def _frequent_words(language: str) -> set[str]:
+    """List a language's most frequent words; empty where spaCy has none, or where they are not between spaces."""
+    code = re.split("[-_]", language.lower())[0]
+    if code in ("zh", "ja", "th", "lo", "km", "my"):
+        return set()
+    try:
+        return set(import_module(f"spacy.lang.{code}.stop_words").STOP_WORDS)
+    except ImportError:
+        return set()
+
+
+def plan(pairs: int, vocabulary: int, minutes: int | float | None) -> tuple[TransformerConfig, TrainingOptions]:
+    """Choose a model and a training that fit the number of pairs and the time; `defaults_for` is for ten minutes.
+
+    Args:
+        pairs: to learn from.
+        vocabulary: number of tokens.
+        minutes: of training; None is a first look, with the smallest model, and 24,000 pairs in all or four passes.
+
+    Raises:
+        ValueError: the minutes are none.
+    """
+    if minutes is None:
+        look = TransformerConfig(vocabulary, d_model=64, d_ff=128, heads=4, layers=1)
+        epochs, rate = max(4, round(24_000 / pairs)), math.sqrt(0.1)
+        return look, TrainingOptions(epochs, batch_tokens=500, schedule="linear", warmup=100, rate=rate, average=1)
+    chosen = defaults_for(pairs if minutes >= 10 else min(pairs, SMALL))
+    warmup = max(50, min(WARMUP, round(WARMUP / 20 * minutes)))
+    options = TrainingOptions(
+        epochs=1000,
+        max_minutes=float(minutes),
+        batch_tokens=chosen["batch_tokens"] if minutes >= 10 else min(1000, chosen["batch_tokens"]),
+        schedule="linear",
+        warmup=warmup,
+        rate=math.sqrt(warmup / WARMUP),
+        average=1,
+    )
+    make: Any = PRESETS[chosen["preset"]]
+    config: TransformerConfig = make(vocabulary, dropout=chosen["dropout"])
+    return config, options
+
+
+class RecordedTask(TranslationTask):
+    """Learn to translate, and keep the loss of each update in `losses`. Arguments as for `TranslationTask`."""
+
+    def __init__(self, *args: Any, **options: Any):
+        super().__init__(*args, **options)
+        self.losses: list[float] = []
+
+    def update(self, model: nn.Module, batches: Batches, optimizer: Any, options: TrainingOptions) -> float:
+        """As `TranslationTask.update`."""
+        self.losses.append(super().update(model, batches, optimizer, options))
+        return self.losses[-1]
+
+
+def train_once(
+    model: nn.Module, task: TranslationTask, home: str | Path, options: TrainingOptions
+) -> tuple[Path, list[dict[str, Any]]]:
+    """Train as `fit` does, or read what the same training has left; go on where it was interrupted.
+
+    Args:
+        model: a new model; it ends with the trained weights.
+        task: what it learns.
+        home: a folder; the same pairs, tokens, sizes and options have the same run in it.
+        options: how to train; `epochs` must be given.
+
+    Returns:
+        The run's folder, and the lines of its metrics.jsonl.
+    """
+    name = checksum([repr((sorted(task.identity.items()), config_of(model), options)).encode()])
+    run = Path(home) / f"run-{name[:6]}"
+    content = (run / METRICS).read_text(encoding="utf-8") if (run / METRICS).exists() else ""
+    lines = [json.loads(line) for line in content.splitlines()]
+    if lines:
+        last = lines[-1]
+        over_time = options.max_minutes is not None and last["minutes"] >= options.max_minutes
+        if over_time or last["epoch"] >= (options.epochs or 0):
+            load_weights(model, load_tensors(run / WEIGHTS)[0])
+            return run, lines
+    return run, fit(model, task, run, options=options, resume=(run / STATE).exists())
+
+
+def faults(translations: Sequence[str], sources: Sequence[str], references: Sequence[str]) -> dict[str, list[int]]:
+    """Find the translations with a fault that needs no reading: their numbers, from 0, by the kind of fault.
+
+    Args:
+        translations: what a model wrote.
+        sources: what it translated.
+        references: translations by people.
+    """
+    found: dict[str, list[int]] = {name: [] for name in ("empty", "copies", "loops", "too short", "too long")}
+    for i, (ours, source, reference) in enumerate(zip(translations, sources, references, strict=True)):
+        words, given = ours.lower().split(), set(source.lower().split())
+        if not words:
+            found["empty"].append(i)
+            continue
+        if len(words) > 2 and sum(word in given for word in words) > 0.7 * len(words):
+            found["copies"].append(i)
+        if LOOP.search(ours.lower()):
+            found["loops"].append(i)
+        if len(ours) < len(reference) / 2:
+            found["too short"].append(i)
+        if len(ours) > 2 * len(reference):
+            found["too long"].append(i)
+    return found
+
+
+def make_dictionary(pairs: Pairs) -> dict[str, str]:
+    """For each source word, choose the target word that most often stands where it stands: 2 · both / (one + other).
+
+    Args:
+        pairs: pairs of sentences; words are what is between spaces.
+    """
+    together: dict[str, Counter[str]] = defaultdict(Counter)
+    counts: tuple[Counter[str], Counter[str]] = Counter(), Counter()
+    for source, target in zip(*pairs, strict=True):
+        sides = set(source.split()), set(target.split())
+        for count, words in zip(counts, sides, strict=True):
+            count.update(words)
+        for word in sides[0]:
+            together[word].update(sides[1])
+
+    def best(word: str) -> str:
+        return max(
+            together[word], key=lambda other: (together[word][other] / (counts[0][word] + counts[1][other]), other)
+        )
+
+    return {word: best(word) for word in together}
+
+
+def paired_bootstrap(
+    ours: Sequence[str],
+    theirs: Sequence[str],
+    references: Sequence[str],
+    language: str = "",
+    *,
+    draws: int = 1000,
+    seed: int = 0,
+) -> list[tuple[float, float]]:
+    """Score two systems on the same sentences, drawn with replacement, again and again (Koehn, 2004): pairs of BLEU.
+
+    Args:
+        ours, theirs: translations by two systems.
+        references: one reference for each.
+        language: of the references, as for `bleu`.
+        draws: how many times.
+        seed: which sentences are drawn.
+
+    Raises:
+        TypeError: one string is given instead of several.
+        ValueError: there are none, or not as many of each.
+    """
+    from sacrebleu.metrics import BLEU
+
+    check_texts(ours=ours, theirs=theirs, references=references)
+    if not len(ours) == len(theirs) == len(references) > 0:
+        raise ValueError(
+            f"{len(ours)}, {len(theirs)} and {len(references)} sentences: give as many of each, and at least one."
+        )
+    metric = BLEU(tokenize=sacrebleus_words(language, references), effective_order=True)
+
+    def counted(texts: Sequence[str]) -> torch.Tensor:
+        scores = [metric.sentence_score(text, [reference]) for text, reference in zip(texts, references, strict=True)]
+        return torch.tensor([[*one.counts, *one.totals, one.sys_len, one.ref_len] for one in scores])
+
+    def score(row: list[int]) -> float:
+        return float(BLEU.compute_bleu(row[:4], row[4:8], row[8], row[9], smooth_method="exp").score)
+
+    generator = torch.Generator().manual_seed(seed)
+    drawn = torch.randint(len(references), (draws, len(references)), generator=generator)
+    rows = [system[drawn].sum(dim=1).tolist() for system in (counted(ours), counted(theirs))]
+    return [(score(one), score(other)) for one, other in zip(*rows, strict=True)]

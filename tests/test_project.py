@@ -1,0 +1,333 @@
+"""The project: what is said of a reader's own pairs, of the milestones and of the score; and the notebook's size."""
+
+import shutil
+from contextlib import redirect_stdout
+from io import BytesIO, StringIO, TextIOWrapper
+from pathlib import Path
+
+import nbformat
+import pytest
+import torch
+import tqdm.auto
+from once import once
+
+from annotated.config import TransformerConfig
+from annotated.transformer import Transformer
+from annotated_course.project import (
+    MILESTONES,
+    Finding,
+    RecordedTask,
+    faults,
+    load_project,
+    look_at,
+    make_dictionary,
+    milestone,
+    paired_bootstrap,
+    plan,
+    train_once,
+)
+from annotated_workbench.checkpoint import load_checkpoint
+from annotated_workbench.data import Pairs, load_corpus
+from annotated_workbench.metrics import bleu
+from annotated_workbench.training_options import WARMUP, TrainingOptions
+from annotated_workbench.vocabulary import SubwordTokenizer
+from tools.reading import count
+from tools.sync import ROOT
+
+CAPTIONS = Pairs(*(side[:600] for side in load_corpus("captions", "train")))
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> tuple[Path, Path]:
+    """Two aligned files of 600 captions."""
+    return write(tmp_path, CAPTIONS)
+
+
+def write(folder: Path, pairs: Pairs) -> tuple[Path, Path]:
+    """Write pairs into two files."""
+    paths = folder / "my.de", folder / "my.en"
+    for path, side in zip(paths, pairs, strict=True):
+        path.write_text("".join(f"{line}\n" for line in side), encoding="utf-8")
+    return paths
+
+
+def changed(number: int, source: str | None = None, target: str | None = None, times: int = 1) -> Pairs:
+    """The captions with another text in some lines from this one on, counted from 1."""
+    sides = [list(side) for side in CAPTIONS]
+    for side, text in zip(sides, (source, target), strict=True):
+        if text is not None:
+            side[number - 1 : number - 1 + times] = [text] * times
+    return Pairs(*sides)
+
+
+def failing(pairs: Pairs, src: str = "de", tgt: str = "en", splits: dict[str, Pairs] | None = None) -> list[Finding]:
+    """What does not hold of pairs."""
+    enough = {"train": Pairs(["a b"] * 2000, ["c d"] * 2000), "val": Pairs(["e"], ["f"]), "test": Pairs(["g"], ["h"])}
+    return [finding for finding in look_at(pairs, splits or enough, src, tgt) if finding.holds is False]
+
+
+def test_without_files_it_takes_the_captions_in_either_direction() -> None:
+    pairs, splits = load_project(None, None, "en", "de")
+    assert pairs == splits["train"] == load_corpus("captions", "train", "en", "de")
+    assert [len(splits[split].source) for split in ("train", "val", "test")] == [12_000, 600, 800]
+
+
+def test_own_files_are_split_and_no_sentence_is_in_two_splits(tmp_path: Path) -> None:
+    repeated = Pairs(*(side[:300] + side[:300] for side in CAPTIONS))
+    pairs, splits = load_project(*write(tmp_path, repeated), "de", "en")
+    assert pairs == repeated
+    assert len(splits["test"].source) == 60
+    assert len(splits["train"].source) > 300
+    for one, other in (("train", "val"), ("train", "test"), ("val", "test")):
+        for side in (0, 1):
+            assert not set(splits[one][side]) & set(splits[other][side])
+    assert failing(repeated, splits=splits)[0].remedy.startswith("below 2,000")
+
+
+def test_the_split_is_the_same_each_time(files: tuple[Path, Path]) -> None:
+    assert load_project(*files, "de", "en") == load_project(*files, "de", "en")
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda de, en: de.unlink(), r"there is no file .*my\.de"),
+        (lambda de, en: en.write_text("".join(f"{one}\n" for one in CAPTIONS.target[:-1])), "600 lines and .* has 599"),
+        (
+            lambda de, en: de.write_bytes(de.read_text(encoding="utf-8").encode("latin-1")),
+            r"my\.de, line \d+: not UTF-8",
+        ),
+        (lambda de, en: de.write_text(de.read_text(encoding="utf-8").replace("\n", "\n\n", 1)), "line 2: empty"),
+        (lambda de, en: write(de.parent, Pairs(["a", "b", "c"], ["d", "e", "f"])), "has 3 lines, .* at least 200"),
+        (lambda de, en: de.write_text(""), "has no lines"),
+    ],
+    ids=["missing", "unequal", "latin-1", "empty line", "three sentences", "empty"],
+)
+def test_a_bad_file_is_named_with_its_remedy(files: tuple[Path, Path], change, message: str) -> None:
+    change(*files)
+    with pytest.raises((FileNotFoundError, ValueError), match=message):
+        load_project(*files, "de", "en")
+
+
+def test_one_file_is_not_enough_and_the_same_twice_is_refused(files: tuple[Path, Path]) -> None:
+    with pytest.raises(ValueError, match="TARGET is None: give both"):
+        load_project(files[0], None, "de", "en")
+    with pytest.raises(ValueError, match="are the same file"):
+        load_project(files[0], str(files[0]), "de", "en")
+
+
+def test_good_pairs_pass_every_check() -> None:
+    assert failing(CAPTIONS) == []
+    assert all(finding.holds for finding in look_at(*load_project(None, None, "de", "en"), "de", "en"))
+
+
+@pytest.mark.parametrize(
+    ("pairs", "statement", "remedy"),
+    [
+        (changed(7, source="Die TÃ¼r ist schÃ¶n."), "the letters are whole", "line 7 is not (Die TÃ¼r"),
+        (changed(9, "Ein Hund.", "A dog.", 40), "each pair stands there once", "39 lines are not, the first is 10 "),
+        (changed(5, "OK ja.", "OK ja.", 12), "the two sides differ", None),
+        (changed(5, *["OK ja."] * 2, 13), "each pair stands there once", None),
+        (changed(8, target="so " * 101), "no sentence has more than 100 words", "line 8 is not"),
+        (Pairs(CAPTIONS.source[1:], CAPTIONS.target[:-1]), "long sentences have long translations", "correlation"),
+        (
+            Pairs(CAPTIONS.target, CAPTIONS.source),
+            "left is de, right is en",
+            "of 600 lines look exchanged. Exchange SOURCE",
+        ),
+        (
+            changed(30, "The dog is in the house.", "Der Hund ist in dem Haus.", 7),
+            "left is de, right is en",
+            "is 30 (The dog",
+        ),
+    ],
+    ids=["garbled", "doubles", "few alike", "alike", "long", "shifted", "exchanged", "some exchanged"],
+)
+def test_a_fault_of_the_pairs_is_named_with_its_line(pairs: Pairs, statement: str, remedy: str | None) -> None:
+    found = {finding.statement: finding for finding in failing(pairs)}
+    if remedy is None:
+        assert statement not in found
+    else:
+        assert list(found) == [statement]
+        assert remedy in str(found[statement])
+
+
+def test_untranslated_lines_are_named() -> None:
+    copied = Pairs(CAPTIONS.source, [*CAPTIONS.source[:20], *CAPTIONS.target[20:]])
+    (finding,) = failing(copied)
+    assert finding.statement == "the two sides differ"
+    assert "20 lines are not, the first is 1 (" in finding.remedy
+
+
+def test_a_wrong_language_is_named_and_an_unknown_one_is_not_examined() -> None:
+    (finding,) = failing(CAPTIONS, tgt="fi")
+    assert "'fi'. Is TGT right?" in finding.remedy
+    for unknown in ("xx", "zh"):
+        *_, sides, _ = look_at(CAPTIONS, {name: CAPTIONS for name in ("train", "val", "test")}, unknown, "en")
+        assert (sides.holds, sides.remedy) == (None, f"not examined, there is no list of frequent words of {unknown!r}")
+        assert str(sides).startswith("– ")
+
+
+def test_what_is_learned_and_tested_is_counted() -> None:
+    splits = {
+        "train": Pairs([*map(str, range(2000))], ["x"] * 2000),
+        "val": Pairs(["5"], ["y"]),
+        "test": Pairs(["z"], ["z"]),
+    }
+    (finding,) = failing(CAPTIONS, splits=splits)
+    assert finding.remedy.startswith("1 training pairs share one")
+
+
+def test_sentences_of_one_length_tell_nothing() -> None:
+    same = Pairs([f"ein Hund {i}" for i in range(1000, 1600)], [f"a dog {i}" for i in range(1000, 1600)])
+    together = look_at(same, {name: same for name in ("train", "val", "test")}, "xx", "xx")[5]
+    assert (together.statement, together.holds) == ("long sentences have long translations", None)
+
+
+def test_milestones_say_how_far_you_are(capsys: pytest.CaptureFixture[str]) -> None:
+    def line() -> str:
+        return capsys.readouterr().out.splitlines()[-1]
+
+    for name in MILESTONES:
+        milestone(name, [("it holds", True, "")])
+    assert line() == "Your project: ✓ data   ✓ train   ✓ diagnose   ✓ evaluate"
+    milestone("train", [("it holds", True, ""), ("it learns", False, "train longer."), ("x", None, "unknown")])
+    printed = capsys.readouterr().out
+    assert printed.startswith("✓ it holds\n✗ it learns: train longer.\n– x: unknown\n")
+    assert printed.endswith("Your project: ✓ data   ○ train   ○ diagnose   ○ evaluate\n")
+    milestone("train", [("x", None, "unknown")])
+    assert line() == "Your project: ✓ data   ✓ train   ○ diagnose   ○ evaluate"
+    with pytest.raises(ValueError, match="no milestone 'test'; there are data, train, diagnose, evaluate"):
+        milestone("test", [])
+    with pytest.raises(ValueError, match="at least one finding"):
+        milestone("data", [])
+
+
+def test_faults_are_counted_by_kind() -> None:
+    pair = "Ein Hund läuft am Strand.", "A dog runs along the beach."
+    texts = {
+        "A dog runs along the beach.": [],
+        "": ["empty"],
+        "Ein Hund läuft the beach.": [],
+        "Ein Hund läuft am beach.": ["copies"],
+        "A dog dog dog runs.": ["loops"],
+        "A dog dog runs a dog.": [],
+        "The man and the man and the man and": ["loops"],
+        "A dog.": ["too short"],
+        "A dog runs along the beach and it is a very happy dog today.": ["too long"],
+    }
+    found = faults(list(texts), [pair[0]] * len(texts), [pair[1]] * len(texts))
+    assert [[kind for kind, numbers in found.items() if i in numbers] for i in range(len(texts))] == list(
+        texts.values()
+    )
+
+
+def test_the_dictionary_takes_the_word_that_stands_beside() -> None:
+    pairs = Pairs(
+        ["der Hund läuft", "der Hund schläft", "die Katze läuft"], ["the dog runs", "the dog sleeps", "the cat runs"]
+    )
+    dictionary = make_dictionary(pairs)
+    assert [dictionary[word] for word in ("Hund", "läuft", "schläft", "Katze")] == ["dog", "runs", "sleeps", "cat"]
+
+
+def test_the_bootstrap_scores_as_bleu_does_and_in_pairs() -> None:
+    references = list(CAPTIONS.target[:40])
+    ours = [" ".join(text.split()[:-1]) for text in references]
+    theirs = [text.lower() for text in references]
+    draws = paired_bootstrap(ours, theirs, references, "en", draws=50)
+    drawn = torch.randint(40, (50, 40), generator=torch.Generator().manual_seed(0)).tolist()
+    for rows, scores in list(zip(drawn, draws, strict=True))[:3]:
+        for texts, score in zip((ours, theirs), scores, strict=True):
+            expected, _ = bleu([texts[i] for i in rows], [references[i] for i in rows], "en")
+            assert score == pytest.approx(expected)
+    assert paired_bootstrap(ours, ours, references, draws=5) != draws[:5]
+    assert all(one == other for one, other in paired_bootstrap(ours, ours, references, draws=5))
+    assert paired_bootstrap(ours, theirs, references, draws=5, seed=1) != draws[:5]
+
+
+def test_the_bootstrap_refuses_what_is_not_aligned() -> None:
+    with pytest.raises(ValueError, match="2, 1 and 1 sentences"):
+        paired_bootstrap(["a", "b"], ["a"], ["a"])
+    with pytest.raises(ValueError, match="0, 0 and 0"):
+        paired_bootstrap([], [], [])
+    with pytest.raises(TypeError, match="ours is one string"):
+        paired_bootstrap("a", ["a"], ["a"])
+
+
+def test_the_plan_fits_the_time_and_the_pairs() -> None:
+    look, short = plan(6000, 2000, None)
+    assert (look.layers, short.max_minutes, short.epochs) == (1, None, 4)
+    assert plan(200, 500, None)[1].epochs == 120
+    for pairs in (12_000, 29_000):
+        little_time, two_minutes = plan(pairs, 2000, 2)
+        assert little_time == TransformerConfig.tiny(2000, dropout=0.2)
+        assert (two_minutes.batch_tokens, two_minutes.warmup, two_minutes.max_minutes) == (1000, WARMUP // 10, 2)
+    many, ten = plan(29_000, 6000, 10)
+    assert many == TransformerConfig.small(6000, dropout=0.1)
+    assert (ten.batch_tokens, ten.warmup, ten.rate) == (2048, WARMUP // 2, pytest.approx(0.5**0.5))
+    with pytest.raises(ValueError, match="max_minutes"):
+        plan(12_000, 2000, -1)
+
+
+def test_a_run_is_kept_read_and_gone_on_with(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    pairs = Pairs(*(side[:40] for side in CAPTIONS))
+    tokenizer = SubwordTokenizer.train(pairs, vocab_size=300)
+    config = TransformerConfig(len(tokenizer), d_model=8, d_ff=8, heads=2, layers=1, dropout=0.0)
+    options = TrainingOptions(epochs=2, batch_tokens=2000, warmup=5, average=1)
+
+    def train(options: TrainingOptions = options, part: Pairs = pairs):
+        torch.manual_seed(0)
+        model = Transformer(config)
+        task = RecordedTask(tokenizer, part, pairs, "de", "en", config.max_length)
+        return model, task, *train_once(model, task, tmp_path, options)
+
+    first, task, run, lines = train()
+    assert len(lines) == 2 and len(task.losses) == lines[-1]["step"]
+    assert lines[0]["loss"] == pytest.approx(sum(task.losses[: len(task.losses) // 2]) / (len(task.losses) // 2))
+    second, task, again, read = train()
+    assert (again, read, task.losses) == (run, lines, [])
+    saved, _ = load_checkpoint(run)
+    for one, other, kept in zip(first.parameters(), second.parameters(), saved.parameters(), strict=True):
+        assert one.equal(other) and one.equal(kept)
+    assert train(part=Pairs(*(side[:30] for side in pairs)))[2] != run, "other pairs are another run"
+    assert train(TrainingOptions(epochs=1, batch_tokens=2000, warmup=5, average=1))[2] != run
+
+    metrics = run / "metrics.jsonl"
+    shutil.copy(run / "state-before.safetensors", run / "state.safetensors")  # as if it had stopped after an epoch
+    metrics.write_text(metrics.read_text().splitlines(keepends=True)[0])
+    finished, task, same, gone_on = train()
+    assert (same, [line["step"] for line in gone_on]) == (run, [line["step"] for line in lines])
+    assert len(task.losses) == lines[-1]["step"] / 2
+    assert all(one.equal(other) for one, other in zip(first.parameters(), finished.parameters(), strict=True))
+    capsys.readouterr()
+
+
+def test_a_run_whose_output_is_captured_draws_no_bar(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    bars = []
+
+    class Bar(tqdm.std.tqdm):
+        def __init__(self, *args, **options):
+            bars.append(options["disable"])
+            super().__init__(*args, **options)
+
+    monkeypatch.setattr(tqdm.auto, "tqdm", Bar)
+    pairs = Pairs(*(side[:20] for side in CAPTIONS))
+    tokenizer = SubwordTokenizer.train(pairs, vocab_size=300)
+    config = TransformerConfig(len(tokenizer), d_model=8, d_ff=8, heads=2, layers=1)
+    task = RecordedTask(tokenizer, pairs, pairs, "de", "en", config.max_length)
+    options = TrainingOptions(epochs=1, batch_tokens=2000, warmup=5)
+    with redirect_stdout(StringIO()):
+        train_once(Transformer(config), task, tmp_path / "captured", options)
+    with redirect_stdout(TextIOWrapper(BytesIO())):
+        train_once(Transformer(config), task, tmp_path / "seen", options)
+    assert bars == [True, None]
+
+
+@once
+def test_the_notebook_is_short() -> None:
+    path = ROOT / "notebooks" / "project.ipynb"
+    counted = count(nbformat.read(path, as_version=4))
+    assert counted.words <= 2200
+    assert counted.lines <= 170
+    assert counted.figures <= 8
+    assert path.stat().st_size < 700_000

@@ -1,4 +1,4 @@
-// How the search ranks what it finds: as Sphinx does, but whoever types three words or more has a question, and is led
+// How the search ranks what it finds: as Sphinx does, but anyone who types three words or more has a question, and is led
 // to the page that answers questions first. One word or two are a subject: there, half a question must not be in front.
 "use strict";
 

@@ -66,9 +66,9 @@ def cases() -> Iterator[Case]:
         group = "chapter 19, section 8" if name in lesson["unseen"] else "chapter 19"
         parts = {"like": lesson["SIZES"]} if name in lesson["unseen"] else {}
         yield Case(group, name, patient, "" if sound else name, parts)
-    for letter, patient in patients().items():
-        fault = WARD[letter]
-        yield Case("the ward", letter, patient, "" if fault == "healthy" else fault)
+    ward = [(WARD[letter], patient) for letter, patient in patients().items()]
+    for fault, patient in sorted(ward, key=lambda bed: bed[0]):  # without their letters: the exercise asks who has what
+        yield Case("the ward", fault, patient, "" if fault == "healthy" else fault)
 
 
 def main() -> None:

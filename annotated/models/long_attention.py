@@ -145,7 +145,7 @@ class LinformerAttention(MultiHeadAttention):
             raise ValueError(f"{n} keys are more than length={self.E.size(1)}: build it longer, and train it again.")
         keys, values = self.project(key, value)
         if mask is not None:
-            seen = key_mask(mask, n)
+            seen = key_mask(mask, n)  # not padding; a causal mask is refused
             keys, values = keys.masked_fill(~seen, 0.0), values.masked_fill(~seen, 0.0)
         return self.attend(query, self.E[:, :n] @ keys, self.F[:, :n] @ values)
 

@@ -73,7 +73,7 @@ def kinds(length: int) -> dict[str, Callable[[], nn.Module]]:
 
 
 def measure(name: str, length: int, results: multiprocessing.Queue) -> None:
-    """Put the seconds of processor time and the MB of one sub-layer into the queue."""
+    """Put the seconds of processor time and the MiB of one sub-layer into the queue."""
     torch.set_num_threads(1)
     torch.manual_seed(0)
     module, inputs = kinds(length)[name]().eval(), torch.randn(1, length, D_MODEL)
@@ -109,7 +109,7 @@ def cost() -> dict:
                 process.join()
             (seconds if keeping else megabytes)[name][length].append(time_ if keeping else grown)
         print(
-            f"round {turn}  {name:20}{length:6}{1000 * seconds[name][length][-1]:10.1f} ms{grown:10.1f} MB", flush=True
+            f"round {turn}  {name:20}{length:6}{1000 * seconds[name][length][-1]:10.1f} ms{grown:10.1f} MiB", flush=True
         )
     return {
         "made by": "python -m experiments.long_sequences cost",

@@ -38,7 +38,9 @@ def signed_distances(queries: int, keys: int, *, device: torch.device | str | No
 
 
 def relative_scores(
-    query: Float[Tensor, "*batch query d_k"], table: Float[Tensor, "rows d_k"], rows: Int[Tensor, "*#batch query key"]
+    query: Float[Tensor, "*batch query d_k"],
+    table: Float[Tensor, "distances d_k"],
+    rows: Int[Tensor, "*#batch query key"],
 ) -> Float[Tensor, "*batch query key"]:
     """Compute qᵢ · tableᵣ for the row r of each pair (i, j): all rows first, then each pair picks its own.
 
@@ -48,12 +50,14 @@ def relative_scores(
         query: what each position looks for.
         table: a vector for each distance; rows: which of them a pair has.
     """
-    by_row = query @ table.T  # (*batch, query, rows)
+    by_row = query @ table.T  # (*batch, query, distances)
     return by_row.gather(-1, rows.expand(*by_row.shape[:-1], rows.size(-1)))
 
 
 def relative_values(
-    weights: Float[Tensor, "*batch query key"], table: Float[Tensor, "rows d_v"], rows: Int[Tensor, "*#batch query key"]
+    weights: Float[Tensor, "*batch query key"],
+    table: Float[Tensor, "distances d_v"],
+    rows: Int[Tensor, "*#batch query key"],
 ) -> Float[Tensor, "*batch query d_v"]:
     """Compute Σⱼ αᵢⱼ tableᵣ with the row r of each pair (i, j): weights of the same row are added up first.
 
@@ -126,7 +130,7 @@ class RelativeAttention(MultiHeadAttention):
                 f"distances of shape {tuple(distances.shape)} were given for {query.size(0)} texts with "
                 f"{query.size(1)} queries and {keys.size(2)} keys: give (batch, query, key)."
             )
-        rows = distances[:, None].clamp(-self.k, self.k) + self.k  # the same for all heads
+        rows = distances[:, None].clamp(-self.k, self.k) + self.k  # (1 or batch, 1, query, key), for all heads
         queries = self.split(self.W_q(query))
         scores = queries @ keys.transpose(-2, -1) + relative_scores(queries, self.distance_keys, rows)
         weights = masked_softmax(scores / math.sqrt(self.d_k), mask)
@@ -161,7 +165,7 @@ def given_distances(model: nn.Module, distances: Int[Tensor, "batch query key"])
 
 
 def tree_distances(parents: Int[Tensor, "batch length"]) -> Int[Tensor, "batch length length"]:
-    """Count the edges between each two words of a tree, with a sign (after Wang et al., 2019).
+    """Count the edges between every two words of a tree, with a sign (after Wang et al., 2019).
 
     Positive if the key is below the query, negative if it is above it; where neither is above the other, as in
     `signed_distances`, the order of the words decides. Words of two different trees are `length` apart.

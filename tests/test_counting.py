@@ -2,11 +2,12 @@
 
 import json
 import math
+import random
 
 import pytest
 
 from annotated_workbench.data import DATA_FOLDER
-from experiments.counting import counted_losses, main
+from experiments.counting import counted_losses, main, packed_size
 
 
 def test_by_hand() -> None:
@@ -20,6 +21,14 @@ def test_by_hand() -> None:
 def test_an_unseen_character_costs_more_and_stays_finite() -> None:
     (seen,), (unseen,) = counted_losses("abab", "b", 0, 1.0), counted_losses("abab", "z", 0, 1.0)
     assert seen < unseen < math.inf
+
+
+def test_bz2_learns_from_what_lies_more_than_a_tenth_of_a_million_back() -> None:
+    dice = random.Random(0)
+    words, others = (["".join(dice.choices("abcdefghijklmnop", k=9)) for _ in range(500)] for _ in range(2))
+    before = "".join(dice.choices(words, k=70_000) + dice.choices(others, k=40_000))  # nearly a million letters
+    new = "".join(dice.choices(words, k=1_000))
+    assert packed_size("bz2", before, new) < 0.6 * packed_size("bz2", "", new)
 
 
 def test_the_command_prints_both_tables(tmp_path, capsys, monkeypatch) -> None:

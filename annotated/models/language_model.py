@@ -201,10 +201,10 @@ def generate(
     with evaluating(model):
         cache, new = model.new_cache(), ids[:, -limit:]
         for _ in range(count):
-            if cache.length + new.size(1) > limit:
+            if cache.length + new.size(1) > limit:  # the window is full: read its last half again, from position 0
                 cache, new = model.new_cache(), ids[:, -max(1, limit // 2) :]
             logits = model.logits(model.states(new, cache)[:, -1])
-            logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
+            logits = logits.to(torch.promote_types(logits.dtype, torch.float32))  # at least 32 bits
             logits[:, [PAD, BOS, EOS, UNK]] = -torch.inf
             new = draw(sampling_probabilities(logits, temperature, top_k, top_p), generator)
             ids = torch.cat((ids, new), dim=1)

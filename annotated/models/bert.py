@@ -189,7 +189,7 @@ def hide_for_prediction(
     def draw() -> Float[Tensor, "batch length"]:
         return torch.rand(ids.shape, generator=generator, device=ids.device)
 
-    chosen: Bool[Tensor, "batch length"] = (draw() < share) & (ids > EOS)  # a word
+    chosen: Bool[Tensor, "batch length"] = (draw() < share) & (ids > EOS)  # ids up to EOS are special tokens
     fate = draw()
     random_words = torch.randint(*words, ids.shape, generator=generator, device=ids.device)
     read = torch.where(chosen & (fate < 0.8), mask_id, ids)

@@ -15,16 +15,17 @@ from annotated_course.exercises.exercise import AnyOf, Exercise, Run, calls, cha
 
 EXERCISES: dict[str, Exercise] = {}
 
-SMALL_GPT = [800.0, 4_800_000.0, math.log(10)]
+SMALL_GPT = [800.0, 4_800_000.0, math.log(10), 190.0]
 REMARKS = (
     "the parameters of embedding, positions, three layers and a last LayerNorm: ",
     "the operations, 6 for each of 800 parameters and 1,000 tokens: ",
     "the loss: ",
+    "the vocabulary: ",
 )
 EXERCISES["16.1"] = Exercise(
     "A small GPT-2 on paper",
     right=SMALL_GPT,
-    cases=dict(zip(REMARKS, numbers(3).values(), strict=True)),
+    cases=dict(zip(REMARKS, numbers(4).values(), strict=True)),
     mistakes={
         "that is 12·N·d² alone: biases, LayerNorms, embedding and positions are missing.": changed(SMALL_GPT, 0, 576.0),
         "the last LayerNorm is missing: 2·d more.": changed(SMALL_GPT, 0, 792.0),
@@ -48,6 +49,14 @@ EXERCISES["16.1"] = Exercise(
         "that is a probability; the loss is −ln of it.": changed(SMALL_GPT, 2, 0.1),
         "the loss is −ln p: it is above 0.": changed(SMALL_GPT, 2, -math.log(10)),
         "that is the perplexity; its logarithm is the loss.": changed(SMALL_GPT, 2, 10.0),
+        "half of 800 is not it: the parameters grow along with the vocabulary.": changed(SMALL_GPT, 3, 100.0),
+        "the embedding of 10 words is replaced; only 760 of the 800 parameters are something else.": (
+            changed(SMALL_GPT, 3, 200.0)
+        ),
+        "that compares with 12·N·d² alone; exactly half means as many as everything else.": changed(
+            SMALL_GPT, 3, 144.0
+        ),
+        "that is the size of the embedding; a word has d numbers of it.": changed(SMALL_GPT, 3, 760.0),
     },
     tolerance=1e-3,  # 2.3 is near enough, 801 is not
     by_hand=True,

@@ -427,7 +427,7 @@ def copy_project(folder: Path) -> Path:
     Args:
         folder: an empty folder.
     """
-    for name in (*PACKAGES, "data", "notebooks", "tests", "tools"):
+    for name in (*PACKAGES, "data", "experiments", "notebooks", "tests", "tools"):
         if (ROOT / name).exists():
             shutil.copytree(
                 ROOT / name, folder / name, ignore=shutil.ignore_patterns("__pycache__", ".ipynb_checkpoints")

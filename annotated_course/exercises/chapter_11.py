@@ -2,11 +2,10 @@
 
 from collections import Counter
 from collections.abc import Callable
-from functools import partial, reduce
+from functools import reduce
 from itertools import product
-from math import exp, log, prod, sqrt
+from math import exp, log, sqrt
 from operator import or_
-from statistics import mean
 from typing import Any
 
 import torch
@@ -53,81 +52,62 @@ def ngrams(tokens: list[str], n: int) -> Counter:
     return Counter(tuple(tokens[i : i + n]) for i in range(len(tokens) - n + 1))
 
 
-def geometric(precisions: list[float]) -> float:
-    """Give the geometric mean, also of zeros."""
-    return prod(precisions) ** (1 / len(precisions))
+def counted(translation: list[str], references: list[list[str]]) -> list[int]:
+    """Count for BLEU with several references: the two lengths, then matches and total for n from 1 to 4."""
 
+    def farness(r: int) -> Any:
+        return abs(r - len(translation)), r
 
-def bleu(translations: list[list[str]], references: list[list[list[str]]]) -> float:
-    """BLEU of translations with several references each."""
-    pairs, precisions = list(zip(translations, references, strict=True)), []
+    row = [len(translation), min(map(len, references), key=farness)]
     for n in (1, 2, 3, 4):
-        counts = [(ngrams(ours, n), [ngrams(one, n) for one in several]) for ours, several in pairs]
-        matches = sum((found & reduce(or_, several)).total() for found, several in counts)
-        precisions.append(matches / sum(found.total() for found, _ in counts))
-
-    def closest(c: int, r: int) -> Any:
-        return abs(r - c), r
-
-    lengths = [(len(ours), min(map(len, several), key=partial(closest, len(ours)))) for ours, several in pairs]
-    c, r = map(sum, zip(*lengths, strict=True))
-    return 100 * exp(min(0.0, 1 - r / c)) * geometric(precisions)
+        found, wanted = ngrams(translation, n), [ngrams(one, n) for one in references]
+        row += [(found & reduce(or_, wanted)).total(), found.total()]
+    return row
 
 
-def corpus(*sentences: tuple[str, list[str]]) -> Run:
-    """Make a case of translations with their references, written with a letter for each word."""
-    return calls([list(ours) for ours, _ in sentences], [[list(one) for one in several] for _, several in sentences])
+def letters(translation: str, *references: str) -> Run:
+    """Make a case of a translation with its references, written with a letter for each word."""
+    return calls(list(translation), [list(one) for one in references])
 
 
 EXERCISES["11.2"] = Exercise(
-    "BLEU with several references",
-    right=bleu,
+    "Several references",
+    right=counted,
     cases={
-        "": corpus(
-            ("tdstrbotrf", ["tdstrbotlwfvth", "otrfWSadBahniHab"]),
-            ("2mpcitkitk", ["2mpcoaeitk", "2mxoaenpc"]),
-            ("agzay", ["agzajyquMF", "tjgzay", "agzY"]),
-        ),
-        "a translation that is longer than its reference: ": corpus(("tdstrbotlwfvthxyz", ["tdstrbotlwfvth"])),
-        "a corpus without a matching 3-gram, BLEU 0: ": corpus(("amrog", ["amwog", "amog"])),
+        "": letters("tdstrbotrf", "otrfWSadBahni", "tdstrbotlwf", "HabXrbotSQmnopvw"),
+        "with repeated words: ": letters("2mpcitkitk", "2mpcoaeitk", "2mxoaenpc"),
+        "with references of 4, 6 and 10 words: ": letters("agzay", "agzajyquMF", "tjgzay", "agzY"),
     },
     mistakes={
-        "off by a factor 100: give BLEU as 0 … 100.": "100 * →",
-        "this is the mean of the sentences' BLEUs: add up the counts of all sentences first.": (
-            lambda t, r: mean(bleu([ours], [several]) for ours, several in zip(t, r, strict=True))
-        ),
-        "only the first reference counts: use all of them.": (
-            "zip(translations, references, → zip(translations, [several[:1] for several in references],"
-        ),
+        "only the first reference counts: use all of them.": "for one in references → for one in references[:1]",
         "the counts of the references are added up: take the largest of them.": (
-            "reduce(or_, several) → sum(several, Counter())"
+            "reduce(or_, wanted) → sum(wanted, Counter())"
         ),
-        "each sentence is matched with one reference only: take the largest count n-gram by n-gram.": (
-            "(found & reduce(or_, several)).total() → max((found & one).total() for one in several)"
+        "the n-grams are matched with one reference only: take the largest count n-gram by n-gram.": (
+            "(found & reduce(or_, wanted)).total() → max((found & one).total() for one in wanted)"
         ),
         "a repeated n-gram counts too often: at most as often as a reference has it.": (
-            "(found & reduce(or_, several)).total() → sum(found[gram] for gram in reduce(or_, several))"
+            "(found & reduce(or_, wanted)).total() → sum(found[gram] for gram in reduce(or_, wanted))"
         ),
         "each n-gram counts once only; count it up to as often as a reference has it.": (
-            "(found & reduce(or_, several)).total() → len(found.keys() & reduce(or_, several))"
+            "(found & reduce(or_, wanted)).total() → len(found.keys() & reduce(or_, wanted))"
         ),
-        "of two references equally close in length, r takes the shorter.": "abs(r - c), r → abs(r - c), -r",
-        "the brevity penalty is missing.": "exp(min(0.0, 1 - r / c)) * →",
-        "the brevity penalty has the lengths swapped: exp(1 − r/c), with c for the translation.": (
-            "min(0.0, 1 - r / c) → 1 - c / r"
+        "the n-grams go from 1 to 4: ten numbers.": "(1, 2, 3, 4) → (1, 2, 3)",
+        "the matches come before the total.": (
+            "[(found & reduce(or_, wanted)).total(), found.total()] → "
+            "[found.total(), (found & reduce(or_, wanted)).total()]"
         ),
-        "the brevity penalty is exp(1 − r/c), not c/r.": "exp(min(0.0, 1 - r / c)) → min(1.0, c / r)",
-        "this is the arithmetic mean of the precisions: take the fourth root of their product.": "geometric( → mean(",
-        "the n-grams go up to 4.": "(1, 2, 3, 4) → (1, 2, 3)",
+        "of two references equally close in length, r takes the shorter.": "), r → ), -r",
         "r takes the shortest reference: take the one whose length is closest to the translation's.": (
-            "abs(r - c), r → r"
+            "abs(r - len(translation)), r → r"
         ),
         "r takes the longest reference: take the one whose length is closest to the translation's.": (
-            "abs(r - c), r → -r"
+            "abs(r - len(translation)), r → -r"
         ),
-        "r takes the first reference: take the one whose length is closest to the translation's.": "abs(r - c), r → 0",
+        "r takes the first reference: take the one whose length is closest to the translation's.": (
+            "abs(r - len(translation)), r → 0"
+        ),
     },
-    tolerance=1e-3,
 )
 
 
@@ -166,7 +146,7 @@ EXERCISES["11.3"] = Exercise(
             "torch.where(swaps, ours, theirs) → theirs + 0 * swaps"
         ),
         "add up the counts of all sentences, then score once.": (
-            "score(a.sum(0)) → mean(map(score, a)); score(b.sum(0)) → mean(map(score, b))"
+            "score(a.sum(0)) → sum(map(score, a)); score(b.sum(0)) → sum(map(score, b))"
         ),
         "this is how many; p is the share of all 2ⁿ.": "mean() → sum()",
         "this is 1 − p.": "reached.double → (~reached).double",

@@ -19,17 +19,17 @@ EXERCISES: dict[str, Exercise] = {}
 LN_2 = math.log(2)
 
 
-def by_hand(first: float = 2.0, second: float = 2.0, bias: float = LN_2, third: float | None = None) -> list[float]:
+def by_hand(first: float = 3.0, second: float = 2.0, bias: float = LN_2, third: float | None = None) -> list[float]:
     """The mean of the states and the probability of class 1, from other means, another bias, or simply another one."""
-    logits = torch.tensor([first * LN_2 / 2, second * LN_2, bias])
+    logits = torch.tensor([first * LN_2 / 3, second * LN_2, bias])
     return [first, second, float(logits.softmax(dim=0)[1]) if third is None else third]
 
 
 WRONG_NUMBERS = {
-    "the padding is in the mean: three tokens are real.": dict(first=3.6, second=1.6),
-    "the sum is divided by all five places: three tokens are real.": dict(first=1.2, second=1.2),
-    "this is the sum; divide it by the number of tokens.": dict(first=6.0, second=6.0),
-    "this is the largest of each feature, not the mean.": dict(first=4.0, second=3.0),
+    "the padding is in the mean: three tokens are real.": dict(first=4.2, second=1.6),
+    "the sum is divided by all five places: three tokens are real.": dict(first=1.8, second=1.2),
+    "this is the sum; divide it by the number of tokens.": dict(first=9.0, second=6.0),
+    "this is the largest of each feature, not the mean.": dict(first=5.0, second=3.0),
     "the bias of class 2 is missing.": dict(bias=0.0),
     "the third number is the logit of class 1: exponentials, divided by their sum.": dict(third=2 * LN_2),
     "the third number is the exponential of class 1: divide it by the sum of the three.": dict(third=4.0),

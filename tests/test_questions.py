@@ -60,11 +60,17 @@ def test_there_are_forty_and_each_is_short() -> None:
         assert len(heading.split()) <= 12 and heading.endswith("?"), heading
         assert heading.isascii(), "JupyterLab finds no heading by a name that must be encoded"
         assert len(text["answer"].split()) <= 75, heading
+        assert len(re.findall(r"[.?!]\)?(?= |$)", text["answer"])) <= 3, f"{heading}: more than three sentences"
         assert re.match(r"\[.+\]\(\d\d_\w+\.ipynb#", text["more"]), heading
         shown, *drawings = cells
         assert not is_folded(shown) and all(map(is_folded, drawings)), heading
         assert sum(bool(line.strip()) for line in shown.source.split("\n")) <= 10, heading
         assert shown.outputs, f"{heading}: its cell shows nothing"
+
+
+def test_most_cells_name_a_number_to_try() -> None:
+    without = [heading for heading, (_, (shown, *_)) in QUESTIONS.items() if not re.search(r"#.*\btry ", shown.source)]
+    assert len(without) <= 8, without
 
 
 def test_the_contents_lead_to_every_question() -> None:

@@ -227,7 +227,9 @@ def test_search_finds_multi_head(site: Path, browser) -> None:
 
 
 ASKED = {  # as beginners type it, and what the page of questions calls it
-    "why three matrices": "why-three-matrices",
+    "why three matrices": "what-are-queries",
+    "decoder input shifted right": "what-exactly-is-shifted",
+    "low loss but bad output": "the-loss-is-excellent",
     "view then transpose": "why-view-then-transpose",
     "is training parallel": "is-training-parallel",
     "loss stuck at 7": "why-is-my-loss-stuck-at-7",

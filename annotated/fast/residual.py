@@ -13,7 +13,7 @@ from annotated.fast.derivative import refuse_second_derivative
 
 
 def dropout_mask(x: Float[Tensor, "*shape"], p: float) -> Float[Tensor, "*shape"]:
-    """Draw zeros with probability p and ones, of the shape and type of x.
+    """Draw a mask like x: 0 with probability p, else 1.
 
     On a CPU random 16-bit integers are compared with a threshold, so p is met to within 2⁻¹⁷; the same mask on every
     version of torch for the same seed.
@@ -26,6 +26,7 @@ def dropout_mask(x: Float[Tensor, "*shape"], p: float) -> Float[Tensor, "*shape"
         return torch.rand(x.shape, device=x.device).ge(p).to(x.dtype)
     # numpy's generators are faster than torch's; the seed comes from torch, so that manual_seed governs all.
     generator = np.random.SFC64(int(torch.randint(2**62, ())))
+    # each 64-bit number makes four of 16 bits, from −2¹⁵ to 2¹⁵ − 1
     draws = torch.from_numpy(generator.random_raw(-(-x.numel() // 4)).view(np.int16))[: x.numel()].view(x.shape)
     threshold = min(round(p * 2**16), 2**16 - 1) - 2**15
     return torch.ge(draws, threshold, out=torch.empty_like(x))

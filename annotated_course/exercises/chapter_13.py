@@ -261,7 +261,7 @@ def wrong_ways_back(p: Tensor, g: Tensor) -> dict[str, Tensor]:
         "this is the way back through a log-softmax.": g - p * total,
         "the sign is reversed.": -back(p, g),
         "the sum is added: subtract it.": p * (g + weighted(p, g)),
-        "this is p minus what came, as in section 4; there it was a target, here it is a gradient.": p - g,
+        "this is p minus what came, as in section 5; there it was a target, here it is a gradient.": p - g,
         "you took a softmax of the weights: they are one already.": back(p.softmax(-1), g),
     }
 
@@ -287,11 +287,11 @@ def back_by_autograd(p: Tensor, g: Tensor) -> Tensor:
 
 
 def examine_memory(answer: Any) -> str | None:
-    """Look whether a matrix of slopes is built."""
+    """Look whether a Jacobian matrix is built."""
     p, g = weights_and_gradient(5, 5)
     with exercise.LargestTensor() as seen:
         answer(p, g)
-    built = f"you built a tensor of {seen.largest} numbers from {p.numel()} weights; do without a matrix of slopes."
+    built = f"you built a tensor of {seen.largest} numbers from {p.numel()} weights; do without a Jacobian matrix."
     return f"the result is right, but {built}" if seen.largest > p.numel() else None
 
 

@@ -12,7 +12,7 @@ EXERCISES: dict[str, Exercise] = {}
 RANDOM = torch.Generator().manual_seed(0)
 
 # Where attention costs as much as an LSTM, recurrence beside attention, layers of windows, what a neighbourhood saves.
-COUNTS = [1280.0, 16.0, 20.0, 128.0]
+COUNTS = [1280.0, 256.0, 20.0, 128.0]
 EXERCISES["10.1"] = Exercise(
     "Four counts on paper",
     right=COUNTS,
@@ -25,10 +25,9 @@ EXERCISES["10.1"] = Exercise(
             "attention compares and mixes, so n has a factor 2.": [(0, 2560)],
             "this is where a recurrence without gates meets attention without projections.": [(0, 512)],
             "3nd² stands on attention's side, so it's 8 − 3, not 8 + 3.": [(0, 2816)],
-            "both counts have the factor 2; it falls out.": [(1, 8), (1, 32), (3, 256)],
-            "this is attention's cost over the recurrence's.": [(1, 1 / 16)],
-            "divide 2nd² by 2n²d: what is left of n?": [(1, 512)],
-            "divide 2nd² by 2n²d: what is left of d?": [(1, 512**2)],
+            "both counts have the factor 2; it falls out.": [(1, 128), (3, 256)],
+            "there both cost the same: 2n²d is to be half of 2nd².": [(1, 512)],
+            "there self-attention costs twice as much as the recurrence.": [(1, 1024)],
             "then an output in the middle sees both; the last one reaches back two words with each layer.": [(2, 10)],
             "a layer adds two words on each side, not five.": [(2, 8), (2, 9)],
             "from the last of 41 words to the first it is 40 steps, not 41.": [(2, 21)],

@@ -16,7 +16,7 @@ from annotated_course.exercises.exercise import AnyOf, Exercise, LargestTensor, 
 
 EXERCISES: dict[str, Exercise] = {}
 
-COUNTS = [768.0, 256.0, 128.0, 94.0]
+COUNTS = [768.0, 1024.0, 128.0, 94.0]
 EXERCISES["18.1"] = Exercise(
     "Where it pays, by hand",
     right=COUNTS,
@@ -24,8 +24,9 @@ EXERCISES["18.1"] = Exercise(
     mistakes={
         "two products make 4 n² d operations, not 2 n² d.": changed(COUNTS, 0, 1536.0),
         "here without the projections.": changed(COUNTS, 0, 256.0),
-        "here with the projections, 8 n d².": changed(COUNTS, 1, 768.0),
-        "there are four projections, not two.": changed(COUNTS, 1, 512.0),
+        "here with the projections, 8 n d².": changed(COUNTS, 1, 1536.0),
+        "there are four projections, not two.": changed(COUNTS, 1, 1280.0),
+        "there both cost the same: the sub-layer is to cost twice as much.": changed(COUNTS, 1, 256.0),
         "mixing the keys and the values costs operations, too.": changed(COUNTS, 2, 64.0),
         "8 n k d = 4 n² d.": changed(COUNTS, 2, 256.0),
         "the first block and the last two or three have fewer than 5 new ones: count row by row.": (

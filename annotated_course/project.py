@@ -34,16 +34,15 @@ LOOP = re.compile(r"(?:^| )(\S+(?: \S+){0,3})(?: \1){2,}(?= |$)")  # one to four
 
 
 class Finding(NamedTuple):
-    """A statement; whether it holds, None where that could not be found out; and what to do where it does not."""
+    """A statement; whether it holds, None where it was not examined; and what to do where it does not, or why."""
 
     statement: str
     holds: bool | None
     remedy: str = ""
 
     def __str__(self) -> str:
-        if self.holds is None:
-            return f"– {self.statement}: {self.remedy}"
-        return f"✓ {self.statement}" if self.holds else f"✗ {self.statement}: {self.remedy}"
+        mark = {True: "✓", False: "✗", None: "○"}[self.holds]
+        return f"{mark} {self.statement}" + ("" if self.holds else f": {self.remedy}")
 
 
 _reached: dict[str, bool] = {}
@@ -128,103 +127,105 @@ def look_at(pairs: Pairs, splits: Mapping[str, Pairs], src: str, tgt: str) -> li
         splits: "train", "val" and "test".
         src, tgt: the languages of the two sides.
     """
-    texts = [*zip(*pairs, strict=True)]
-    words = [[len(text.split()) for text in side] for side in pairs]
-
-    def fault(statement: str, is_bad: Callable[[str, str], bool], remedy: str, share: float = 0.0) -> Finding:
-        bad = [number for number, pair in enumerate(texts, start=1) if is_bad(*pair)]
-        if len(bad) <= share * len(texts):
-            return Finding(statement, True)
-        first = " | ".join(text[:40] for text in texts[bad[0] - 1])
-        lines = f"line {bad[0]} is not" if len(bad) == 1 else f"{len(bad):,} lines are not, the first is {bad[0]}"
-        return Finding(statement, False, f"{lines} ({first}). {remedy}")
-
-    seen: Counter[tuple[str, str]] = Counter()
-
-    def is_double(source: str, target: str) -> bool:
-        seen[source, target] += 1
-        return seen[source, target] > 1
-
     learned = len(splits["train"].source)
-    held_out = [splits["val"], splits["test"]]
-    shared = learned - len(_without(splits["train"], held_out).source)
+    shared = learned - len(_without(splits["train"], [splits["val"], splits["test"]]).source)
+    seen: set[tuple[str, str]] = set()
+
+    def is_double(*pair: str) -> bool:
+        known = pair in seen
+        seen.add(pair)
+        return known
+
     return [
         Finding(
             f"enough pairs to learn from: {learned:,}",
             learned >= FEW,
             f"below {FEW:,} it mostly learns its examples by heart. Go on to try everything, and look for more.",
         ),
-        fault(
-            "the letters are whole",
+        _fault(
+            "no broken characters",
+            pairs,
             lambda *pair: any(map(GARBLED.search, pair)),
             "The text was saved in one encoding and read in another: in Python, "
             "line.encode('cp1252').decode('utf-8') mends most such lines.",
         ),
-        fault("each pair stands there once", is_double, "Keep one of each: sort both files together, unique.", 0.02),
-        fault(
+        _fault("no pair appears twice", pairs, is_double, "Keep one of each: sort both files together, unique.", 0.02),
+        _fault(
             "the two sides differ",
+            pairs,
             lambda source, target: source == target,
             "Not translated: remove these lines from both files.",
             0.02,
         ),
-        fault(
+        _fault(
             f"no sentence has more than {LONGEST} words",
+            pairs,
             lambda *pair: max(len(text.split()) for text in pair) > LONGEST,
             "Split it into sentences on both sides, or remove it from both.",
         ),
-        _together(words if sum(map(sum, words)) > 4 * len(texts) else [[*map(len, side)] for side in pairs]),
-        *_sides(pairs, src, tgt),
+        _together(pairs),
+        _languages(pairs, src, tgt),
         Finding(
-            "no sentence is both for learning and for the test",
+            "no sentence is in both training and test",
             shared == 0,
             f"{shared:,} training pairs share one with validation or test: leave them out.",
         ),
     ]
 
 
-def _together(lengths: Sequence[Sequence[int]]) -> Finding:
+def _fault(
+    statement: str, pairs: Pairs, is_bad: Callable[[str, str], bool], remedy: str, allowed: float = 0.0
+) -> Finding:
+    """Tell whether no more than an allowed share of the pairs is bad; name the first that is."""
+    bad = [number for number, pair in enumerate(zip(*pairs, strict=True), start=1) if is_bad(*pair)]
+    if len(bad) <= allowed * len(pairs.source):
+        return Finding(statement, True)
+    first = " | ".join(side[bad[0] - 1][:40] for side in pairs)
+    lines = f"line {bad[0]}" if len(bad) == 1 else f"{len(bad):,} of {len(pairs.source):,} lines, the first is {bad[0]}"
+    return Finding(statement, False, f"{lines} ({first}). {remedy}")
+
+
+def _together(pairs: Pairs) -> Finding:
     """Tell whether long sentences have long translations; where one file is shifted by a line, they do not."""
     statement = "long sentences have long translations"
-    r = torch.tensor(lengths, dtype=torch.float64).corrcoef()[0, 1]
+    r = torch.tensor([[*map(len, side)] for side in pairs], dtype=torch.float64).corrcoef()[0, 1]
     if r.isnan():
-        return Finding(statement, None, "all are of one length")
+        return Finding(statement, None, "all are of one length.")
     remedy = "Lines do not belong together: was one removed from one file only? Look at ten pairs, from the end, too."
     return Finding(statement, bool(r > 0.4), f"the correlation of lengths is {r:.2f} and should be above 0.4. {remedy}")
 
 
-def _sides(pairs: Pairs, src: str, tgt: str) -> list[Finding]:
+def _languages(pairs: Pairs, src: str, tgt: str) -> Finding:
     """Tell by frequent words whether each side is in its language."""
     statement = f"left is {src}, right is {tgt}"
-    frequent = [_frequent_words(src), _frequent_words(tgt)]
-    if not all(frequent):
-        missing = src if not frequent[0] else tgt
-        return [Finding(statement, None, f"not examined, there is no list of frequent words of {missing!r}")]
-    of_src, of_tgt = frequent[0] - frequent[1], frequent[1] - frequent[0]
-    exchanged, counts, totals = [], [0, 0], [0, 0]
-    for number, pair in enumerate(zip(*pairs, strict=True), start=1):
-        left, right = (re.findall(r"\w+", text.lower()) for text in pair)
-        surplus = [sum(w in of_tgt for w in left) - sum(w in of_src for w in left)]
-        surplus.append(sum(w in of_src for w in right) - sum(w in of_tgt for w in right))
-        if min(surplus) > 0:
-            exchanged.append(number)
-        for side, (found, own) in enumerate(zip((left, right), frequent, strict=True)):
-            counts[side] += sum(word in own for word in found)
-            totals[side] += len(found)
-    lines = len(pairs.source)
-    if len(exchanged) > lines / 2:
-        remedy = f"{len(exchanged):,} of {lines:,} lines look exchanged. Exchange SOURCE and TARGET, or SRC and TGT."
-        return [Finding(statement, False, remedy)]
-    if len(exchanged) > lines / 100:
-        first = " | ".join(side[exchanged[0] - 1][:40] for side in pairs)
-        remedy = (
-            f"{len(exchanged):,} lines look exchanged, the first is {exchanged[0]} ({first}). Exchange their sides."
-        )
-        return [Finding(statement, False, remedy)]
-    for language, name, count, total in zip((src, tgt), ("SRC", "TGT"), counts, totals, strict=True):
-        if count < 0.03 * total:
-            remedy = f"only {count:,} of {total:,} words are among the frequent ones of {language!r}. Is {name} right?"
-            return [Finding(statement, False, remedy)]
-    return [Finding(statement, True)]
+    frequent = [_frequent_words(language) for language in (src, tgt)]
+    for language, words in zip((src, tgt), frequent, strict=True):
+        if not words:
+            return Finding(statement, None, f"there is no list of frequent words of {language!r}.")
+
+    def surplus(text: str, own: set[str], other: set[str]) -> int:
+        words = _words(text)
+        return sum(word in own for word in words) - sum(word in other for word in words)
+
+    def is_exchanged(source: str, target: str) -> bool:
+        return surplus(source, *frequent) < 0 < surplus(target, *frequent)
+
+    remedy = "They look exchanged: exchange their sides; if most lines do, SOURCE and TARGET, or SRC and TGT."
+    exchanged = _fault(statement, pairs, is_exchanged, remedy, 0.01)
+    if not exchanged.holds:
+        return exchanged
+    for language, name, own, side in zip((src, tgt), ("SRC", "TGT"), frequent, pairs, strict=True):
+        words = [word for text in side for word in _words(text)]
+        if (count := sum(word in own for word in words)) < 0.03 * len(words):
+            remedy = (
+                f"only {count:,} of {len(words):,} words are among the frequent ones of {language!r}. Is {name} right?"
+            )
+            return Finding(statement, False, remedy)
+    return exchanged
+
+
+def _words(text: str) -> list[str]:
+    return re.findall(r"\w+", text.lower())
 
 
 def _frequent_words(language: str) -> set[str]:
@@ -320,22 +321,21 @@ def faults(translations: Sequence[str], sources: Sequence[str], references: Sequ
     found: dict[str, list[int]] = {name: [] for name in ("empty", "copies", "loops", "too short", "too long")}
     for i, (ours, source, reference) in enumerate(zip(translations, sources, references, strict=True)):
         words, given = ours.lower().split(), set(source.lower().split())
-        if not words:
-            found["empty"].append(i)
-            continue
-        if len(words) > 2 and sum(word in given for word in words) > 0.7 * len(words):
-            found["copies"].append(i)
-        if LOOP.search(ours.lower()):
-            found["loops"].append(i)
-        if len(ours) < len(reference) / 2:
-            found["too short"].append(i)
-        if len(ours) > 2 * len(reference):
-            found["too long"].append(i)
+        kinds = (
+            not words,
+            len(words) > 2 and sum(word in given for word in words) > 0.7 * len(words),
+            bool(LOOP.search(ours.lower())),
+            bool(words) and len(ours) < len(reference) / 2,
+            len(ours) > 2 * len(reference),
+        )
+        for numbers, is_so in zip(found.values(), kinds, strict=True):
+            if is_so:
+                numbers.append(i)
     return found
 
 
 def make_dictionary(pairs: Pairs) -> dict[str, str]:
-    """For each source word, choose the target word that most often stands where it stands: 2 · both / (one + other).
+    """For each source word, choose the word that most reliably shares its pairs: the largest both / (one + other).
 
     Args:
         pairs: pairs of sentences; words are what is between spaces.

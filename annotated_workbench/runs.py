@@ -1,8 +1,6 @@
 """The training loop: epochs, validation and progress (§5)."""
 
-import io
 import math
-import sys
 import time
 from contextlib import ExitStack
 from dataclasses import asdict
@@ -193,9 +191,7 @@ def _train_epoch(run: Run) -> tuple[dict[str, Any], float]:
     losses, tokens, began = [], 0, time.perf_counter()
     run.model.train()
     distributed.draw_apart(options.seed, progress.step)
-    # In a notebook tqdm does not ask whether anybody sees its bar: it would send thousands of updates out of a capture.
-    hidden = True if isinstance(sys.stdout, io.StringIO) else None
-    with tqdm(total=len(groups), initial=progress.position, desc=f"epoch {progress.epoch + 1}", disable=hidden) as bar:
+    with tqdm(total=len(groups), initial=progress.position, desc=f"epoch {progress.epoch + 1}", disable=None) as bar:
         for group in groups[progress.position :]:
             progress.step += 1
             progress.position += 1
@@ -204,8 +200,8 @@ def _train_epoch(run: Run) -> tuple[dict[str, Any], float]:
             losses.append(loss)
             tokens += count
             speed = tokens / (time.perf_counter() - began)
+            bar.set_postfix_str(f"loss {loss:.2f}, {speed:,.0f} tokens/s", refresh=False)  # update draws, now and then
             bar.update()
-            bar.set_postfix_str(f"loss {loss:.2f}, {speed:,.0f} tokens/s")
             run.look_at_the_clock()
             if warning := _warning_of_little_time(run):
                 bar.write(warning)

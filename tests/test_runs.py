@@ -1,5 +1,6 @@
 """The whole loop with its files: saving, resuming, averaging."""
 
+import io
 import json
 import math
 import os
@@ -8,6 +9,7 @@ from dataclasses import replace
 
 import pytest
 import torch
+import tqdm.auto
 from safetensors.torch import load_file
 
 from annotated.config import EOS, PAD, TransformerConfig
@@ -177,6 +179,21 @@ def test_the_linear_schedule_falls_with_the_epochs_or_the_minutes_whichever_end_
     progress = Progress(step=21, seconds=seconds)
     peak = 0.5 * (2 * SIZES["d_model"]) ** -0.5
     assert _rate(progress, 10, options, length_of(options, 10), SIZES["d_model"]) == pytest.approx(left * peak)
+
+
+def test_the_bar_is_drawn_now_and_then_not_at_every_update(tokenizer, pairs, tmp_path, monkeypatch):
+    drawn = []
+
+    class Bar(tqdm.std.tqdm):
+        def __init__(self, **options):
+            super().__init__(**options | {"disable": False, "file": io.StringIO(), "mininterval": 1000})
+
+        def refresh(self, *args, **options):
+            drawn.append(self.n)
+
+    monkeypatch.setattr(tqdm.auto, "tqdm", Bar)
+    run(tokenizer, pairs, tmp_path / "run", replace(OPTIONS, epochs=1))
+    assert drawn == [0]
 
 
 def test_the_model_is_the_average_of_the_last_checkpoints(finished):

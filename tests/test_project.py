@@ -194,6 +194,8 @@ def test_milestones_say_how_far_you_are(capsys: pytest.CaptureFixture[str]) -> N
     assert printed.endswith("Your project: ✓ data   ○ train   ○ diagnose   ○ evaluate\n")
     milestone("train", [("x", None, "unknown")])
     assert line() == "Your project: ✓ data   ✓ train   ○ diagnose   ○ evaluate"
+    milestone("diagnose", [("it holds", True, "")], rehearsal=True)
+    assert line() == "Your project: ✓ data   ✓ train   ○ diagnose   ○ evaluate"
     with pytest.raises(ValueError, match="no milestone 'test'; there are data, train, diagnose, evaluate"):
         milestone("test", [])
     with pytest.raises(ValueError, match="at least one finding"):

@@ -162,7 +162,7 @@ def prose_and_anchors(path: Path) -> tuple[str, set[str]]:
 def test_the_main_line_can_be_read_in_one_sitting(lesson: Path) -> None:
     counted = count(read(lesson))
     assert counted.words <= 3000
-    assert counted.lines <= 350
+    assert counted.lines <= 200
     assert counted.figures >= 1
 
 

@@ -142,7 +142,7 @@ def sampling_probabilities(
         raise ValueError(f"top_p={top_p} must lie in {least:.3g} … 1.")
     if temperature == 0:
         top_k, temperature = 1, 1.0
-    below = logits - logits.amax(dim=-1, keepdim=True)  # the likeliest token's is 0, and never too large
+    below = logits - logits.amax(dim=-1, keepdim=True)  # the likeliest token's is 0: a tiny temperature can't overflow
     ordered, tokens = (below / temperature).softmax(dim=-1).sort(dim=-1, descending=True, stable=True)
     if top_k is not None:
         ordered[..., top_k:] = 0.0

@@ -1,0 +1,278 @@
+"""The model that the live page runs: in a browser it computes what torch computes, and its eight bits translate alike.
+
+What needs a browser is skipped where Chromium is not found, and on an imitated processor: it runs no other JavaScript.
+"""
+
+import base64
+import json
+import os
+import re
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from statistics import median
+
+import numpy as np
+import pytest
+import sacrebleu
+import torch
+from once import once
+
+from annotated.config import BOS, EOS
+from annotated.decoding import beam_search, greedy_decode, length_penalty
+from annotated.fast.decoding import greedy_decode as fast_greedy_decode
+from annotated.multi_head import record_attention
+from annotated.transformer import Transformer
+from annotated_workbench.checkpoint import load_checkpoint
+from annotated_workbench.data import load_corpus, pad
+from annotated_workbench.vocabulary import SubwordTokenizer, load_tokenizer
+from tools.live import LIVE, MODEL, packed
+
+pytestmark = once
+
+CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+SENTENCE = "Ein Mann, der einen roten Hut trägt, spielt auf der Straße Gitarre."
+TEXTS = [
+    *("", "   ", "a", SENTENCE, "Zwei Hunde  spielen\tim Schnee.\n", "don't they'll 'S", "ǅ ﬁ ẞßſ A\u030a", "1234.5 %", "__proto__"),
+    *("<eos> <bos><pad>", "🙂👩‍👩‍👧 你好", "\u00a0x\u0085y\ufeff", "\ufeffx", "\u200b", "a\u0000b", "نص عربي", "constructor", "x" * 300),
+]  # fmt: skip
+LONGEST = 300  # milliseconds that a caption may take on one core
+LAST = "const last = steps => { for (;;) { const { done, value } = steps.next(); if (done) return value; } };"
+SCRIPTS = ("transformer.js", "tokenizer.js")
+
+
+class Engine:
+    """A tab with a model loaded; `call` gives what an expression gives, in which `given` is the second argument."""
+
+    def __init__(self, tab) -> None:
+        self.call: Callable = lambda expression, given=None: tab.evaluate(f"given => {expression}", given)
+
+
+@pytest.fixture(scope="module")
+def open_engine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[int], Engine]]:
+    """What opens a page without a server, with weights of so many bits."""
+    if CHROMIUM is None:
+        pytest.skip("there is no Chromium on this machine.")
+    if "ATEN_CPU_CAPABILITY" in os.environ:
+        pytest.skip("an imitated processor runs no other JavaScript.")
+    sync_api = pytest.importorskip("playwright.sync_api")
+    with sync_api.sync_playwright() as playwright:
+        options = ["--no-sandbox", "--disable-gpu", "--disable-background-networking"]
+        chromium = playwright.chromium.launch(executable_path=CHROMIUM, args=options)
+
+        def open_engine(bits: int) -> Engine:
+            folder = tmp_path_factory.mktemp(f"live{bits}")
+            (folder / "weights.js").write_text(packed(MODEL, bits), "utf-8")
+            scripts = [*((LIVE / name).as_uri() for name in SCRIPTS), "weights.js"]
+            load = "const model = loadTransformer(WEIGHTS), tokenizer = new Tokenizer(WEIGHTS);" + LAST
+            tags = "".join(f'<script src="{address}"></script>' for address in scripts)
+            (folder / "page.html").write_text(f'<meta charset="utf-8">{tags}<script>{load}</script>', "utf-8")
+            tab = chromium.new_page()
+            tab.goto((folder / "page.html").as_uri())
+            return Engine(tab)
+
+        yield open_engine
+        chromium.close()
+
+
+@pytest.fixture(scope="module")
+def exact(open_engine) -> Engine:
+    """The model in 32 bits."""
+    return open_engine(32)
+
+
+@pytest.fixture(scope="module")
+def small(open_engine) -> Engine:
+    """The model in eight bits, as it is delivered."""
+    return open_engine(8)
+
+
+@pytest.fixture(scope="module")
+def model() -> Transformer:
+    """The same model, in torch."""
+    return load_checkpoint(MODEL)[0].eval()
+
+
+@pytest.fixture(scope="module")
+def tokenizer() -> SubwordTokenizer:
+    """Its tokenizer."""
+    return load_tokenizer(MODEL)
+
+
+@pytest.fixture(scope="module")
+def delivered() -> Transformer:
+    """What the delivered eight bits say, in torch: read from the file as it lies there."""
+    text = (LIVE / "weights.js").read_text("utf-8")
+    weights = json.loads(re.search(r"const WEIGHTS = (.*);\n", text)[1])
+    content, offset, tensors = base64.b64decode(weights["data"]), 0, {}
+
+    def take(kind: str, *shape: int) -> torch.Tensor:
+        nonlocal offset
+        numbers = np.frombuffer(content, kind, int(np.prod(shape)), offset).reshape(shape)
+        offset += numbers.nbytes
+        return torch.tensor(numbers.astype(np.float32))
+
+    for name, shape in weights["shapes"]:
+        tensors[name] = take("<f4", *shape) if len(shape) == 1 else take("<f4", shape[0], 1) * take("<i1", *shape)
+    assert offset == len(content)
+    model = load_checkpoint(MODEL)[0].eval()
+    assert not model.load_state_dict(tensors, strict=False).unexpected_keys
+    return model
+
+
+def captions(count: int, tokenizer: SubwordTokenizer) -> list[list[int]]:
+    """The first captions of the embedded test set, as the model reads them."""
+    return [[*tokenizer.encode(text, "de"), EOS] for text in load_corpus("captions", "test").source[:count]]
+
+
+def test_what_is_delivered_is_what_the_command_writes() -> None:
+    text = (LIVE / "weights.js").read_text("utf-8")
+    assert text == packed(MODEL) and len(text.encode()) < 8_000_000
+    engine = (LIVE / "transformer.js").read_text("utf-8").splitlines()
+    assert len(engine) <= 400 and not re.search(r"https?:|fetch|XMLHttp|import", "\n".join(engine))
+
+
+def test_eight_bits_score_like_all(model: Transformer, delivered: Transformer, tokenizer: SubwordTokenizer) -> None:
+    pairs = load_corpus("captions", "test")
+    rows = pad(captions(len(pairs.source), tokenizer))
+    scores = []
+    for each in (model, delivered):
+        written = [found.ids for chunk in rows.split(100) for found in fast_greedy_decode(each, chunk)]
+        scores.append(sacrebleu.corpus_bleu([tokenizer.decode(ids) for ids in written], [list(pairs.target)]).score)
+    assert abs(scores[0] - scores[1]) < 0.3, scores
+
+
+def test_texts_become_the_same_tokens(exact: Engine, tokenizer: SubwordTokenizer) -> None:
+    assert exact.call("given.map(text => tokenizer.encode(text))", TEXTS) == [tokenizer.encode(t, "de") for t in TEXTS]
+    for ids in (tokenizer.encode("Größe 🙂", "de"), [200, 150, 4, BOS, EOS], []):  # bytes that are no character, too
+        assert exact.call("tokenizer.decode(given)", ids) == tokenizer.decode(ids)
+
+
+@torch.inference_mode()
+def test_logits_and_attention_are_torch_s(exact: Engine, model: Transformer, tokenizer: SubwordTokenizer) -> None:
+    src = [*tokenizer.encode(SENTENCE, "de"), EOS]
+    tgt = [BOS, *tokenizer.encode("A man in a hat.", "en")]
+    with record_attention(model) as recorded:
+        expected = model(torch.tensor([src]), torch.tensor([tgt]))[0]
+    read = """(() => {
+      const looks = {}, memory = model.encode(given.src, UNCHANGED, looks), cache = model.newCache(memory);
+      const states = given.tgt.map(id => model.decode([id], cache)[0]);
+      const atOnce = model.decode(given.tgt, model.newCache(memory), UNCHANGED, looks);
+      const rows = logits => logits.map(state => [...model.logits(state)]);
+      for (const name in looks) looks[name] = looks[name].map(head => head.map(row => [...row]));
+      return { oneByOne: rows(states), atOnce: rows(atOnce), looks };
+    })()"""
+    found = exact.call(read, {"src": src, "tgt": tgt})
+    for rows in (found["oneByOne"], found["atOnce"]):
+        torch.testing.assert_close(torch.tensor(rows), expected, atol=1e-4, rtol=0)
+    assert len(found["looks"]) == 3 * model.config.layers == len(recorded)
+    for name, looks in found["looks"].items():
+        stack, layer, kind = name.split(".")
+        (weights,) = recorded[f"{stack}.layers.{layer}.{kind}_attention"]
+        torch.testing.assert_close(torch.tensor(looks), weights[0], atol=1e-5, rtol=0)
+
+
+@torch.inference_mode()
+def test_what_an_experiment_changes_is_changed_as_in_torch(exact: Engine, model: Transformer) -> None:
+    src, tgt = torch.tensor([[17, 300, 45, 2000, EOS]]), torch.tensor([[BOS, 70, 800]])
+    read = """[...given.tgt.map((_, i) => {
+      const memory = model.encode(given.src, CHANGES);
+      return [...model.logits(model.decode(given.tgt, model.newCache(memory), CHANGES)[i])];
+    })]"""
+
+    def logits(changes: str) -> torch.Tensor:
+        given = {"src": src[0].tolist(), "tgt": tgt[0].tolist()}
+        return torch.tensor(exact.call(read.replace("CHANGES", f"{{ ...UNCHANGED, {changes} }}"), given))
+
+    def close(found: torch.Tensor, expected: torch.Tensor) -> None:
+        torch.testing.assert_close(found, expected[0], atol=1e-4, rtol=0)
+
+    close(logits("hidden: new Set([1, 3])"), model(src, tgt, torch.tensor([True, False, True, False, True])[None, None, None]))
+    close(logits("causal: false"), model(src, tgt, tgt_mask=torch.ones(3, 3, dtype=torch.bool)))
+    try:
+        table = model.positions.table.clone()
+        model.positions.table.zero_()
+        close(logits("positions: false"), model(src, tgt))
+    finally:
+        model.positions.table.copy_(table)
+    for name, attention in (
+        ("encoder.1.self", model.encoder.layers[1].self_attention),
+        ("decoder.0.self", model.decoder.layers[0].self_attention),
+        ("decoder.2.cross", model.decoder.layers[2].cross_attention),
+    ):
+        kept = attention.W_o.weight.clone()
+        try:
+            attention.W_o.weight[:, 64:128] = 0  # what head 1 hands over goes nowhere
+            close(logits(f'heads: new Set(["{name}.1"])'), model(src, tgt))
+        finally:
+            attention.W_o.weight.copy_(kept)
+
+
+def test_searches_find_what_ours_find(exact: Engine, model: Transformer, tokenizer: SubwordTokenizer) -> None:
+    search = "last(beamSearch(model, given.source, given.beam, given.alpha))"
+    greedy = "[...greedyDecode(model, given)].map(step => step.token)"
+    for row in captions(12, tokenizer)[::3]:
+        src = torch.tensor([row])
+        assert exact.call(greedy, row) == [*greedy_decode(model, src)[0].ids, EOS]
+        for beam, alpha in ((4, 0.6), (1, 0.0), (3, 1.5)):
+            expected = beam_search(model, src, beam, alpha)[0]
+            found = exact.call(search, {"source": row, "beam": beam, "alpha": alpha})
+            assert found["ids"] == expected.ids
+            assert found["score"] == pytest.approx(expected.score, abs=1e-4)
+            assert found["logProb"] == pytest.approx(expected.log_prob, abs=1e-4)
+
+
+def test_each_step_of_a_search_is_a_level_of_its_tree(exact: Engine, tokenizer: SubwordTokenizer) -> None:
+    (row,) = captions(1, tokenizer)
+    tree = """[...beamSearch(model, given, 3, 0.6)].map((nodes, step, all) => nodes.map(node => ({
+      token: node.token, fate: node.fate, logProb: node.logProb, score: node.score ?? null,
+      parent: node.parent && all[step - 1].indexOf(node.parent),
+    })))"""
+    levels = exact.call(tree, row)
+    for length, level in enumerate(levels, 1):
+        assert len(level) == 6 and [n["logProb"] for n in level] == sorted((n["logProb"] for n in level), reverse=True)
+        assert sum(node["fate"] == "kept" for node in level) == 3
+        for place, node in enumerate(level):
+            assert (node["fate"] == "finished") == (node["token"] == EOS and place < 3)
+            if node["fate"] == "finished":
+                assert node["score"] == pytest.approx(node["logProb"] / length_penalty(length, 0.6))
+            if length > 1:
+                parent = levels[length - 2][node["parent"]]
+                assert parent["fate"] == "kept" and parent["logProb"] >= node["logProb"]
+
+
+def test_a_search_that_finds_no_end_is_cut_off(
+    exact: Engine, model: Transformer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source, endless = [17, EOS], model.output.weight.new_zeros(model.config.vocab_size)
+    endless[EOS] = -1e4
+    monkeypatch.setattr(model, "logits", lambda states: model.output(states) + endless)
+    search = """(() => {
+      model.logits = function (state) {
+        const logits = Transformer.prototype.logits.call(this, state);
+        logits[EOS] = -1e4;
+        return logits;
+      };
+      const greedy = [...greedyDecode(model, given)].map(step => step.token), found = last(beamSearch(model, given, 2));
+      delete model.logits;
+      return [greedy, found.ids, found.score];
+    })()"""
+    greedy, ids, score = exact.call(search, source)
+    expected = beam_search(model, torch.tensor([source]), 2)[0]
+    assert len(greedy) == len(ids) == 52 and greedy == greedy_decode(model, torch.tensor([source]))[0].ids
+    assert ids == expected.ids and score == pytest.approx(expected.score, abs=1e-3)
+
+
+def test_eight_bits_translate_nearly_all_captions_alike(
+    small: Engine, model: Transformer, tokenizer: SubwordTokenizer
+) -> None:
+    rows = captions(100, tokenizer)
+    expected = [found.ids for found in greedy_decode(model, pad(rows))]
+    translate = """given.map(row => {
+      const began = performance.now(), tokens = [...greedyDecode(model, row)].map(step => step.token);
+      return [tokens.slice(0, -1), performance.now() - began];
+    })"""
+    found = small.call(translate, rows)
+    alike = sum(ids == wanted for (ids, _), wanted in zip(found, expected, strict=True))
+    assert alike >= 97, f"{alike} of 100"
+    print(median(time for _, time in found), max(time for _, time in found), alike)

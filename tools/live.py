@@ -1,7 +1,7 @@
 """Pack a trained model for the live page: python -m tools.live [FOLDER] [--model RUN] [--bits 32]
 
 Writes `weights.js`: sizes, vocabulary and merges, and all weights as text, which a page can load from a folder, without
-a server. With eight bits a weight, each row of a matrix is divided by its largest number and rounded to 127 steps.
+a server. With nine bits a weight, each row of a matrix is divided by its largest number and rounded to 255 steps.
 """
 
 import argparse
@@ -9,6 +9,7 @@ import base64
 import json
 from pathlib import Path
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -19,7 +20,7 @@ from tools.sync import ROOT
 
 LIVE = ROOT / "docs" / "live"
 MODEL = ROOT / "data" / "checkpoints" / "de-en"
-STEPS = 127  # on either side of 0, of a weight in eight bits
+STEPS = 255  # on either side of 0, of a weight in nine bits
 
 
 def main() -> None:
@@ -27,42 +28,44 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("folder", type=Path, nargs="?", default=LIVE, help="where to put weights.js")
     parser.add_argument("--model", type=Path, default=MODEL, help="the folder of a trained model with subwords")
-    parser.add_argument("--bits", type=int, choices=(8, 32), default=8, help="of a weight")
+    parser.add_argument("--bits", type=int, choices=(9, 32), default=9, help="of a weight")
     options = parser.parse_args()
     options.folder.mkdir(parents=True, exist_ok=True)
     write_whole(options.folder / "weights.js", packed(options.model, options.bits).encode())
 
 
-def packed(run: Path, bits: int = 8) -> str:
+def packed(run: Path, bits: int = 9) -> str:
     """Give a model and its tokenizer as a script that sets `WEIGHTS`.
 
     Args:
         run: the folder of a trained model with subwords and tied embeddings.
-        bits: 8 or 32, of a weight.
+        bits: 9 or 32, of a weight.
     """
     model, _ = load_checkpoint(run)
     tokenizer = json.loads((run / TOKENIZER).read_text("utf-8"))["model"]
     vocabulary = tokenizer["vocab"]
     tensors = {name: tensor.detach().float() for name, tensor in model.named_parameters()}  # a tied one is there once
+    content = b"".join(pack(tensor, bits) for tensor in tensors.values())
     weights = {
         "config": {name: getattr(model.config, name) for name in ("d_model", "heads", "layers", "max_length")},
         "bits": bits,
         "tokens": sorted(vocabulary, key=vocabulary.__getitem__),
         "merges": [" ".join(pair) for pair in tokenizer["merges"]],
         "shapes": [[name, list(tensor.shape)] for name, tensor in tensors.items()],
-        "data": base64.b64encode(b"".join(pack(tensor, bits) for tensor in tensors.values())).decode(),
+        "data": base64.b85encode(content + bytes(-len(content) % 4)).decode(),  # of four bytes, five characters
     }
     text = json.dumps(weights, ensure_ascii=False, separators=(",", ":"))
     return f'// Written by python -m tools.live: change nothing here.\n"use strict";\nconst WEIGHTS = {text};\n'
 
 
 def pack(tensor: Tensor, bits: int) -> bytes:
-    """Give a tensor's bytes: a vector in 32 bits; of a matrix, in eight, each row's scale and then the steps."""
+    """Give a tensor's bytes: as it is; or of a matrix in nine bits: scales, the steps' upper eight bits, their last."""
     if bits == 32 or tensor.dim() == 1:
         return tensor.numpy().astype("<f4").tobytes()
     scales = tensor.abs().amax(dim=1).clamp(min=torch.finfo(torch.float32).tiny) / STEPS
-    steps = (tensor / scales[:, None]).round().to(torch.int8)
-    return scales.numpy().astype("<f4").tobytes() + steps.numpy().tobytes()
+    steps = (tensor / scales[:, None]).round().int().numpy()
+    last = np.packbits((steps & 1).astype(bool), bitorder="little")
+    return scales.numpy().astype("<f4").tobytes() + (steps >> 1).astype(np.int8).tobytes() + last.tobytes()
 
 
 if __name__ == "__main__":

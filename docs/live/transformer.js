@@ -312,35 +312,50 @@ function largest(values, count) {
 
 // --- The weights ----------------------------------------------------------------------------------------------------
 
+const DIGITS = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz!#$%&()*+-;<=>?@^_`{|}~";
+
+/** Turn each five characters into four bytes, as Python's `base64.b85decode` does. */
+function decodeBase85(text) {
+  const digit = new Uint8Array(128), bytes = new DataView(new ArrayBuffer(text.length / 5 * 4));
+  for (let i = 0; i < 85; i++) digit[DIGITS.charCodeAt(i)] = i;
+  for (let i = 0; i < text.length / 5; i++) {
+    let number = 0;
+    for (let k = 0; k < 5; k++) number = number * 85 + digit[text.charCodeAt(5 * i + k)];
+    bytes.setUint32(4 * i, number);
+  }
+  return bytes.buffer;
+}
+
 /**
- * Unpack what `python -m tools.live` has packed: each vector in 32 bits; of each matrix a scale for every row, then the
- * numbers in eight bits (bits: 8) or 32.
+ * Unpack what `python -m tools.live` has packed: a vector as it is; a matrix, with bits: 9, as a scale for each row, then
+ * whole numbers from -255 to 255, first the upper eight bits of all, then the last bit of all.
  *
- * @param packed { config, bits, shapes: [[name, shape], …], data: base64 }
+ * @param packed { config, bits: 9 or 32, shapes: [[name, shape], …], data: base 85 }
  */
 function loadTransformer({ config, bits, shapes, data }) {
-  const text = atob(data), bytes = new Uint8Array(text.length);
-  for (let i = 0; i < text.length; i++) bytes[i] = text.charCodeAt(i); // from(text, …) takes ten times as long
+  const bytes = decodeBase85(data), tensors = {};
   let offset = 0;
   const take = (count, Kind) => {
     const end = offset + count * Kind.BYTES_PER_ELEMENT;
-    const numbers = new Kind(bytes.slice(offset, end).buffer);
+    const numbers = new Kind(bytes.slice(offset, end));
     offset = end;
     return numbers;
   };
-  const tensors = {};
   for (const [name, [rows, columns]] of shapes) {
     if (columns === undefined) {
       tensors[name] = take(rows, Float32Array);
       continue;
     }
+    const count = rows * columns;
     let values;
-    if (bits === 8) {
-      const scales = take(rows, Float32Array);
-      values = Float32Array.from(take(rows * columns, Int8Array));
-      for (let i = 0; i < values.length; i++) values[i] *= scales[Math.floor(i / columns)];
+    if (bits === 9) {
+      const scales = take(rows, Float32Array), upper = take(count, Int8Array), last = take(Math.ceil(count / 8), Uint8Array);
+      values = new Float32Array(count);
+      for (let i = 0; i < count; i++) {
+        values[i] = (2 * upper[i] + (last[i >> 3] >> (i & 7) & 1)) * scales[Math.floor(i / columns)];
+      }
     } else {
-      values = take(rows * columns, Float32Array);
+      values = take(count, Float32Array);
     }
     tensors[name] = { rows, columns, values };
   }

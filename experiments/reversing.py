@@ -37,7 +37,7 @@ class Reverser(nn.Module):
 
     def forward(self, strings: Tensor, return_weights: bool = False) -> Tensor:
         """Give the logits of each letter to be written, given those that should stand before it; or the weights."""
-        states, last = self.encoder(self.letter(strings))
+        states, last = self.encoder(self.letter(strings))  # h after each letter; last: the final h and c
         written = F.pad(strings.flip(1)[:, :-1], (1, 0), value=START)  # what stands before each letter to be written
         s, _ = self.decoder(self.letter(written), last)  # the decoder's state at each step
         if not self.attends:

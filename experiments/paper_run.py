@@ -20,7 +20,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from annotated.config import TransformerConfig
 from annotated.fast.accelerate import accelerate
-from annotated.fast.training import LOSS_CHUNK, make_optimizer, update
+from annotated.fast.training import GPU_LOSS_CHUNK, make_optimizer, update
 from annotated.transformer import Transformer
 
 VOCABULARY = 37_000  # §5.1
@@ -71,15 +71,20 @@ def main() -> int:
 
 def count(config: TransformerConfig, length: int, *, bf16: bool) -> Counts:
     """Count with models that hold no numbers, and with what the fast forward pass keeps for two sizes of batch."""
+    weights, operations = weights_and_operations(config, length)
+    few, many = (kept_bytes(config, rows, length, bf16=bf16) for rows in (4, 8))
+    slope = (many - few) / (4 * length)
+    return Counts(weights, operations, slope, few - 4 * length * slope)
+
+
+def weights_and_operations(config: TransformerConfig, length: int) -> tuple[int, float]:
+    """Count both, as `Counts` has them, with a model that holds no numbers."""
     with torch.device("meta"):
         model = Transformer(config)
         ids = torch.ones(1, length + 1, dtype=torch.int64)
         with FlopCounterMode(display=False) as counter:
             model(ids[:, 1:], ids[:, :-1]).sum().backward()
-    few, many = (kept_bytes(config, rows, length, bf16=bf16) for rows in (4, 8))
-    slope = (many - few) / (4 * length)
-    weights = sum(parameter.numel() for parameter in model.parameters())
-    return Counts(weights, counter.get_total_flops() / length, slope, few - 4 * length * slope)
+    return sum(parameter.numel() for parameter in model.parameters()), counter.get_total_flops() / length
 
 
 def kept_bytes(config: TransformerConfig, rows: int, length: int, *, bf16: bool) -> float:
@@ -102,7 +107,7 @@ def kept_bytes(config: TransformerConfig, rows: int, length: int, *, bf16: bool)
 
 def memory_of(found: Counts, positions: float, *, bf16: bool, copies: int = COPIES) -> float:
     """Estimate the bytes of a GPU: weights and their likes, what is kept, and the scores of one chunk, twice."""
-    scores = 2 * min(positions, LOSS_CHUNK) * VOCABULARY * (2 if bf16 else 4)
+    scores = 2 * min(positions, GPU_LOSS_CHUNK) * VOCABULARY * (2 if bf16 else 4)
     return copies * 4 * found.weights + found.fixed + positions * found.bytes + scores
 
 

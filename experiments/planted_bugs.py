@@ -365,7 +365,7 @@ BUGS = [
     Bug(
         "dropout's factor forgotten in the weights",
         "annotated/fast/transformer.py",
-        "add_norm(x, sublayer(x, 1 / (1 - p)), residual.norm, p)",
+        "add_norm(x, sublayer(x, scale), residual.norm, p)",
         "add_norm(x, sublayer(x, 1.0), residual.norm, p)",
     ),
     Bug(

@@ -275,13 +275,15 @@ def draw_sum(dtype: torch.dtype = torch.float64) -> tuple[torch.Tensor, torch.Te
 @pytest.mark.parametrize("p", [0.0, 0.3])
 @pytest.mark.parametrize("elsewhere", [False, True], ids=["on a CPU", "elsewhere"])
 def test_the_normalised_sum_is_that_of_the_plain_layer_norm(p, elsewhere, monkeypatch):
-    monkeypatch.setattr(fast_residual, "dropout_mask", Draws())
+    monkeypatch.setattr(fast_residual, "dropout_mask", None if elsewhere else Draws())
     x, change, norm = draw_sum()
     given = [x, change]
+    kept = Draws()(change, p) if p else torch.ones(())
     if elsewhere:
+        kept = kept / (1 - p)
+        monkeypatch.setattr(F, "dropout", lambda x, p: x * kept)
         monkeypatch.setattr(fast_residual, "_AddNorm", None)
         given = [part.as_subclass(Elsewhere) for part in given]
-    kept = Draws()(change, p) if p else torch.ones(())
     output, plain = add_norm(*given, norm, p).as_subclass(torch.Tensor), norm(x + change * kept)
     assert_exact(output, plain)
     (gradient,) = torch.autograd.grad(output.square().sum(), change, retain_graph=True)

@@ -15,7 +15,7 @@ from annotated.encoder import Dropout, LayerNorm
 from annotated.fast import decoding as fast_decoding
 from annotated.fast import training as fast_training
 from annotated.fast.attention import attend
-from annotated.fast.residual import add_norm, dropout_mask
+from annotated.fast.residual import add_norm, drop, scale_before_drop
 from annotated.fast.transformer import FastTransformer
 from annotated.multi_head import record_attention
 from annotated.transformer import Transformer
@@ -78,7 +78,8 @@ def test_the_normalised_sum_is_that_of_the_cpu():
     ],
     ids=["plain", "fast", "fast, bf16"],
 )
-def test_an_update_is_that_of_the_cpu(model, batch, train_step, options, tolerance):
+def test_an_update_is_that_of_the_cpu(model, batch, train_step, options, tolerance, monkeypatch):
+    monkeypatch.setattr(fast_training, "GPU_LOSS_CHUNK", 5)  # of 22 positions
     losses = []
     for device in ("cpu", "cuda"):
         moved = copy.deepcopy(model).to(device)
@@ -86,6 +87,24 @@ def test_an_update_is_that_of_the_cpu(model, batch, train_step, options, toleran
         losses.append([train_step(moved, *(side.to(device) for side in batch), optimizer, **options) for _ in range(5)])
     assert losses[1] == pytest.approx(losses[0], rel=tolerance)
     assert losses[1][-1] < losses[1][0]
+
+
+def test_with_the_same_dropout_an_update_is_that_of_the_plain_form(batch, monkeypatch):
+    def dropout(x: torch.Tensor, p: float) -> torch.Tensor:
+        kept = torch.rand(x.shape, generator=torch.Generator().manual_seed(x.numel())) >= p
+        return x * kept.to(x.device, x.dtype) / (1 - p)
+
+    monkeypatch.setattr(torch.nn.functional, "dropout", dropout)
+    monkeypatch.setattr(Dropout, "forward", lambda self, x: dropout(x, self.p))
+    for norm_first in (False, True):
+        config = TransformerConfig(VOCAB, d_model=24, d_ff=40, heads=3, layers=2, dropout=0.3, norm_first=norm_first)
+        model = Transformer(config).cuda()
+        losses = []
+        for train_step in (training.train_step, fast_training.train_step):
+            copied = copy.deepcopy(model)
+            optimizer = training.make_optimizer(copied, 1e-3)
+            losses.append([train_step(copied, *(side.cuda() for side in batch), optimizer) for _ in range(5)])
+        assert losses[1] == pytest.approx(losses[0], rel=1e-4)
 
 
 @pytest.mark.parametrize("searches", [decoding, fast_decoding], ids=["plain", "fast"])
@@ -106,12 +125,11 @@ def test_weights_are_recorded_there_too(model, batch):
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
 def test_dropout_drops_its_share(dtype):
     x = torch.ones(1000, 1000, device="cuda", dtype=dtype)
-    dropped, mask = Dropout(0.3)(x), dropout_mask(x, 0.3)
-    for zeroed in (dropped, mask):
-        assert zeroed.dtype == dtype
-        assert (zeroed == 0).float().mean().item() == pytest.approx(0.3, abs=0.005)
-    assert dropped.max().item() == pytest.approx(1 / 0.7, rel=torch.finfo(dtype).eps)
-    assert mask.max().item() == 1
+    for dropped in (Dropout(0.3)(x), drop(x, 0.3)):
+        assert dropped.dtype == dtype
+        assert (dropped == 0).float().mean().item() == pytest.approx(0.3, abs=0.005)
+        assert dropped.max().item() == pytest.approx(1 / 0.7, rel=torch.finfo(dtype).eps)
+    assert scale_before_drop(x.device, 0.3) == 1
 
 
 def test_the_command_line_trains_resumes_as_if_never_stopped_and_translates(tmp_path, capsys):
@@ -123,7 +141,7 @@ def test_the_command_line_trains_resumes_as_if_never_stopped_and_translates(tmp_
         with open(path, "w", encoding="utf-8") as file:
             file.write("\n".join(side[:100]) + "\n")
     # The default warm-up depends on the length of the run, and so would the first epoch's loss.
-    options = ["--preset", "tiny", "--tokenizer", "words", "--device", "cuda", "--precision", "fp32", "--warmup", "20"]
+    options = ["--preset", "tiny", "--vocab-size", "300", "--device", "cuda", "--precision", "fp32", "--warmup", "20"]
     for run, epochs in (("run", "1"), ("whole", "2")):
         given = ["--source", files.source, "--target", files.target, "--epochs", epochs, "--out", str(tmp_path / run)]
         assert main(["train", *given, *options]) == 0

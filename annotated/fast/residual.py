@@ -15,15 +15,13 @@ from annotated.fast.derivative import refuse_second_derivative
 def dropout_mask(x: Float[Tensor, "*shape"], p: float) -> Float[Tensor, "*shape"]:
     """Draw a mask like x: 0 with probability p, else 1.
 
-    On a CPU random 16-bit integers are compared with a threshold, so p is met to within 2⁻¹⁷; the same mask on every
+    For a CPU: random 16-bit integers are compared with a threshold, so p is met to within 2⁻¹⁷; the same mask on every
     version of torch for the same seed.
 
     Args:
         x: what is to be multiplied with the mask.
         p: probability of a zero, 0 ≤ p < 1.
     """
-    if x.device.type != "cpu":
-        return torch.rand(x.shape, device=x.device).ge(p).to(x.dtype)
     # numpy's generators are faster than torch's; the seed comes from torch, so that manual_seed governs all.
     generator = np.random.SFC64(int(torch.randint(2**62, ())))
     # each 64-bit number makes four of 16 bits, from −2¹⁵ to 2¹⁵ − 1
@@ -32,22 +30,34 @@ def dropout_mask(x: Float[Tensor, "*shape"], p: float) -> Float[Tensor, "*shape"
     return torch.ge(draws, threshold, out=torch.empty_like(x))
 
 
+def scale_before_drop(device: torch.device, p: float) -> float:
+    """Tell by what the weights before `drop` are multiplied: 1 / (1 − p), which dropout on a GPU has inside."""
+    return 1 / (1 - p) if device.type == "cpu" else 1.0
+
+
+def drop(x: Float[Tensor, "*shape"], p: float) -> Float[Tensor, "*shape"]:
+    """Set elements to zero with probability p, in what has already been multiplied by `scale_before_drop`."""
+    if not p:
+        return x
+    return x * dropout_mask(x, p) if x.device.type == "cpu" else F.dropout(x, p)
+
+
 def add_norm(
     x: Float[Tensor, "*batch d_model"], change: Float[Tensor, "*batch d_model"], norm: LayerNorm, p: float
 ) -> Float[Tensor, "*batch d_model"]:
-    """Compute LayerNorm(x + change · dropout mask). Of 16-bit numbers the sum has 32 bits until it is normalised.
+    """Compute LayerNorm(x + drop(change)). Of 16-bit numbers the sum has 32 bits until it is normalised.
 
     Args:
         x: what went into the sub-layer.
-        change: what came out of it, already divided by 1 − p.
+        change: what came out of it, already multiplied by `scale_before_drop`.
         norm: the LayerNorm.
         p: probability of dropping an element of the change.
     """
-    kept = dropout_mask(change, p) if p else None
     if change.device.type == "cpu":
+        kept = dropout_mask(change, p) if p else None
         return _AddNorm.apply(x, change, norm.gain, norm.bias, norm.eps, kept)
-    change = change if kept is None else change * kept
-    return F.layer_norm(x.to(norm.gain.dtype) + change, norm.gain.shape, norm.gain, norm.bias, norm.eps).to(x.dtype)
+    total = x.to(norm.gain.dtype) + drop(change, p)
+    return F.layer_norm(total, norm.gain.shape, norm.gain, norm.bias, norm.eps).to(x.dtype)
 
 
 class _AddNorm(torch.autograd.Function):

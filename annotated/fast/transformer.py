@@ -13,7 +13,7 @@ from annotated.decoder import DecoderLayer
 from annotated.encoder import Dropout, EncoderLayer, FeedForward, LayerNorm
 from annotated.fast.attention import attend, attend_heads
 from annotated.fast.cache import Cache, LayerCache
-from annotated.fast.residual import add_norm, dropout_mask
+from annotated.fast.residual import add_norm, drop, dropout_mask, scale_before_drop
 from annotated.fast.translator import FastTranslator, Wrapper
 from annotated.masking import Mask, SourceMask, causal_mask, combine, padding_mask
 from annotated.models.alike import changed
@@ -27,8 +27,8 @@ class FastBlocks(Wrapper):
     """What the fast models share: the same function of the same weights as a plain one, sooner.
 
     Queries, keys and values are one product. In bfloat16 each weight is cast once, and activations stay in 16 bits from
-    one product to the next; sums that are normalised, softmax and LayerNorm have 32. Dropout's factor 1 / (1 − p) goes
-    into the weights before it.
+    one product to the next; sums that are normalised, softmax and LayerNorm have 32. On a CPU dropout's factor
+    1 / (1 − p) goes into the weights before it.
     """
 
     def require_unchanged(self) -> None:
@@ -57,7 +57,8 @@ class FastBlocks(Wrapper):
     ) -> Float[Tensor, "row length d_model"]:
         x = self.model.positions(embedding(ids) * math.sqrt(self.config.d_model), start)
         p = _probability(self.model.dropout)
-        x = x * dropout_mask(x, p) / (1 - p) if p else x
+        if p:
+            x = x * dropout_mask(x, p) / (1 - p) if x.device.type == "cpu" else drop(x, p)
         return x if self.config.norm_first else x.to(self.dtype)
 
     def _encoder_layer(
@@ -88,10 +89,10 @@ class FastBlocks(Wrapper):
 
     def _residual(self, residual: Any, x: Tensor, sublayer: Sublayer) -> Tensor:
         p = _probability(residual.dropout)
+        scale = scale_before_drop(x.device, p)
         if not residual.norm_first:
-            return add_norm(x, sublayer(x, 1 / (1 - p)), residual.norm, p)
-        change = sublayer(_normalise(x, residual.norm).to(self.dtype), 1 / (1 - p))
-        return x + (change * dropout_mask(change, p) if p else change)
+            return add_norm(x, sublayer(x, scale), residual.norm, p)
+        return x + drop(sublayer(_normalise(x, residual.norm).to(self.dtype), scale), p)
 
     def _last_norm(self, norm: nn.Module, x: Tensor) -> Tensor:
         return _normalise(x, norm).to(self.dtype) if isinstance(norm, LayerNorm) else x

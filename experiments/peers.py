@@ -33,7 +33,7 @@ class LibraryTransformer(nn.Module):
             self.dropout(self.positions(embedding(ids) * self.config.d_model**0.5))
             for embedding, ids in ((self.src_embedding, src), (self.tgt_embedding, tgt))
         )
-        future = nn.Transformer.generate_square_subsequent_mask(tgt.size(1), dtype=torch.bool)
+        future = nn.Transformer.generate_square_subsequent_mask(tgt.size(1), tgt.device, torch.bool)
         src_padding, tgt_padding = (ids == PAD for ids in (src, tgt))
         padding = dict(
             src_key_padding_mask=src_padding, tgt_key_padding_mask=tgt_padding, memory_key_padding_mask=src_padding

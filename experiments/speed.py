@@ -76,7 +76,7 @@ def training(bf16: bool, threads: int, repetitions: int) -> None:
         contestants["ours, bfloat16"] = Contestant(partial(_ours, True), passive=True)
         contestants["torch.nn.Transformer, bfloat16 autocast"] = Contestant(partial(_library, True))
         contestants["the same, told to keep its memory"] = Contestant(partial(_library, True, keep=True))
-    if _installed("transformers"):
+    if installed("transformers"):
         contestants["Hugging Face MarianMTModel"] = Contestant(_marian)
         if bf16:
             contestants["Hugging Face MarianMTModel, bfloat16 autocast"] = Contestant(partial(_marian, True))
@@ -150,27 +150,28 @@ def _library(bf16: bool = False, keep: bool = False) -> Callable[[], object]:
         keep_memory()
     config, (src, tgt) = TransformerConfig.small(VOCAB), _batch()
     model = peers.LibraryTransformer(config, Transformer(config).positions)
-    return _textbook_step(model, lambda: model(src, tgt[:, :-1]), tgt, bf16)
+    return textbook_step(lambda: model(src, tgt[:, :-1]), tgt, make_plain_optimizer(model, RATE), bf16)
 
 
 def _marian(bf16: bool = False) -> Callable[[], object]:
     model, (src, tgt) = peers.marian(TransformerConfig.small(VOCAB)).train(), _batch()
     inputs = {"input_ids": src, "attention_mask": src != PAD, "decoder_input_ids": tgt[:, :-1]}
-    return _textbook_step(model, lambda: model(**inputs).logits, tgt, bf16)
+    return textbook_step(lambda: model(**inputs).logits, tgt, make_plain_optimizer(model, RATE), bf16)
 
 
-def _textbook_step(
-    model: torch.nn.Module, logits: Callable[[], torch.Tensor], tgt: torch.Tensor, bf16: bool
-) -> Callable[[], object]:
-    optimizer = make_plain_optimizer(model, RATE)
+def textbook_step(
+    logits: Callable[[], torch.Tensor], tgt: torch.Tensor, optimizer: torch.optim.Optimizer, bf16: bool
+) -> Callable[[], float]:
+    """Make the update of the tutorials, which returns its loss, as ours does."""
 
-    def step() -> None:
+    def step() -> float:
         optimizer.zero_grad()
-        with torch.autocast("cpu", dtype=torch.bfloat16, enabled=bf16):
+        with torch.autocast(tgt.device.type, dtype=torch.bfloat16, enabled=bf16):
             found, wanted = logits().flatten(0, 1), tgt[:, 1:].flatten()
             loss = F.cross_entropy(found, wanted, ignore_index=PAD, label_smoothing=0.1)
         loss.backward()
         optimizer.step()
+        return loss.item()
 
     return step
 
@@ -207,10 +208,10 @@ def decoding(bf16: bool, repetitions: int) -> None:
         contestants = {"ours, float32": Contestant(partial(_search, beam, False), passive=True)}
         if bf16:
             contestants["ours, bfloat16"] = Contestant(partial(_search, beam, True), passive=True)
-        if _installed("ctranslate2"):
+        if installed("ctranslate2"):
             for kind in ("float32", "int8"):
                 contestants[f"CTranslate2, {kind}"] = Contestant(partial(_ctranslate2, beam, kind))
-        if _installed("transformers"):
+        if installed("transformers"):
             contestants["Hugging Face generate"] = Contestant(partial(_generate, beam))
         seconds = _medians(contestants, 1, repetitions)
         best = seconds["ours, bfloat16" if bf16 else "ours, float32"]
@@ -356,10 +357,11 @@ def processor() -> str:
 
 def _versions() -> str:
     names = ("transformers", "ctranslate2")
-    return "".join(f"{name} {importlib.metadata.version(name)}, " for name in names if _installed(name))
+    return "".join(f"{name} {importlib.metadata.version(name)}, " for name in names if installed(name))
 
 
-def _installed(name: str) -> bool:
+def installed(name: str) -> bool:
+    """Tell whether a package is there."""
     return importlib.util.find_spec(name) is not None
 
 

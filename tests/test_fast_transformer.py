@@ -25,7 +25,7 @@ from annotated.fast import residual as fast_residual
 from annotated.fast import transformer as fast_transformer
 from annotated.fast.attention import attend, attend_heads, fused_attention
 from annotated.fast.cache import Cache, LayerCache
-from annotated.fast.residual import add_norm, dropout_mask
+from annotated.fast.residual import add_norm, drop, dropout_mask, scale_before_drop
 from annotated.fast.transformer import FastTransformer
 from annotated.fast.translator import FastTranslator, Rows, autocast
 from annotated.masking import padding_mask
@@ -560,6 +560,15 @@ def test_a_device_that_is_no_cpu_takes_its_own_kernels(norm_first, monkeypatch):
     assert (logits.shape, logits.device.type) == ((3, 4, 19), "meta")
     logits.sum().backward()
     assert all(parameter.grad.device.type == "meta" for parameter in model.parameters())
+
+
+@pytest.mark.parametrize("elsewhere", [False, True], ids=["on a CPU", "elsewhere"])
+def test_what_is_not_dropped_is_divided_by_its_share(elsewhere):
+    x = torch.ones(100, 100)
+    given = x.as_subclass(Elsewhere) if elsewhere else x
+    dropped = drop(given * scale_before_drop(given.device, 0.3), 0.3).as_subclass(torch.Tensor)
+    assert_near(dropped, (dropped != 0) / 0.7)
+    assert abs((dropped == 0).float().mean().item() - 0.3) < 4 * (0.3 * 0.7 / x.numel()) ** 0.5
 
 
 def test_a_sum_of_16_bits_elsewhere_is_not_rounded_before_it_is_normalised(monkeypatch):

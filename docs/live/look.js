@@ -1,0 +1,238 @@
+// Parts of the page that look into the model: where it looks, the pieces it reads, and what it does when it is broken.
+"use strict";
+
+const ROW = 30; // pixels of a word
+const FAINTEST = 0.02; // of a weight that is drawn
+
+/** Two lists of words and a line for each weight; pointing at a word, on either side, shows its weights as numbers. */
+class Look {
+  /**
+   * @param parent an empty element
+   * @param lookedTitle, lookersTitle what stands above the words on the left, which are looked at, and on the right
+   */
+  constructor(parent, lookedTitle, lookersTitle) {
+    const list = title => make("div", { className: "words", role: "group", "aria-label": title });
+    this.titles = [lookedTitle, lookersTitle].map(textContent => make("span", { textContent }));
+    this.lists = { looked: list(lookedTitle), lookers: list(lookersTitle) };
+    this.lines = makeSvg("svg", { preserveAspectRatio: "none", "aria-hidden": "true" });
+    parent.replaceChildren(make("div", { className: "titles" }, ...this.titles),
+      make("div", { className: "map" }, this.lists.looked, this.lines, this.lists.lookers));
+  }
+
+  /**
+   * Show other words or weights.
+   *
+   * @param lookers, looked words
+   * @param weight (looker, looked) => from 0 to 1
+   * @param onPoint told of each word pointed at: (side, place, its strongest partner's place, that weight)
+   */
+  show({ lookers, looked, weight, onPoint = () => {} }) {
+    Object.assign(this, { words: { lookers, looked }, weight, onPoint, count: lookers.length });
+    for (const side of ["looked", "lookers"]) {
+      fill(this.lists[side], this.words[side].map((word, i) => {
+        const button = make("button", { type: "button", title: word }, make("span", { textContent: word }), make("i"));
+        for (const event of ["mouseenter", "focus"]) button.addEventListener(event, () => this.point(side, i));
+        for (const event of ["mouseleave", "blur"]) button.addEventListener(event, () => this.point(null));
+        return button;
+      }));
+    }
+    const height = ROW * Math.max(lookers.length, looked.length);
+    this.lines.setAttribute("viewBox", `0 0 100 ${height}`);
+    this.lines.style.height = `${height}px`;
+    this.point(null);
+  }
+
+  /** Show only the first lookers, and what the last of these looks at. */
+  reveal(count) {
+    this.count = count;
+    [...this.lists.lookers.children].forEach((button, i) => button.classList.toggle("unwritten", i >= count));
+    this.point(count ? "lookers" : null, count - 1);
+  }
+
+  /** Show one word's weights, or with null all lines. */
+  point(side, place) {
+    const { lookers, looked } = this.words;
+    const isPointed = (q, k) => side && place === (side === "lookers" ? q : k);
+    this.lines.replaceChildren();
+    for (let q = 0; q < this.count; q++) {
+      for (let k = 0; k < looked.length; k++) {
+        const weight = this.weight(q, k), from = ROW * (k + 0.5), to = ROW * (q + 0.5);
+        if (weight < FAINTEST) continue;
+        makeSvg("path", {
+          d: `M 0 ${from} C 45 ${from} 55 ${to} 100 ${to}`, "vector-effect": "non-scaling-stroke",
+          "stroke-width": 1 + 4 * weight, "stroke-opacity": isPointed(q, k) ? 0.25 + 0.75 * weight : (side ? 0.12 : 0.6) * weight,
+        }, this.lines);
+      }
+    }
+    const partner = side === "lookers" ? "looked" : "lookers";
+    for (const one of ["looked", "lookers"]) {
+      [...this.lists[one].children].forEach((button, i) => {
+        const weight = one !== partner || !side || (partner === "lookers" && i >= this.count) ? null
+          : side === "lookers" ? this.weight(place, i) : this.weight(i, place);
+        button.style.setProperty("--weight", weight ?? 0);
+        button.lastChild.textContent = weight === null || weight < 0.005 ? "" : `${Math.round(100 * weight)} %`;
+        button.classList.toggle("pointed", one === side && i === place);
+      });
+    }
+    if (!side) return this.onPoint(null);
+    const weights = side === "lookers" ? looked.map((_, k) => this.weight(place, k)) : lookers.map((_, q) => this.weight(q, place));
+    const best = weights.indexOf(Math.max(...weights));
+    return this.onPoint(side, place, best, weights[best]);
+  }
+}
+
+// --- 1. The pieces ----------------------------------------------------------------------------------------------------
+
+whenSeen("pieces", () => {
+  const { text, source } = shown, named = labels(source);
+  find("read").replaceChildren(...source.map((id, i) => make(
+    "li", { className: `${continues(id) && i ? "joined" : ""} ${id === EOS ? "special" : ""}` },
+    make("span", { textContent: named[i], lang: "de" }), make("small", { textContent: id }))));
+  const words = text.trim().split(/\s+/u).length, pieces = source.length - 1;
+  find("read-count").textContent = `${words} ${words === 1 ? "word" : "words"} with their signs, ${pieces} ` +
+    `${pieces === 1 ? "piece" : "pieces"}, and ⟨end⟩, which every sentence gets.`;
+});
+
+// --- 2. Where it looks ------------------------------------------------------------------------------------------------
+
+let looks; // the picture
+
+whenSeen("where", () => {
+  looks ??= new Look(find("looks"), "is looked at", "looks");
+  const { heads, layers } = model.config;
+  if (!find("layer").length) {
+    for (let i = 0; i < layers; i++) find("layer").add(new Option(i, i, i === layers - 1, i === layers - 1));
+    find("head").add(new Option("mean of all", "mean"));
+    for (let i = 0; i < heads; i++) find("head").add(new Option(i, i));
+  }
+  showLooks();
+});
+
+function showLooks() {
+  const [stack, kind] = find("kind").value.split("."), layer = find("layer").value, head = find("head").value;
+  const weights = shown.looks[`${stack}.${layer}.${kind}`];
+  const source = labels(shown.source), written = labels(shown.steps.map(step => step.token));
+  const seen = ["⟨start⟩", ...written.slice(0, -1)];
+  const lookers = stack === "encoder" ? source : seen.map((word, i) => `${word} → ${written[i]}`);
+  const looked = kind === "cross" || stack === "encoder" ? source : seen;
+  const where = `layer ${layer}, ${head === "mean" ? "mean of the heads" : `head ${head}`}`;
+  looks.show({
+    lookers, looked, weight: (q, k) => head === "mean" ? mean(weights, q, k) : weights[head][q][k],
+    onPoint: (side, place, best, weight) => {
+      find("looks-said").textContent =
+        side === "lookers" ? `“${lookers[place]}” looks most at “${looked[best]}”: ${Math.round(100 * weight)} % (${where}).`
+        : side === "looked" ? `“${looked[place]}” gets most from “${lookers[best]}”: ${Math.round(100 * weight)} % (${where}).`
+        : stack === "encoder" ? "Point at a word, on either side."
+        : "Point at a word, on either side. “a → ball” has read “a” and is about to write “ball”.";
+    },
+  });
+}
+
+for (const id of ["kind", "layer", "head"]) find(id).onchange = showLooks;
+
+find("looks").addEventListener("keydown", event => {
+  const turn = { ArrowRight: 1, ArrowLeft: -1 }[event.key], head = find("head");
+  if (!turn) return;
+  event.preventDefault();
+  event.stopPropagation();
+  const list = event.target.parentElement, place = [...list.children].indexOf(event.target);
+  head.selectedIndex = (head.selectedIndex + turn + head.length) % head.length;
+  showLooks();
+  focusOn([...list.children], list.children[place]);
+}, true);
+
+// --- 4. Break it ------------------------------------------------------------------------------------------------------
+
+const STACKS = [
+  ["encoder", "self", "German at German"], ["decoder", "self", "English at English"], ["decoder", "cross", "English at German"],
+];
+const broken = { hidden: new Set(), positions: true, causal: true, heads: new Set() };
+const nextBreak = newest();
+let brokenText; // of which the words in `broken.hidden` are
+
+whenSeen("break", () => {
+  if (brokenText !== shown.text) broken.hidden.clear();
+  brokenText = shown.text;
+  const named = labels(shown.source);
+  fill(find("hide"), shown.source.slice(0, -1).map((id, i) =>
+    toggle(named[i], broken.hidden, i, { className: continues(id) && i ? "joined" : "" })));
+  if (!find("heads").children.length) drawHeads();
+  breakIt();
+});
+
+/** Make a button that puts something into a set, pressed, and takes it out again. */
+function toggle(textContent, set, item, properties) {
+  return make("button", {
+    type: "button", textContent, ariaPressed: set.has(item), ...properties,
+    onclick: event => {
+      if (!set.delete(item)) set.add(item);
+      event.target.ariaPressed = set.has(item);
+      breakIt();
+    },
+  });
+}
+
+function drawHeads() {
+  const { heads, layers } = model.config;
+  find("heads").replaceChildren(...STACKS.map(([stack, kind, title]) => {
+    const grid = make("div", { className: "toggles", role: "group", "aria-label": `${title}: heads to switch off`,
+      style: `grid-template-columns: repeat(${heads}, auto)` });
+    fill(grid, Array.from({ length: layers * heads }, (_, i) => {
+      const layer = Math.floor(i / heads), head = i % heads;
+      return toggle(`${layer}.${head}`, broken.heads, `${stack}.${layer}.${kind}.${head}`,
+        { ariaLabel: `switch off ${title}, layer ${layer}, head ${head}` });
+    }), heads);
+    return make("div", {}, make("p", { textContent: title }), grid);
+  }));
+}
+
+/** Translate with the changes, and mark what became different. */
+async function breakIt() {
+  const isWanted = nextBreak(), { source, ids } = shown, steps = [];
+  broken.positions = find("positions").checked;
+  broken.causal = find("causal").checked;
+  const changes = { ...broken, hidden: new Set(broken.hidden), heads: new Set(broken.heads) };
+  find("changed").textContent = "Translating …";
+  await inSlices(greedyDecode(model, source, changes), step => steps.push(step.token), isWanted);
+  if (!isWanted()) return;
+  const [old, now] = [ids, steps].map(one => tokenizer.decode(one).split(/\s+/u).filter(Boolean));
+  const kept = commonWords(old, now);
+  const marked = (words, places, name) => words.flatMap((word, i) => [places.has(i) ? word : make(name, { textContent: word }), " "]);
+  find("before").replaceChildren(...marked(old, kept.old, "del"));
+  find("after").replaceChildren(...(now.length ? marked(now, kept.now, "ins") : ["(nothing: it stops at once)"]));
+  const gone = old.length - kept.old.size, isUntouched = !changes.hidden.size && !changes.heads.size &&
+    changes.positions && changes.causal;
+  find("changed").textContent = isUntouched ? "Nothing is broken yet."
+    : old.join(" ") === now.join(" ") ? "Not a word changed: here, the model can do without it."
+    : `${gone} of ${old.length} words are gone (struck out), ${now.length - kept.now.size} are new (underlined).` +
+      (steps.at(-1) === EOS ? "" : " It found no end, and was cut off.");
+}
+
+/** Find the longest sequence of words that both texts have, as places in each. */
+function commonWords(old, now) {
+  const longest = Array.from({ length: old.length + 1 }, () => new Array(now.length + 1).fill(0));
+  for (let i = old.length - 1; i >= 0; i--) {
+    for (let j = now.length - 1; j >= 0; j--) {
+      longest[i][j] = old[i] === now[j] ? 1 + longest[i + 1][j + 1] : Math.max(longest[i + 1][j], longest[i][j + 1]);
+    }
+  }
+  const places = { old: new Set(), now: new Set() };
+  for (let i = 0, j = 0; i < old.length && j < now.length;) {
+    if (old[i] === now[j]) {
+      places.old.add(i++);
+      places.now.add(j++);
+    } else if (longest[i + 1][j] >= longest[i][j + 1]) i++;
+    else j++;
+  }
+  return places;
+}
+
+for (const id of ["positions", "causal"]) find(id).onchange = () => shown && breakIt();
+
+find("mend").onclick = () => {
+  broken.hidden.clear();
+  broken.heads.clear();
+  for (const id of ["positions", "causal"]) find(id).checked = true;
+  for (const button of document.querySelectorAll("#break [aria-pressed]")) button.ariaPressed = false;
+  if (shown) breakIt();
+};

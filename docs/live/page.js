@@ -1,0 +1,350 @@
+// The page "Watch a Transformer translate": what its parts share, the sentence, and its translation word by word.
+// Parts that need the translation: look.js (pieces, where it looks, break it) and search.js (the beam, side by side).
+"use strict";
+
+const PACE = 250; // milliseconds a word, so that one can watch
+const LONGEST_TEXT = 600; // characters; longer ones are refused
+const LONGEST_SOURCE = 100; // tokens; what follows is cut off. The captions it was trained on have at most half as many.
+const SLICE = 12; // milliseconds of work, then the browser may draw and listen
+const CAPTIONS = [ // German, and what it means
+  ["Zwei Hunde spielen im Schnee mit einem Ball.", "Two dogs are playing with a ball in the snow."],
+  ["Ein Mann mit Hut spielt auf der Straße Gitarre.", "A man with a hat is playing the guitar in the street."],
+  ["Ein Mädchen in einem gelben Kleid tanzt im Regen.", "A girl in a yellow dress is dancing in the rain."],
+  ["Eine Frau liest ihrem Sohn ein Buch vor.", "A woman is reading a book to her son."],
+  ["Drei Kinder bauen am Strand eine Sandburg.", "Three children are building a sandcastle on the beach."],
+  ["Ein Radfahrer fährt bei Sonnenuntergang über eine Brücke.", "A cyclist is riding across a bridge at sunset."],
+  ["Zwei Männer tragen ein Sofa die Treppe hinauf.", "Two men are carrying a sofa up the stairs."],
+  ["Ein Mann in einem Anzug telefoniert, während er auf den Bus wartet.",
+    "A man in a suit is on the phone while he waits for the bus."],
+  ["Ein Mann schläft auf einer Bank im Park.", "A man is sleeping on a bench in the park."],
+  ["Die Bergsteigerin ruht sich auf einem Felsen aus.", "The mountaineer, a woman, is resting on a rock."],
+  ["Eine Katze sitzt auf dem Fensterbrett und schaut hinaus.", "A cat is sitting on the windowsill, looking out."],
+];
+const MEANINGS = new Map([...CAPTIONS,
+  ["Der Bundestag hat gestern über die Rentenreform abgestimmt.", "Parliament voted on the pension reform yesterday."],
+  ["Wann fährt der nächste Zug nach Berlin?", "When does the next train to Berlin leave?"],
+]);
+
+let model, tokenizer; // as soon as the weights have come
+let shown = null; // the translation that the page is about: see `translate`
+const parts = []; // of the page, which are brought up to date when they are seen
+
+// --- What all parts use ---------------------------------------------------------------------------------------------
+
+const find = id => document.getElementById(id);
+
+/** Make an element; what a user has typed is text, never HTML. */
+function make(name, properties = {}, ...children) {
+  const element = document.createElement(name);
+  for (const [key, value] of Object.entries(properties)) {
+    if (key in element) element[key] = value;
+    else element.setAttribute(key, value);
+  }
+  element.append(...children);
+  return element;
+}
+
+/** Make a part of a drawing. */
+function makeSvg(name, attributes, parent) {
+  const element = document.createElementNS("http://www.w3.org/2000/svg", name);
+  for (const [key, value] of Object.entries(attributes)) element.setAttribute(key, value);
+  parent?.append(element);
+  return element;
+}
+
+/** Put buttons into a group that Tab enters once, and arrow keys walk through; `columns` if they stand in rows. */
+function fill(group, buttons, columns = 1) {
+  buttons.forEach((button, i) => { button.tabIndex = i ? -1 : 0; });
+  group.replaceChildren(...buttons);
+  group.onkeydown = event => {
+    const all = [...group.querySelectorAll("button")], place = all.indexOf(document.activeElement);
+    const steps = { ArrowRight: 1, ArrowLeft: -1, ArrowDown: columns, ArrowUp: -columns, Home: -place, End: all.length };
+    if (!(event.key in steps) || place < 0) return;
+    event.preventDefault();
+    focusOn(all, all[Math.min(Math.max(place + steps[event.key], 0), all.length - 1)]);
+  };
+}
+
+/** Focus one of a group's buttons, which Tab will come back to. */
+function focusOn(all, button) {
+  for (const one of all) one.tabIndex = one === button ? 0 : -1;
+  button.focus();
+}
+
+/** Let the browser draw and listen. */
+const breathe = () => new Promise(resolve => { setTimeout(resolve); });
+
+/** Run a generator in slices; give what it returns, or stop with undefined as soon as nobody wants it any more. */
+async function inSlices(generator, take, isWanted) {
+  for (let until = performance.now() + SLICE; ;) {
+    const { value, done } = generator.next();
+    if (done) return value;
+    take(value);
+    if (performance.now() < until) continue;
+    await breathe();
+    if (!isWanted()) return undefined;
+    until = performance.now() + SLICE;
+  }
+}
+
+/** Make a function that tells of each run whether it is still the newest. */
+function newest() {
+  let count = 0;
+  return () => {
+    const mine = ++count;
+    return () => mine === count;
+  };
+}
+
+/** Refresh a part of the page after each translation, but not before it is seen. */
+function whenSeen(id, refresh) {
+  const part = { stale: false, seen: false, refresh };
+  parts.push(part);
+  new IntersectionObserver(entries => {
+    part.seen = entries.at(-1).isIntersecting;
+    bringUpToDate(part);
+  }, { rootMargin: "300px" }).observe(find(id));
+}
+
+function bringUpToDate(part) {
+  if (!part.stale || !part.seen) return;
+  part.stale = false;
+  part.refresh();
+}
+
+/** Name each token; where several make up one character, "🙂 1/4", "🙂 2/4" …. */
+function labels(ids) {
+  const named = [];
+  for (let start = 0, end = 1; end <= ids.length; end++) {
+    const text = tokenizer.decode(ids.slice(start, end));
+    if (text.includes("\ufffd") && end < ids.length && end - start < 4) continue; // an unfinished character
+    const whole = ids[start] === BOS ? "⟨start⟩" : ids[start] === EOS ? "⟨end⟩" : text || "␣";
+    for (let part = 1; part <= end - start; part++) named.push(end - start > 1 ? `${whole} ${part}/${end - start}` : whole);
+    start = end;
+  }
+  return named;
+}
+
+/** Tell whether a token goes on with the word before it. */
+const continues = id => id >= SPECIALS && !tokenizer.tokens[id].startsWith("Ġ");
+
+const percent = part => part < 0.001 ? "< 0.1 %" : `${(100 * part).toFixed(part < 0.0995 ? 1 : 0)} %`;
+const number = (value, digits = 2) => value.toFixed(digits).replace("-", "−");
+
+// --- Translating ----------------------------------------------------------------------------------------------------
+
+/**
+ * Translate greedily, and keep all there is to see.
+ *
+ * @returns { text, source, ids, steps, looks, logProb, seconds }: a step is { token, logProbs }; the last is <eos>,
+ *   unless the translation was cut off
+ */
+async function translate(text, source, isWanted) {
+  const started = performance.now(), steps = [], looks = {};
+  await inSlices(greedyDecode(model, source), step => steps.push(step), isWanted);
+  if (!isWanted()) return null;
+  const seconds = (performance.now() - started) / 1000;
+  const written = steps.map(step => step.token), ids = written.filter(id => id !== EOS);
+  // All positions at once, as in training, give the same weights as one by one.
+  model.decode([BOS, ...written.slice(0, -1)], model.newCache(model.encode(source, UNCHANGED, looks)), UNCHANGED, looks);
+  const logProb = steps.reduce((sum, step) => sum + step.logProbs[step.token], 0);
+  return { text, source, ids, steps, looks, logProb, seconds };
+}
+
+/** Read what was typed: { source, note }, or only a note where there is nothing to translate. */
+function read(text) {
+  if (text.length > LONGEST_TEXT) {
+    return { note: `That’s ${text.length.toLocaleString("en")} characters. This model has read captions of a dozen words: ` +
+      `please give it a sentence of up to ${LONGEST_TEXT}.` };
+  }
+  const ids = tokenizer.encode(text);
+  if (!ids.length) return { note: "There’s nothing to translate yet: type a German sentence, or choose a caption." };
+  const source = [...ids.slice(0, LONGEST_SOURCE), EOS];
+  if (ids.length > LONGEST_SOURCE) {
+    const end = tokenizer.decode(source.slice(-8));
+    return { source, note: `That’s long. Only the first ${LONGEST_SOURCE} pieces are translated, up to “… ${end}”.` };
+  }
+  const spelled = labels(source).find(label => / 1\/\d$/.test(label));
+  const note = spelled && `“${spelled.slice(0, -4)}” isn’t among the 6,000 pieces that it knows. It gets the raw bytes, and guesses.`;
+  return { source, note: note ?? "" };
+}
+
+const nextSentence = newest(), nextShow = newest();
+let skip = () => {};
+
+/** Translate what stands in the field, and write it word by word. */
+async function go() {
+  const text = find("sentence").value, isWanted = nextSentence();
+  clearTimeout(pausing);
+  tellMeaning();
+  if (!model) return;
+  const { source, note } = read(text);
+  find("note").textContent = note;
+  if (!source) return;
+  const address = `#s=${encodeURIComponent(text)}`;
+  if (location.hash !== address) history.replaceState(null, "", address);
+  const run = await translate(text, source, isWanted);
+  if (!run) return;
+  shown = run;
+  for (const part of parts) part.stale = true;
+  parts.forEach(bringUpToDate);
+  await show();
+}
+
+/** Write the translation that was found, word by word. */
+async function show() {
+  const isWanted = nextShow(), run = shown, labelled = labels(run.steps.map(step => step.token));
+  const isInstant = matchMedia("(prefers-reduced-motion: reduce)").matches;
+  let isSkipped = isInstant;
+  find("time").textContent = "";
+  find("skip").textContent = "Skip";
+  skip = () => { isSkipped = true; };
+  alignment.show({
+    lookers: labelled, looked: labels(run.source), weight: (q, k) => mean(run.looks[lastCross()], q, k),
+    onPoint: (side, i) => { if (side === "lookers") tellCandidates(i); },
+  });
+  fill(find("translation"), labelled.map((label, i) => {
+    const button = make("button", { type: "button", textContent: label });
+    button.classList.toggle("joined", i > 0 && continues(run.steps[i].token));
+    button.classList.toggle("special", run.steps[i].token === EOS);
+    for (const event of ["mouseenter", "focus"]) button.addEventListener(event, () => alignment.point("lookers", i));
+    button.addEventListener("mouseleave", () => alignment.point(null));
+    return button;
+  }));
+  const buttons = [...find("translation").children];
+  for (let count = 0; count <= buttons.length; count++) {
+    buttons.forEach((button, i) => button.classList.toggle("unwritten", i >= count));
+    alignment.reveal(count);
+    if (count) tellCandidates(count - 1);
+    for (let waited = 0; waited < PACE && !isSkipped; waited += 25) {
+      await new Promise(resolve => { setTimeout(resolve, 25); });
+      if (!isWanted()) return;
+    }
+  }
+  alignment.point(null);
+  skip = show;
+  find("skip").textContent = "Play again";
+  find("time").textContent = `${run.seconds.toFixed(2)} s to compute, in your browser` +
+    (isInstant ? "." : "; the pace is for your eyes.") + (isFinished(run) ? "" : " It found no end, and was cut off.");
+  find("spoken").textContent = `Translation: ${tokenizer.decode(run.ids) || "nothing"}`;
+}
+
+const isFinished = run => run.steps.at(-1).token === EOS;
+const lastCross = () => `decoder.${model.config.layers - 1}.cross`;
+const mean = (heads, q, k) => heads.reduce((sum, head) => sum + head[q][k], 0) / heads.length;
+
+/** Show the five likeliest tokens at a step, and what all others have together. */
+function tellCandidates(step) {
+  const { logProbs, token } = shown.steps[step];
+  const before = tokenizer.decode(shown.steps.slice(0, step).map(one => one.token));
+  find("could").textContent = before ? `After “${before}” it could go on with` : "It could begin with";
+  const best = largest(logProbs, 5), row = (label, part, isTaken, isOther) => make(
+    "li", { className: [isTaken ? "taken" : "", isOther ? "others" : ""].join(" ").trim() },
+    make("span", { className: "word", textContent: label }),
+    make("span", { className: "bar" }, make("i", { style: `width: ${(100 * part).toFixed(2)}%` })),
+    make("span", { className: "percent", textContent: percent(part) }),
+    make("span", { className: "log", textContent: isOther ? "" : `log P ${number(Math.log(part))}` }));
+  const rows = best.map(id => row(labels([id])[0], Math.exp(logProbs[id]), id === token, false));
+  const rest = 1 - best.reduce((sum, id) => sum + Math.exp(logProbs[id]), 0);
+  find("candidates").replaceChildren(...rows, row("all others", Math.max(0, rest), false, true));
+}
+
+// --- The sentence ---------------------------------------------------------------------------------------------------
+
+let pausing; // set while someone types
+let alignment; // the picture beside the translation
+
+/** Say what a caption of ours means; what a visitor has typed, only the visitor knows. */
+function tellMeaning() {
+  find("meaning").textContent = MEANINGS.has(find("sentence").value) ? MEANINGS.get(find("sentence").value) : "";
+  find("sentence").style.height = "auto";
+  find("sentence").style.height = `${find("sentence").scrollHeight + 2}px`;
+}
+
+/** Put a sentence into the field and translate it. */
+function choose(sentence) {
+  find("sentence").value = sentence;
+  go();
+}
+
+/** Give the sentence in the address, if there is one. */
+function addressed() {
+  if (!location.hash.startsWith("#s=")) return null;
+  try {
+    return decodeURIComponent(location.hash.slice(3));
+  } catch {
+    return null; // half a character, say
+  }
+}
+
+/** Follow the reader's own choice of light or dark, then the other, then the system's. */
+function switchTheme() {
+  const themes = ["system", "light", "dark"], root = document.documentElement;
+  const next = themes[(themes.indexOf(root.dataset.theme ?? "system") + 1) % 3];
+  if (next === "system") delete root.dataset.theme;
+  else root.dataset.theme = next;
+  find("theme").textContent = { system: "Light or dark", light: "Light", dark: "Dark" }[next];
+}
+
+/** Link what stands in the course, where its pages are beside this one. */
+function linkCourse() {
+  const { course } = document.documentElement.dataset;
+  if (!course) return;
+  for (const place of document.querySelectorAll("[data-page]")) {
+    const href = `${course}/${place.dataset.page}.html`;
+    if (place.tagName === "A") place.href = href;
+    else place.replaceChildren(make("a", { href, textContent: place.textContent }));
+  }
+}
+
+function start() {
+  linkCourse();
+  alignment = new Look(find("alignment"), "German", "English");
+  find("sentence").value = addressed() ?? CAPTIONS[0][0];
+  tellMeaning();
+  find("captions").replaceChildren(...CAPTIONS.slice(1).map(([german, english]) => make("li", {},
+    make("button", { type: "button", onclick: () => { choose(german); find("more").click(); find("more").focus(); } },
+      make("span", { lang: "de", textContent: german }), make("small", { textContent: english })))));
+  find("more").onclick = () => {
+    find("captions").hidden = !find("captions").hidden;
+    find("more").setAttribute("aria-expanded", !find("captions").hidden);
+  };
+  find("surprise").onclick = () => {
+    const others = CAPTIONS.map(([german]) => german).filter(german => german !== find("sentence").value);
+    choose(others[Math.floor(Math.random() * others.length)]);
+  };
+  find("form").onsubmit = event => { event.preventDefault(); go(); };
+  find("sentence").onkeydown = event => {
+    if (event.key !== "Enter" || event.shiftKey || event.isComposing) return;
+    event.preventDefault();
+    go();
+  };
+  find("sentence").oninput = () => {
+    tellMeaning();
+    clearTimeout(pausing);
+    pausing = setTimeout(go, 1000);
+  };
+  for (const button of document.querySelectorAll(".try")) {
+    button.onclick = () => choose(button.dataset.sentence);
+  }
+  find("skip").onclick = () => skip();
+  find("theme").onclick = switchTheme;
+  addEventListener("hashchange", () => {
+    const sentence = addressed();
+    if (sentence !== null && sentence !== find("sentence").value) choose(sentence);
+  });
+  find("note").textContent = "The model’s weights are on their way: 7.6 MB …";
+  requestAnimationFrame(() => setTimeout(() => document.head.append(make("script", {
+    src: "weights.js",
+    onload: () => {
+      tokenizer = new Tokenizer(WEIGHTS);
+      model = loadTransformer(WEIGHTS);
+      document.documentElement.dataset.ready = "true";
+      document.dispatchEvent(new Event("model"));
+      go();
+    },
+    onerror: () => { find("note").textContent = "The file weights.js isn’t beside this page: without it, there’s no model."; },
+  })))); // after the page has been drawn
+}
+
+document.addEventListener("DOMContentLoaded", start);

@@ -1,0 +1,157 @@
+// Parts of the page that write: the beam as a tree, and training and writing side by side.
+"use strict";
+
+// --- 3. The beam ------------------------------------------------------------------------------------------------------
+
+const COLUMN = 104, LINE = 30, NODE = { width: 78, height: 24 }; // pixels of the tree
+const nextSearch = newest();
+
+whenSeen("search", searchBeam);
+
+/** Search with the beam and α that are set, then draw what was found. */
+async function searchBeam() {
+  const isWanted = nextSearch(), run = shown, steps = [];
+  const beam = Number(find("beam").value), alpha = Number(find("alpha").value);
+  find("verdict").textContent = "Searching …";
+  const best = await inSlices(beamSearch(model, run.source, beam, alpha), nodes => steps.push(nodes), isWanted);
+  if (!isWanted()) return;
+  // The winner is one of the finished, or, if none has ended, the likeliest beginning.
+  const ends = steps.flat().filter(node => node.fate === "finished").sort((one, other) => other.score - one.score);
+  const path = new Set();
+  for (let node = ends[0] ?? steps.at(-1).find(one => one.fate === "kept"); node; node = node.parent) path.add(node);
+  drawTree(steps, path);
+  tellVerdict(run, best, beam);
+  const row = node => [tokenizer.decode(node.beginning.ids), number(node.logProb), String(node.beginning.ids.length), number(node.score)];
+  find("finished").replaceChildren(
+    make("caption", { textContent: ends.length ? "Those that finished, the best first" : "None has finished." }),
+    make("thead", {}, tableRow("th", ["translation", "log P", "length", "score"])),
+    make("tbody", {}, ...ends.slice(0, 5).map(node => tableRow("td", row(node)))));
+}
+
+const tableRow = (name, cells) => make("tr", {}, ...cells.map(textContent => make(name, { textContent })));
+
+function tellVerdict(run, best, beam) {
+  const greedy = tokenizer.decode(run.ids), found = tokenizer.decode(best.ids), ratio = Math.exp(best.logProb - run.logProb);
+  find("verdict").textContent = greedy === found
+    ? `Greedy search and a beam of ${beam} agree: “${found}” (log P ${number(best.logProb)}).`
+    : `They disagree. Greedy wrote “${greedy}” (log P ${number(run.logProb)}). A beam of ${beam} found “${found}” ` +
+      `(log P ${number(best.logProb)}), which is ${ratio >= 1 ? `${number(ratio, 1)} times as` : `${number(1 / ratio, 1)} times less`} ` +
+      "probable" + (ratio >= 1 ? "." : ", but wins by its length.");
+}
+
+/** Draw each step's continuations in a column, the likeliest on top, and a line to each from what it continues. */
+function drawTree(steps, path) {
+  const places = new Map(steps.flatMap((nodes, x) => nodes.map((node, y) => [node, { x: x + 1, y }])));
+  const rows = Math.max(...steps.map(nodes => nodes.length));
+  const width = COLUMN * (steps.length + 1), height = LINE * rows;
+  const lines = makeSvg("svg", { width, height, "aria-hidden": "true" });
+  const at = node => node ? places.get(node) : { x: 0, y: 0 };
+  const buttons = [...places].map(([node, { x, y }]) => {
+    const from = at(node.parent), isWinner = path.has(node);
+    const left = COLUMN * from.x + NODE.width, above = LINE * from.y + NODE.height / 2, level = LINE * y + NODE.height / 2;
+    makeSvg("path", {
+      d: `M ${left} ${above} C ${left + 16} ${above} ${COLUMN * x - 16} ${level} ${COLUMN * x} ${level}`,
+      class: `${node.fate} ${isWinner ? "wins" : ""}`,
+    }, lines);
+    const word = labels([node.token])[0], fate = node.fate + (isWinner ? ", on the winner’s path" : "");
+    const button = make("button", {
+      type: "button", className: `node ${node.fate} ${isWinner ? "wins" : ""}`, textContent: word,
+      style: `left: ${COLUMN * x}px; top: ${LINE * y}px`, ariaLabel: `${word}, ${fate}, log P ${number(node.logProb)}`,
+    });
+    const tell = () => {
+      const text = tokenizer.decode([...node.beginning.ids, node.token]);
+      find("tree-said").textContent = `“${text}”: ${fate}. log P ${number(node.logProb)}` +
+        (node.score === undefined ? "." : `, score ${number(node.score)} (log P divided by the length penalty).`);
+    };
+    for (const event of ["mouseenter", "focus"]) button.addEventListener(event, tell);
+    return button;
+  });
+  const tree = find("tree");
+  fill(tree, buttons);
+  walkTree(tree, [...places.keys()], places);
+  tree.prepend(lines, make("span", { className: "node root", textContent: "⟨start⟩" }));
+  Object.assign(tree.style, { width: `${width}px`, height: `${height}px` });
+  find("tree-said").textContent = "Point at a word, or walk through the tree with the arrow keys: ← to what it continues, → onward.";
+}
+
+/** Let left and right lead along the branches, up and down within a step. */
+function walkTree(tree, nodes, places) {
+  tree.onkeydown = event => {
+    const buttons = [...tree.querySelectorAll("button")], node = nodes[buttons.indexOf(document.activeElement)];
+    if (!node || !event.key.startsWith("Arrow")) return;
+    event.preventDefault();
+    const { x, y } = places.get(node), step = { ArrowDown: 1, ArrowUp: -1 }[event.key];
+    const next = event.key === "ArrowLeft" ? node.parent
+      : event.key === "ArrowRight" ? nodes.find(one => one.parent === node)
+      : nodes.find(one => places.get(one).x === x && places.get(one).y === y + step);
+    if (next) focusOn(buttons, buttons[nodes.indexOf(next)]);
+  };
+}
+
+for (const id of ["beam", "alpha"]) {
+  find(id).oninput = () => {
+    find(`${id}-value`).textContent = id === "alpha" ? Number(find(id).value).toFixed(1) : find(id).value;
+    if (shown) searchBeam();
+  };
+}
+
+// --- 5. Training and writing ------------------------------------------------------------------------------------------
+
+const SAME = 1e-5; // two log-probabilities that differ by less are equal: sums in another order differ in the last bits
+const nextSides = newest();
+
+whenSeen("sides", () => {
+  nextSides(); // what is running belongs to another sentence
+  for (const id of ["training", "writing"]) find(id).replaceChildren();
+  find("sides-said").textContent = "Press “Run both”.";
+});
+
+/** Compute log P of each next token twice: all positions at once, and one by one with a cache. */
+async function runSides() {
+  if (!shown) return;
+  const isWanted = nextSides(), { source, steps } = shown, targets = steps.map(step => step.token);
+  const inputs = [BOS, ...targets.slice(0, -1)], n = inputs.length, isMasked = !find("unmasked").checked;
+  const named = { inputs: labels(inputs), targets: labels(targets) };
+  const memory = model.encode(source);
+  const states = model.decode(inputs, model.newCache(memory), { ...UNCHANGED, causal: isMasked });
+  const training = [];
+  find("sides-said").textContent = "Writing …";
+  for (const [i, state] of states.entries()) {
+    training.push(model.logProbs(state)[targets[i]]);
+    await breathe();
+    if (!isWanted()) return;
+  }
+  const side = (id, squares) => {
+    const rows = named.inputs.map((input, i) => make("tr", {},
+      make("td", { className: "squares", ariaHidden: true }, ...squares(i).map(kind => make("i", { className: kind }))),
+      make("td", { textContent: input }), make("td", { textContent: named.targets[i] }), make("td", { className: "log" })));
+    find(id).replaceChildren(make("thead", {}, tableRow("th", ["may look at", "reads", "next", "log P of it"])), make("tbody", {}, ...rows));
+    return rows;
+  };
+  const left = side("training", i => inputs.map((_, k) => k <= i ? "seen" : isMasked ? "masked" : "seen leak"));
+  const right = side("writing", i => inputs.slice(0, i + 1).map((_, k) => k < i ? "cached" : "seen"));
+  left.forEach((row, i) => { row.lastChild.textContent = number(training[i], 4); });
+  right.forEach(row => row.classList.add("unwritten"));
+  const isInstant = matchMedia("(prefers-reduced-motion: reduce)").matches, cache = model.newCache(memory);
+  let equal = 0;
+  for (let i = 0; i < n; i++) {
+    if (!isInstant) await new Promise(resolve => { setTimeout(resolve, PACE); });
+    if (!isWanted()) return;
+    const logProb = model.logProbs(model.decode([inputs[i]], cache)[0])[targets[i]];
+    const isSame = Math.abs(logProb - training[i]) < SAME;
+    equal += isSame;
+    right[i].lastChild.textContent = number(logProb, 4);
+    right[i].classList.remove("unwritten");
+    for (const row of [left[i], right[i]]) {
+      row.classList.add(isSame ? "same" : "other");
+      row.lastChild.append(make("b", { textContent: isSame ? " =" : " ≠", ariaLabel: isSame ? "equal" : "different" }));
+    }
+  }
+  find("sides-said").textContent = equal === n
+    ? `All ${n} numbers are equal. Training computed them in one go, writing in ${n} steps; the cache holds ${n} positions.`
+    : `${n - equal} of ${n} numbers differ: without the mask, a position in training sees the words that it should predict. ` +
+      "In writing they aren’t there yet.";
+}
+
+find("run-sides").onclick = runSides;
+find("unmasked").onchange = () => find("training").children.length && runSides();

@@ -60,7 +60,8 @@ class Look {
         if (weight < FAINTEST) continue;
         makeSvg("path", {
           d: `M 0 ${from} C 45 ${from} 55 ${to} 100 ${to}`, "vector-effect": "non-scaling-stroke",
-          "stroke-width": 1 + 4 * weight, "stroke-opacity": isPointed(q, k) ? 0.25 + 0.75 * weight : (side ? 0.12 : 0.6) * weight,
+          "stroke-width": 1 + 4 * weight,
+          "stroke-opacity": isPointed(q, k) ? 0.25 + 0.75 * weight : (side ? 0.12 : 0.6) * weight,
         }, this.lines);
       }
     }
@@ -75,13 +76,14 @@ class Look {
       });
     }
     if (!side) return this.onPoint(null);
-    const weights = side === "lookers" ? looked.map((_, k) => this.weight(place, k)) : lookers.map((_, q) => this.weight(q, place));
+    const weights = side === "lookers" ? looked.map((_, k) => this.weight(place, k))
+      : lookers.map((_, q) => this.weight(q, place));
     const best = weights.indexOf(Math.max(...weights));
     return this.onPoint(side, place, best, weights[best]);
   }
 }
 
-// --- 1. The pieces ----------------------------------------------------------------------------------------------------
+// --- 1. The pieces ---------------------------------------------------------------------------------------------------
 
 whenSeen("pieces", () => {
   const { text, source } = shown, named = labels(source);
@@ -93,7 +95,7 @@ whenSeen("pieces", () => {
     `${pieces === 1 ? "piece" : "pieces"}, and ⟨end⟩, which every sentence gets.`;
 });
 
-// --- 2. Where it looks ------------------------------------------------------------------------------------------------
+// --- 2. Where it looks -----------------------------------------------------------------------------------------------
 
 let looks; // the picture
 
@@ -119,9 +121,10 @@ function showLooks() {
   looks.show({
     lookers, looked, weight: (q, k) => head === "mean" ? mean(weights, q, k) : weights[head][q][k],
     onPoint: (side, place, best, weight) => {
+      const strength = `${Math.round(100 * weight)} % (${where}).`;
       find("looks-said").textContent =
-        side === "lookers" ? `“${lookers[place]}” looks most at “${looked[best]}”: ${Math.round(100 * weight)} % (${where}).`
-        : side === "looked" ? `“${looked[place]}” gets most from “${lookers[best]}”: ${Math.round(100 * weight)} % (${where}).`
+        side === "lookers" ? `“${lookers[place]}” looks most at “${looked[best]}”: ${strength}`
+        : side === "looked" ? `“${looked[place]}” gets most from “${lookers[best]}”: ${strength}`
         : stack === "encoder" ? "Point at a word, on either side."
         : "Point at a word, on either side. “a → ball” has read “a” and is about to write “ball”.";
     },
@@ -141,10 +144,12 @@ find("looks").addEventListener("keydown", event => {
   focusOn([...list.children], list.children[place]);
 }, true);
 
-// --- 4. Break it ------------------------------------------------------------------------------------------------------
+// --- 4. Break it -----------------------------------------------------------------------------------------------------
 
-const STACKS = [
-  ["encoder", "self", "German at German"], ["decoder", "self", "English at English"], ["decoder", "cross", "English at German"],
+const STACKS = [ // with heads
+  ["encoder", "self", "German at German"],
+  ["decoder", "self", "English at English"],
+  ["decoder", "cross", "English at German"],
 ];
 const broken = { hidden: new Set(), positions: true, causal: true, heads: new Set() };
 const nextBreak = newest();
@@ -197,7 +202,8 @@ async function breakIt() {
   if (!isWanted()) return;
   const [old, now] = [ids, steps].map(one => tokenizer.decode(one).split(/\s+/u).filter(Boolean));
   const kept = commonWords(old, now);
-  const marked = (words, places, name) => words.flatMap((word, i) => [places.has(i) ? word : make(name, { textContent: word }), " "]);
+  const marked = (words, places, name) =>
+    words.flatMap((word, i) => [places.has(i) ? word : make(name, { textContent: word }), " "]);
   find("before").replaceChildren(...marked(old, kept.old, "del"));
   find("after").replaceChildren(...(now.length ? marked(now, kept.now, "ins") : ["(nothing: it stops at once)"]));
   const gone = old.length - kept.old.size, isUntouched = !changes.hidden.size && !changes.heads.size &&

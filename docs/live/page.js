@@ -1,11 +1,11 @@
-// The page "Watch a Transformer translate": what its parts share, the sentence, and its translation word by word.
-// Parts that need the translation: look.js (pieces, where it looks, break it) and search.js (the beam, side by side).
+// The page "Watch a Transformer translate": the sentence, and its translation word by word.
+// What all parts use is in parts.js; look.js (pieces, where it looks, break it) and search.js (the beam, side by side)
+// show what `translate` here has found.
 "use strict";
 
 const PACE = 250; // milliseconds a word, so that one can watch
 const LONGEST_TEXT = 600; // characters; longer ones are refused
-const LONGEST_SOURCE = 100; // tokens; what follows is cut off. The captions it was trained on have at most half as many.
-const SLICE = 12; // milliseconds of work, then the browser may draw and listen
+const LONGEST_SOURCE = 100; // tokens; what follows is cut off
 const CAPTIONS = [ // German, and what it means
   ["Zwei Hunde spielen im Schnee mit einem Ball.", "Two dogs are playing with a ball in the snow."],
   ["Ein Mann mit Hut spielt auf der Straße Gitarre.", "A man with a hat is playing the guitar in the street."],
@@ -27,111 +27,8 @@ const MEANINGS = new Map([...CAPTIONS,
 
 let model, tokenizer; // as soon as the weights have come
 let shown = null; // the translation that the page is about: see `translate`
-const parts = []; // of the page, which are brought up to date when they are seen
 
-// --- What all parts use ---------------------------------------------------------------------------------------------
-
-const find = id => document.getElementById(id);
-
-/** Make an element; what a user has typed is text, never HTML. */
-function make(name, properties = {}, ...children) {
-  const element = document.createElement(name);
-  for (const [key, value] of Object.entries(properties)) {
-    if (key in element) element[key] = value;
-    else element.setAttribute(key, value);
-  }
-  element.append(...children);
-  return element;
-}
-
-/** Make a part of a drawing. */
-function makeSvg(name, attributes, parent) {
-  const element = document.createElementNS("http://www.w3.org/2000/svg", name);
-  for (const [key, value] of Object.entries(attributes)) element.setAttribute(key, value);
-  parent?.append(element);
-  return element;
-}
-
-/** Put buttons into a group that Tab enters once, and arrow keys walk through; `columns` if they stand in rows. */
-function fill(group, buttons, columns = 1) {
-  buttons.forEach((button, i) => { button.tabIndex = i ? -1 : 0; });
-  group.replaceChildren(...buttons);
-  group.onkeydown = event => {
-    const all = [...group.querySelectorAll("button")], place = all.indexOf(document.activeElement);
-    const steps = { ArrowRight: 1, ArrowLeft: -1, ArrowDown: columns, ArrowUp: -columns, Home: -place, End: all.length };
-    if (!(event.key in steps) || place < 0) return;
-    event.preventDefault();
-    focusOn(all, all[Math.min(Math.max(place + steps[event.key], 0), all.length - 1)]);
-  };
-}
-
-/** Focus one of a group's buttons, which Tab will come back to. */
-function focusOn(all, button) {
-  for (const one of all) one.tabIndex = one === button ? 0 : -1;
-  button.focus();
-}
-
-/** Let the browser draw and listen. */
-const breathe = () => new Promise(resolve => { setTimeout(resolve); });
-
-/** Run a generator in slices; give what it returns, or stop with undefined as soon as nobody wants it any more. */
-async function inSlices(generator, take, isWanted) {
-  for (let until = performance.now() + SLICE; ;) {
-    const { value, done } = generator.next();
-    if (done) return value;
-    take(value);
-    if (performance.now() < until) continue;
-    await breathe();
-    if (!isWanted()) return undefined;
-    until = performance.now() + SLICE;
-  }
-}
-
-/** Make a function that tells of each run whether it is still the newest. */
-function newest() {
-  let count = 0;
-  return () => {
-    const mine = ++count;
-    return () => mine === count;
-  };
-}
-
-/** Refresh a part of the page after each translation, but not before it is seen. */
-function whenSeen(id, refresh) {
-  const part = { stale: false, seen: false, refresh };
-  parts.push(part);
-  new IntersectionObserver(entries => {
-    part.seen = entries.at(-1).isIntersecting;
-    bringUpToDate(part);
-  }, { rootMargin: "300px" }).observe(find(id));
-}
-
-function bringUpToDate(part) {
-  if (!part.stale || !part.seen) return;
-  part.stale = false;
-  part.refresh();
-}
-
-/** Name each token; where several make up one character, "🙂 1/4", "🙂 2/4" …. */
-function labels(ids) {
-  const named = [];
-  for (let start = 0, end = 1; end <= ids.length; end++) {
-    const text = tokenizer.decode(ids.slice(start, end));
-    if (text.includes("\ufffd") && end < ids.length && end - start < 4) continue; // an unfinished character
-    const whole = ids[start] === BOS ? "⟨start⟩" : ids[start] === EOS ? "⟨end⟩" : text || "␣";
-    for (let part = 1; part <= end - start; part++) named.push(end - start > 1 ? `${whole} ${part}/${end - start}` : whole);
-    start = end;
-  }
-  return named;
-}
-
-/** Tell whether a token goes on with the word before it. */
-const continues = id => id >= SPECIALS && !tokenizer.tokens[id].startsWith("Ġ");
-
-const percent = part => part < 0.001 ? "< 0.1 %" : `${(100 * part).toFixed(part < 0.0995 ? 1 : 0)} %`;
-const number = (value, digits = 2) => value.toFixed(digits).replace("-", "−");
-
-// --- Translating ----------------------------------------------------------------------------------------------------
+// --- Translating -----------------------------------------------------------------------------------------------------
 
 /**
  * Translate greedily, and keep all there is to see.
@@ -146,7 +43,8 @@ async function translate(text, source, isWanted) {
   const seconds = (performance.now() - started) / 1000;
   const written = steps.map(step => step.token), ids = written.filter(id => id !== EOS);
   // All positions at once, as in training, give the same weights as one by one.
-  model.decode([BOS, ...written.slice(0, -1)], model.newCache(model.encode(source, UNCHANGED, looks)), UNCHANGED, looks);
+  const memory = model.encode(source, UNCHANGED, looks);
+  model.decode([BOS, ...written.slice(0, -1)], model.newCache(memory), UNCHANGED, looks);
   const logProb = steps.reduce((sum, step) => sum + step.logProbs[step.token], 0);
   return { text, source, ids, steps, looks, logProb, seconds };
 }
@@ -154,19 +52,20 @@ async function translate(text, source, isWanted) {
 /** Read what was typed: { source, note }, or only a note where there is nothing to translate. */
 function read(text) {
   if (text.length > LONGEST_TEXT) {
-    return { note: `That’s ${text.length.toLocaleString("en")} characters. This model has read captions of a dozen words: ` +
-      `please give it a sentence of up to ${LONGEST_TEXT}.` };
+    return { note: `That’s ${text.length.toLocaleString("en")} characters. This model has read captions of a dozen ` +
+      `words: please give it a sentence of up to ${LONGEST_TEXT} characters.` };
   }
   const ids = tokenizer.encode(text);
   if (!ids.length) return { note: "There’s nothing to translate yet: type a German sentence, or choose a caption." };
   const source = [...ids.slice(0, LONGEST_SOURCE), EOS];
   if (ids.length > LONGEST_SOURCE) {
     const end = tokenizer.decode(source.slice(-8));
-    return { source, note: `That’s long. Only the first ${LONGEST_SOURCE} pieces are translated, up to “… ${end}”.` };
+    const cut = `Only the first ${LONGEST_SOURCE} pieces are translated, up to “… ${end}”.`;
+    return { source, note: `That’s long. ${cut}` };
   }
   const spelled = labels(source).find(label => / 1\/\d$/.test(label));
-  const note = spelled && `“${spelled.slice(0, -4)}” isn’t among the 6,000 pieces that it knows. It gets the raw bytes, and guesses.`;
-  return { source, note: note ?? "" };
+  const note = `“${spelled?.slice(0, -4)}” isn’t among the 6,000 pieces that it knows: it gets the bytes, and guesses.`;
+  return { source, note: spelled ? note : "" };
 }
 
 const nextSentence = newest(), nextShow = newest();
@@ -174,7 +73,8 @@ let skip = () => {};
 
 /** Translate what stands in the field, and write it word by word. */
 async function go() {
-  const text = find("sentence").value, isWanted = nextSentence();
+  const text = find("sentence").value.replace(/\p{Surrogate}/gu, "\ufffd"); // half a character has no address
+  const isWanted = nextSentence();
   clearTimeout(pausing);
   tellMeaning();
   if (!model) return;
@@ -194,8 +94,7 @@ async function go() {
 /** Write the translation that was found, word by word. */
 async function show() {
   const isWanted = nextShow(), run = shown, labelled = labels(run.steps.map(step => step.token));
-  const isInstant = matchMedia("(prefers-reduced-motion: reduce)").matches;
-  let isSkipped = isInstant;
+  let isSkipped = isCalm();
   find("time").textContent = "";
   find("skip").textContent = "Skip";
   skip = () => { isSkipped = true; };
@@ -212,20 +111,27 @@ async function show() {
     return button;
   }));
   const buttons = [...find("translation").children];
-  for (let count = 0; count <= buttons.length; count++) {
+  const reveal = count => {
     buttons.forEach((button, i) => button.classList.toggle("unwritten", i >= count));
     alignment.reveal(count);
     if (count) tellCandidates(count - 1);
+  };
+  reveal(0);
+  for (let count = 0; count < buttons.length;) {
     for (let waited = 0; waited < PACE && !isSkipped; waited += 25) {
-      await new Promise(resolve => { setTimeout(resolve, 25); });
+      await wait(25);
       if (!isWanted()) return;
     }
+    count = isSkipped ? buttons.length : count + 1;
+    reveal(count);
   }
   alignment.point(null);
+  const doubts = run.steps.map(step => step.logProbs[step.token]);
+  tellCandidates(doubts.indexOf(Math.min(...doubts))); // where it was least sure, there's most to see
   skip = show;
   find("skip").textContent = "Play again";
   find("time").textContent = `${run.seconds.toFixed(2)} s to compute, in your browser` +
-    (isInstant ? "." : "; the pace is for your eyes.") + (isFinished(run) ? "" : " It found no end, and was cut off.");
+    (isCalm() ? "." : "; the pace is for your eyes.") + (isFinished(run) ? "" : " It found no end, and was cut off.");
   find("spoken").textContent = `Translation: ${tokenizer.decode(run.ids) || "nothing"}`;
 }
 
@@ -236,6 +142,7 @@ const mean = (heads, q, k) => heads.reduce((sum, head) => sum + head[q][k], 0) /
 /** Show the five likeliest tokens at a step, and what all others have together. */
 function tellCandidates(step) {
   const { logProbs, token } = shown.steps[step];
+  [...find("translation").children].forEach((button, i) => button.classList.toggle("asked", i === step));
   const before = tokenizer.decode(shown.steps.slice(0, step).map(one => one.token));
   find("could").textContent = before ? `After “${before}” it could go on with` : "It could begin with";
   const best = largest(logProbs, 5), row = (label, part, isTaken, isOther) => make(
@@ -249,7 +156,7 @@ function tellCandidates(step) {
   find("candidates").replaceChildren(...rows, row("all others", Math.max(0, rest), false, true));
 }
 
-// --- The sentence ---------------------------------------------------------------------------------------------------
+// --- The sentence ----------------------------------------------------------------------------------------------------
 
 let pausing; // set while someone types
 let alignment; // the picture beside the translation
@@ -283,7 +190,7 @@ function switchTheme() {
   const next = themes[(themes.indexOf(root.dataset.theme ?? "system") + 1) % 3];
   if (next === "system") delete root.dataset.theme;
   else root.dataset.theme = next;
-  find("theme").textContent = { system: "Light or dark", light: "Light", dark: "Dark" }[next];
+  find("theme").textContent = { system: "Theme", light: "Theme: light", dark: "Theme: dark" }[next];
 }
 
 /** Link what stands in the course, where its pages are beside this one. */
@@ -291,9 +198,7 @@ function linkCourse() {
   const { course } = document.documentElement.dataset;
   if (!course) return;
   for (const place of document.querySelectorAll("[data-page]")) {
-    const href = `${course}/${place.dataset.page}.html`;
-    if (place.tagName === "A") place.href = href;
-    else place.replaceChildren(make("a", { href, textContent: place.textContent }));
+    place.replaceChildren(make("a", { href: `${course}/${place.dataset.page}.html`, textContent: place.textContent }));
   }
 }
 
@@ -343,7 +248,7 @@ function start() {
       document.dispatchEvent(new Event("model"));
       go();
     },
-    onerror: () => { find("note").textContent = "The file weights.js isn’t beside this page: without it, there’s no model."; },
+    onerror: () => { find("note").textContent = "There’s no model: the file weights.js isn’t beside this page."; },
   })))); // after the page has been drawn
 }
 

@@ -1,9 +1,9 @@
 // Parts of the page that write: the beam as a tree, and training and writing side by side.
 "use strict";
 
-// --- 3. The beam ------------------------------------------------------------------------------------------------------
+// --- 3. The beam -----------------------------------------------------------------------------------------------------
 
-const COLUMN = 104, LINE = 30, NODE = { width: 78, height: 24 }; // pixels of the tree
+const COLUMN = 88, LINE = 30, NODE = { width: 68, height: 24 }; // pixels of the tree
 const nextSearch = newest();
 
 whenSeen("search", searchBeam);
@@ -21,7 +21,8 @@ async function searchBeam() {
   for (let node = ends[0] ?? steps.at(-1).find(one => one.fate === "kept"); node; node = node.parent) path.add(node);
   drawTree(steps, path);
   tellVerdict(run, best, beam);
-  const row = node => [tokenizer.decode(node.beginning.ids), number(node.logProb), String(node.beginning.ids.length), number(node.score)];
+  const row = ({ beginning, logProb, score }) =>
+    [tokenizer.decode(beginning.ids), number(logProb), String(beginning.ids.length), number(score)];
   find("finished").replaceChildren(
     make("caption", { textContent: ends.length ? "Those that finished, the best first" : "None has finished." }),
     make("thead", {}, tableRow("th", ["translation", "log P", "length", "score"])),
@@ -31,12 +32,14 @@ async function searchBeam() {
 const tableRow = (name, cells) => make("tr", {}, ...cells.map(textContent => make(name, { textContent })));
 
 function tellVerdict(run, best, beam) {
-  const greedy = tokenizer.decode(run.ids), found = tokenizer.decode(best.ids), ratio = Math.exp(best.logProb - run.logProb);
+  const greedy = tokenizer.decode(run.ids), found = tokenizer.decode(best.ids);
+  const ratio = Math.exp(best.logProb - run.logProb);
+  const compared = ratio >= 1 ? `${number(ratio, 1)} times as probable.`
+    : `${number(1 / ratio, 1)} times less probable, but wins by its length.`;
   find("verdict").textContent = greedy === found
     ? `Greedy search and a beam of ${beam} agree: “${found}” (log P ${number(best.logProb)}).`
     : `They disagree. Greedy wrote “${greedy}” (log P ${number(run.logProb)}). A beam of ${beam} found “${found}” ` +
-      `(log P ${number(best.logProb)}), which is ${ratio >= 1 ? `${number(ratio, 1)} times as` : `${number(1 / ratio, 1)} times less`} ` +
-      "probable" + (ratio >= 1 ? "." : ", but wins by its length.");
+      `(log P ${number(best.logProb)}), which is ${compared}`;
 }
 
 /** Draw each step's continuations in a column, the likeliest on top, and a line to each from what it continues. */
@@ -48,14 +51,15 @@ function drawTree(steps, path) {
   const at = node => node ? places.get(node) : { x: 0, y: 0 };
   const buttons = [...places].map(([node, { x, y }]) => {
     const from = at(node.parent), isWinner = path.has(node);
-    const left = COLUMN * from.x + NODE.width, above = LINE * from.y + NODE.height / 2, level = LINE * y + NODE.height / 2;
+    const left = COLUMN * from.x + NODE.width, right = COLUMN * x;
+    const above = LINE * from.y + NODE.height / 2, level = LINE * y + NODE.height / 2;
     makeSvg("path", {
-      d: `M ${left} ${above} C ${left + 16} ${above} ${COLUMN * x - 16} ${level} ${COLUMN * x} ${level}`,
+      d: `M ${left} ${above} C ${left + 16} ${above} ${right - 16} ${level} ${right} ${level}`,
       class: `${node.fate} ${isWinner ? "wins" : ""}`,
     }, lines);
     const word = labels([node.token])[0], fate = node.fate + (isWinner ? ", on the winner’s path" : "");
     const button = make("button", {
-      type: "button", className: `node ${node.fate} ${isWinner ? "wins" : ""}`, textContent: word,
+      type: "button", className: `node ${node.fate} ${isWinner ? "wins" : ""}`, textContent: word, title: word,
       style: `left: ${COLUMN * x}px; top: ${LINE * y}px`, ariaLabel: `${word}, ${fate}, log P ${number(node.logProb)}`,
     });
     const tell = () => {
@@ -71,7 +75,8 @@ function drawTree(steps, path) {
   walkTree(tree, [...places.keys()], places);
   tree.prepend(lines, make("span", { className: "node root", textContent: "⟨start⟩" }));
   Object.assign(tree.style, { width: `${width}px`, height: `${height}px` });
-  find("tree-said").textContent = "Point at a word, or walk through the tree with the arrow keys: ← to what it continues, → onward.";
+  find("tree-said").textContent =
+    "Point at a word, or walk through the tree with the arrow keys: ← to what it continues, → onward.";
 }
 
 /** Let left and right lead along the branches, up and down within a step. */
@@ -95,7 +100,7 @@ for (const id of ["beam", "alpha"]) {
   };
 }
 
-// --- 5. Training and writing ------------------------------------------------------------------------------------------
+// --- 5. Training and writing -----------------------------------------------------------------------------------------
 
 const SAME = 1e-5; // two log-probabilities that differ by less are equal: sums in another order differ in the last bits
 const nextSides = newest();
@@ -118,24 +123,26 @@ async function runSides() {
   find("sides-said").textContent = "Writing …";
   for (const [i, state] of states.entries()) {
     training.push(model.logProbs(state)[targets[i]]);
-    await breathe();
+    await wait(0);
     if (!isWanted()) return;
   }
   const side = (id, squares) => {
     const rows = named.inputs.map((input, i) => make("tr", {},
       make("td", { className: "squares", ariaHidden: true }, ...squares(i).map(kind => make("i", { className: kind }))),
-      make("td", { textContent: input }), make("td", { textContent: named.targets[i] }), make("td", { className: "log" })));
-    find(id).replaceChildren(make("thead", {}, tableRow("th", ["may look at", "reads", "next", "log P of it"])), make("tbody", {}, ...rows));
+      make("td", { textContent: input }), make("td", { textContent: named.targets[i] }),
+      make("td", { className: "log" })));
+    const head = make("thead", {}, tableRow("th", ["may look at", "reads", "next", "log P of it"]));
+    find(id).replaceChildren(head, make("tbody", {}, ...rows));
     return rows;
   };
   const left = side("training", i => inputs.map((_, k) => k <= i ? "seen" : isMasked ? "masked" : "seen leak"));
   const right = side("writing", i => inputs.slice(0, i + 1).map((_, k) => k < i ? "cached" : "seen"));
   left.forEach((row, i) => { row.lastChild.textContent = number(training[i], 4); });
   right.forEach(row => row.classList.add("unwritten"));
-  const isInstant = matchMedia("(prefers-reduced-motion: reduce)").matches, cache = model.newCache(memory);
+  const cache = model.newCache(memory);
   let equal = 0;
   for (let i = 0; i < n; i++) {
-    if (!isInstant) await new Promise(resolve => { setTimeout(resolve, PACE); });
+    if (!isCalm()) await wait(PACE);
     if (!isWanted()) return;
     const logProb = model.logProbs(model.decode([inputs[i]], cache)[0])[targets[i]];
     const isSame = Math.abs(logProb - training[i]) < SAME;
@@ -148,9 +155,9 @@ async function runSides() {
     }
   }
   find("sides-said").textContent = equal === n
-    ? `All ${n} numbers are equal. Training computed them in one go, writing in ${n} steps; the cache holds ${n} positions.`
-    : `${n - equal} of ${n} numbers differ: without the mask, a position in training sees the words that it should predict. ` +
-      "In writing they aren’t there yet.";
+    ? `All ${n} numbers are equal. Training took one go, writing ${n} steps; its cache now holds ${n} positions.`
+    : `${n - equal} of ${n} numbers differ: without the mask, a position in training sees the words that it should ` +
+      "predict. In writing they aren’t there yet.";
 }
 
 find("run-sides").onclick = runSides;

@@ -11,7 +11,7 @@ class Look {
    * @param lookedTitle, lookersTitle what stands above the words on the left, which are looked at, and on the right
    */
   constructor(parent, lookedTitle, lookersTitle) {
-    const list = title => make("div", { className: "words", role: "group", "aria-label": title });
+    const list = title => make("div", { className: "words", role: "group", ariaLabel: `${title}: words` });
     this.titles = [lookedTitle, lookersTitle].map(textContent => make("span", { textContent }));
     this.lists = { looked: list(lookedTitle), lookers: list(lookersTitle) };
     this.lines = makeSvg("svg", { preserveAspectRatio: "none", "aria-hidden": "true" });
@@ -119,7 +119,7 @@ function showLooks() {
   const looked = kind === "cross" || stack === "encoder" ? source : seen;
   const where = `layer ${layer}, ${head === "mean" ? "mean of the heads" : `head ${head}`}`;
   looks.show({
-    lookers, looked, weight: (q, k) => head === "mean" ? mean(weights, q, k) : weights[head][q][k],
+    lookers, looked, weight: (q, k) => head === "mean" ? mean(weights, q, k) : weightOf(weights[head], q, k),
     onPoint: (side, place, best, weight) => {
       const strength = `${Math.round(100 * weight)} % (${where}).`;
       find("looks-said").textContent =

@@ -5,7 +5,7 @@
 
 const PACE = 250; // milliseconds a word, so that one can watch
 const LONGEST_TEXT = 600; // characters; longer ones are refused
-const LONGEST_SOURCE = 100; // tokens; what follows is cut off
+const LONGEST_SOURCE = 60; // tokens; what follows is cut off
 const CAPTIONS = [ // German, and what it means
   ["Zwei Hunde spielen im Schnee mit einem Ball.", "Two dogs are playing with a ball in the snow."],
   ["Ein Mann mit Hut spielt auf der Straße Gitarre.", "A man with a hat is playing the guitar in the street."],
@@ -42,29 +42,35 @@ async function translate(text, source, isWanted) {
   if (!isWanted()) return null;
   const seconds = (performance.now() - started) / 1000;
   const written = steps.map(step => step.token), ids = written.filter(id => id !== EOS);
-  // All positions at once, as in training, give the same weights as one by one.
-  const memory = model.encode(source, UNCHANGED, looks);
-  model.decode([BOS, ...written.slice(0, -1)], model.newCache(memory), UNCHANGED, looks);
+  await inSlices(reread(source, written, looks), () => {}, isWanted);
+  if (!isWanted()) return null;
   const logProb = steps.reduce((sum, step) => sum + step.logProbs[step.token], 0);
   return { text, source, ids, steps, looks, logProb, seconds };
+}
+
+/** Read source and translation again, and record where each head looks. */
+function* reread(source, written, looks) {
+  const cache = model.newCache(model.encode(source, UNCHANGED, looks));
+  yield;
+  for (const id of [BOS, ...written.slice(0, -1)]) yield model.decode([id], cache, UNCHANGED, looks);
 }
 
 /** Read what was typed: { source, note }, or only a note where there is nothing to translate. */
 function read(text) {
   if (text.length > LONGEST_TEXT) {
-    return { note: `That’s ${text.length.toLocaleString("en")} characters. This model has read captions of a dozen ` +
+    return { note: `That's ${text.length.toLocaleString("en")} characters. This model has read captions of a dozen ` +
       `words: please give it a sentence of up to ${LONGEST_TEXT} characters.` };
   }
   const ids = tokenizer.encode(text);
-  if (!ids.length) return { note: "There’s nothing to translate yet: type a German sentence, or choose a caption." };
+  if (!ids.length) return { note: "There's nothing to translate yet: type a German sentence, or choose a caption." };
   const source = [...ids.slice(0, LONGEST_SOURCE), EOS];
   if (ids.length > LONGEST_SOURCE) {
     const end = tokenizer.decode(source.slice(-8));
     const cut = `Only the first ${LONGEST_SOURCE} pieces are translated, up to “… ${end}”.`;
-    return { source, note: `That’s long. ${cut}` };
+    return { source, note: `That's long. ${cut}` };
   }
   const spelled = labels(source).find(label => / 1\/\d$/.test(label));
-  const note = `“${spelled?.slice(0, -4)}” isn’t among the 6,000 pieces that it knows: it gets the bytes, and guesses.`;
+  const note = `“${spelled?.slice(0, -4)}” isn't among the 6,000 pieces that it knows: it gets the bytes, and guesses.`;
   return { source, note: spelled ? note : "" };
 }
 
@@ -137,7 +143,8 @@ async function show() {
 
 const isFinished = run => run.steps.at(-1).token === EOS;
 const lastCross = () => `decoder.${model.config.layers - 1}.cross`;
-const mean = (heads, q, k) => heads.reduce((sum, head) => sum + head[q][k], 0) / heads.length;
+const weightOf = (head, q, k) => head[q][k] ?? 0; // what had not been written yet, nobody looked at
+const mean = (heads, q, k) => heads.reduce((sum, head) => sum + weightOf(head, q, k), 0) / heads.length;
 
 /** Show the five likeliest tokens at a step, and what all others have together. */
 function tellCandidates(step) {
@@ -238,7 +245,7 @@ function start() {
     const sentence = addressed();
     if (sentence !== null && sentence !== find("sentence").value) choose(sentence);
   });
-  find("note").textContent = "The model’s weights are on their way: 7.6 MB …";
+  find("note").textContent = "The model's weights are on their way: 7.6 MB …";
   requestAnimationFrame(() => setTimeout(() => document.head.append(make("script", {
     src: "weights.js",
     onload: () => {
@@ -248,7 +255,7 @@ function start() {
       document.dispatchEvent(new Event("model"));
       go();
     },
-    onerror: () => { find("note").textContent = "There’s no model: the file weights.js isn’t beside this page."; },
+    onerror: () => { find("note").textContent = "There's no model: the file weights.js isn't beside this page."; },
   })))); // after the page has been drawn
 }
 

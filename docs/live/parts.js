@@ -74,7 +74,7 @@ function newest() {
 
 /** Refresh a part of the page after each translation, but not before it is seen. */
 function whenSeen(id, refresh) {
-  const part = { stale: false, seen: false, refresh };
+  const part = { id, stale: false, seen: false, refresh };
   parts.push(part);
   new IntersectionObserver(entries => {
     part.seen = entries.at(-1).isIntersecting;

@@ -57,7 +57,7 @@ function drawTree(steps, path) {
       d: `M ${left} ${above} C ${left + 16} ${above} ${right - 16} ${level} ${right} ${level}`,
       class: `${node.fate} ${isWinner ? "wins" : ""}`,
     }, lines);
-    const word = labels([node.token])[0], fate = node.fate + (isWinner ? ", on the winner’s path" : "");
+    const word = labels([node.token])[0], fate = node.fate + (isWinner ? ", on the winner's path" : "");
     const button = make("button", {
       type: "button", className: `node ${node.fate} ${isWinner ? "wins" : ""}`, textContent: word, title: word,
       style: `left: ${COLUMN * x}px; top: ${LINE * y}px`, ariaLabel: `${word}, ${fate}, log P ${number(node.logProb)}`,
@@ -157,7 +157,7 @@ async function runSides() {
   find("sides-said").textContent = equal === n
     ? `All ${n} numbers are equal. Training took one go, writing ${n} steps; its cache now holds ${n} positions.`
     : `${n - equal} of ${n} numbers differ: without the mask, a position in training sees the words that it should ` +
-      "predict. In writing they aren’t there yet.";
+      "predict. In writing they aren't there yet.";
 }
 
 find("run-sides").onclick = runSides;

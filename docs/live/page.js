@@ -120,7 +120,7 @@ async function show() {
   const reveal = count => {
     buttons.forEach((button, i) => button.classList.toggle("unwritten", i >= count));
     alignment.reveal(count);
-    if (count) tellCandidates(count - 1);
+    tellCandidates(Math.max(0, count - 1));
   };
   reveal(0);
   for (let count = 0; count < buttons.length;) {
@@ -151,7 +151,8 @@ function tellCandidates(step) {
   const { logProbs, token } = shown.steps[step];
   [...find("translation").children].forEach((button, i) => button.classList.toggle("asked", i === step));
   const before = tokenizer.decode(shown.steps.slice(0, step).map(one => one.token));
-  find("could").textContent = before ? `After “${before}” it could go on with` : "It could begin with";
+  const end = before.length > 60 ? `… ${before.slice(-60).replace(/^\S*\s/, "")}` : before;
+  find("could").textContent = before ? `After “${end}” it could go on with` : "It could begin with";
   const best = largest(logProbs, 5), row = (label, part, isTaken, isOther) => make(
     "li", { className: [isTaken ? "taken" : "", isOther ? "others" : ""].join(" ").trim() },
     make("span", { className: "word", textContent: label }),

@@ -1,0 +1,109 @@
+"""Film the live page for the README: python -m tools.live_picture
+
+Plays its first sentence in Chromium, word by word, then points at a few words; writes docs/drawings/live.gif and, for
+those who want nothing to move, its last frame, docs/drawings/live.png. Run it after a change of what the page's first
+screen shows.
+"""
+
+import shutil
+from collections.abc import Sequence
+from io import BytesIO
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+from PIL import Image
+
+from tools.live import LIVE
+from tools.sync import ROOT
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Page
+
+FOLDER = ROOT / "docs" / "drawings"
+WIDTH, MARGIN = 800, 12  # pixels
+COLORS = 128
+PACE = 250  # milliseconds between two words, as on the page
+POINTED, END = 1_100, 2_600  # milliseconds for a word that is pointed at, and for the last frame
+WORDS = ("ball", "snow")  # to point at
+
+
+def main() -> None:
+    """Film the page and write both pictures."""
+    from playwright.sync_api import sync_playwright  # which no other part of this file needs
+
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(
+            executable_path=shutil.which("chromium") or shutil.which("google-chrome"),
+            args=["--no-sandbox", "--disable-gpu"],
+        )
+        page = browser.new_page(viewport={"width": WIDTH, "height": 1000}, color_scheme="light")
+        frames = film(page)
+        browser.close()
+    save(frames, FOLDER)
+
+
+def film(page: "Page") -> list[tuple[Image.Image, int]]:
+    """Give the frames, each with the milliseconds that it stays."""
+    frames: list[tuple[Image.Image, int]] = []
+
+    def take(milliseconds: int) -> None:
+        frames.append((Image.open(BytesIO(page.screenshot(clip=clip))).convert("RGB"), milliseconds))
+
+    page.goto((LIVE / "index.html").as_uri())
+    page.wait_for_function("document.getElementById('spoken').textContent")
+    top, bottom = page.locator("#form").bounding_box(), page.locator("#candidates").bounding_box()
+    clip = {
+        "x": 0,
+        "y": top["y"] - MARGIN,
+        "width": WIDTH,
+        "height": bottom["y"] + bottom["height"] + 4 * MARGIN - top["y"],
+    }
+    page.clock.install()  # from here on, time goes on only when it is told to
+    page.get_by_role("button", name="Play again").click()
+    page.mouse.move(0, 0)
+    take(3 * PACE)
+    for count in range(page.locator("#translation button").count()):
+        while page.locator("#translation button:not(.unwritten)").count() <= count:
+            page.clock.run_for(25)
+        take(PACE)
+    page.clock.run_for(PACE)
+    for word in WORDS:
+        page.locator("#translation button", has_text=word).hover()
+        take(POINTED)
+    page.mouse.move(0, 0)
+    page.clock.run_for(PACE)
+    take(END)
+    return frames
+
+
+def save(frames: list[tuple[Image.Image, int]], folder: Path) -> None:
+    """Write the moving picture and the still one.
+
+    Args:
+        frames: each with the milliseconds that it stays.
+        folder: where to put `live.gif` and `live.png`.
+    """
+    pictures, durations = zip(*frames, strict=True)
+    reduced = with_few_colors(pictures)
+    reduced[0].save(
+        folder / "live.gif", save_all=True, append_images=reduced[1:], duration=list(durations), loop=0, optimize=True
+    )
+    reduced[-1].save(folder / "live.png", optimize=True)
+
+
+def with_few_colors(pictures: Sequence[Image.Image]) -> list[Image.Image]:
+    """Give each pixel the nearest of the most frequent colours: white stays white, where an average would be grey."""
+    pixels = np.stack([np.asarray(picture, dtype=np.int32) for picture in pictures])
+    found, places, counts = np.unique(pixels @ [1 << 16, 1 << 8, 1], return_inverse=True, return_counts=True)
+    channels = np.stack([found >> 16, found >> 8 & 255, found & 255], axis=-1)
+    kept = channels[np.argsort(counts)[-COLORS:]]
+    nearest = ((channels[:, None] - kept) ** 2).sum(axis=-1).argmin(axis=1).astype(np.uint8)
+    reduced = [Image.fromarray(one) for one in nearest[places].reshape(pixels.shape[:-1])]
+    for picture in reduced:
+        picture.putpalette(kept.astype(np.uint8).tobytes())
+    return reduced
+
+
+if __name__ == "__main__":
+    main()

@@ -72,10 +72,12 @@ def browser() -> Iterator:
 class Opened:
     """A page, and all that it complained of or asked other places for."""
 
-    def __init__(self, browser, address: str = "", **options) -> None:
+    def __init__(self, browser, address: str = "", *, with_weights: bool = True, **options) -> None:
         self.complaints: list[str] = []
         self.tab = browser.new_page(**options)
-        self.tab.set_default_timeout(10_000)
+        if not with_weights:
+            self.tab.route("**/weights.js", lambda route: route.abort())
+        self.tab.set_default_timeout(30_000)
         self.tab.on("console", lambda message: self.complaints.append(message.text))
         self.tab.on("pageerror", lambda error: self.complaints.append(str(error)))
         self.tab.on("request", self.watch)
@@ -548,6 +550,22 @@ def test_it_can_be_used_without_a_mouse(page: Opened) -> None:
     page.tab.wait_for_function("/equal/.test(find('sides-said').textContent)")
 
 
+def test_without_its_weights_the_page_says_so_and_stays_calm(browser) -> None:
+    opened = Opened(browser, with_weights=False, viewport={"width": 1280, "height": 900})
+    opened.tab.wait_for_function("/There's no model/.test(find('note').textContent)")
+    for button in opened.tab.locator("button:visible").all():
+        button.click()
+    for name in ("positions", "causal", "unmasked"):
+        opened.tab.locator(f"#{name}").click()
+    opened.tab.locator("#kind").select_option("decoder.cross")
+    opened.tab.locator("#beam").fill("2")
+    opened.choose(DOGS)
+    assert opened.text("#meaning") == "Two dogs are playing with a ball in the snow."
+    (complaint,) = opened.complaints
+    assert "net::ERR_FAILED" in complaint  # the missing file's own
+    opened.tab.close()
+
+
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_axe_finds_nothing_serious(page: Opened, scheme: str) -> None:
     axe = pytest.importorskip("axe_playwright_python.sync_playwright").Axe()
@@ -558,6 +576,7 @@ def test_axe_finds_nothing_serious(page: Opened, scheme: str) -> None:
     page.tab.emulate_media(color_scheme=scheme, reduced_motion="reduce")
     for part in ("search", "break", "sides"):
         page.scroll_to(part)
+    set_slider(page, "beam", 2)  # the tree's words are all alike
     page.tab.locator("#hide button").nth(1).click()
     outcome(page)
     found = axe.run(page.tab, options=rules).response["violations"]

@@ -131,7 +131,7 @@ function showLooks() {
   });
 }
 
-for (const id of ["kind", "layer", "head"]) find(id).onchange = showLooks;
+for (const id of ["kind", "layer", "head"]) find(id).onchange = () => looks && showLooks();
 
 find("looks").addEventListener("keydown", event => {
   const turn = { ArrowRight: 1, ArrowLeft: -1 }[event.key], head = find("head");

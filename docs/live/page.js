@@ -108,15 +108,18 @@ async function show() {
     lookers: labelled, looked: labels(run.source), weight: (q, k) => mean(run.looks[lastCross()], q, k),
     onPoint: (side, i) => { if (side === "lookers") tellCandidates(i); },
   });
-  fill(find("translation"), labelled.map((label, i) => {
+  const buttons = labelled.map((label, i) => {
     const button = make("button", { type: "button", textContent: label });
-    button.classList.toggle("joined", i > 0 && continues(run.steps[i].token));
     button.classList.toggle("special", run.steps[i].token === EOS);
     for (const event of ["mouseenter", "focus"]) button.addEventListener(event, () => alignment.point("lookers", i));
     button.addEventListener("mouseleave", () => alignment.point(null));
     return button;
-  }));
-  const buttons = [...find("translation").children];
+  });
+  fill(find("translation"), buttons);
+  for (const [i, button] of buttons.entries()) { // a word's pieces stay together
+    if (i && continues(run.steps[i].token)) find("translation").lastChild.append(button);
+    else find("translation").append(make("span", {}, button));
+  }
   const reveal = count => {
     buttons.forEach((button, i) => button.classList.toggle("unwritten", i >= count));
     alignment.reveal(count);
@@ -149,7 +152,7 @@ const mean = (heads, q, k) => heads.reduce((sum, head) => sum + weightOf(head, q
 /** Show the five likeliest tokens at a step, and what all others have together. */
 function tellCandidates(step) {
   const { logProbs, token } = shown.steps[step];
-  [...find("translation").children].forEach((button, i) => button.classList.toggle("asked", i === step));
+  [...find("translation").querySelectorAll("button")].forEach((one, i) => one.classList.toggle("asked", i === step));
   const before = tokenizer.decode(shown.steps.slice(0, step).map(one => one.token));
   const end = before.length > 60 ? `… ${before.slice(-60).replace(/^\S*\s/, "")}` : before;
   find("could").textContent = before ? `After “${end}” it could go on with` : "It could begin with";

@@ -206,11 +206,12 @@ async function breakIt() {
     words.flatMap((word, i) => [places.has(i) ? word : make(name, { textContent: word }), " "]);
   find("before").replaceChildren(...marked(old, kept.old, "del"));
   find("after").replaceChildren(...(now.length ? marked(now, kept.now, "ins") : ["(nothing: it stops at once)"]));
-  const gone = old.length - kept.old.size, isUntouched = !changes.hidden.size && !changes.heads.size &&
-    changes.positions && changes.causal;
-  find("changed").textContent = isUntouched ? "Nothing is broken yet."
+  const gone = old.length - kept.old.size, fresh = now.length - kept.now.size;
+  const isWhole = !changes.hidden.size && !changes.heads.size && changes.positions && changes.causal;
+  const are = count => count === 1 ? "is" : "are";
+  find("changed").textContent = isWhole ? "Nothing is broken yet."
     : old.join(" ") === now.join(" ") ? "Not a word changed: here, the model can do without it."
-    : `${gone} of ${old.length} words are gone (struck out), ${now.length - kept.now.size} are new (underlined).` +
+    : `${gone} of ${old.length} words ${are(gone)} gone (struck out), ${fresh} ${are(fresh)} new (underlined).` +
       (steps.at(-1) === EOS ? "" : " It found no end, and was cut off.");
 }
 

@@ -249,7 +249,7 @@ function start() {
     const sentence = addressed();
     if (sentence !== null && sentence !== find("sentence").value) choose(sentence);
   });
-  find("note").textContent = "The model's weights are on their way: 7.6 MB …";
+  find("note").textContent = "The model's weights are on their way: 8 MB …";
   requestAnimationFrame(() => setTimeout(() => document.head.append(make("script", {
     src: "weights.js",
     onload: () => {

@@ -155,7 +155,7 @@ async function runSides() {
     }
   }
   find("sides-said").textContent = equal === n
-    ? `All ${n} numbers are equal. Training took one go, writing ${n} steps; its cache now holds ${n} positions.`
+    ? `All ${n} numbers are equal. Training took one pass, writing took ${n} steps: its cache holds ${n} positions.`
     : `${n - equal} of ${n} numbers differ: without the mask, a position in training sees the words that it should ` +
       "predict. In writing they aren't there yet.";
 }

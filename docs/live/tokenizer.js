@@ -1,4 +1,4 @@
-// Text to token ids and back: byte-pair encoding (§5.1; Sennrich et al., 2016) on bytes, so that every text can be written.
+// Text to token ids and back: byte-pair encoding (§5.1; Sennrich et al., 2016), on bytes, so that any text can be written.
 "use strict";
 
 const SPECIALS = 4; // <pad>, <bos>, <eos>, <unk> stand first in the vocabulary

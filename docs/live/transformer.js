@@ -1,5 +1,5 @@
-// The Transformer of "Attention Is All You Need" (Vaswani et al., 2017), as the page runs it: the model, greedy search and
-// beam search, in plain JavaScript. Each part names its section of the paper, and is called as in the course's Python.
+// The Transformer of "Attention Is All You Need" (Vaswani et al., 2017), as the page runs it: the model, greedy search
+// and beam search, in plain JavaScript. Each part names its section of the paper, and is called as in the course's Python.
 // A sequence is an array of rows, one Float32Array of d_model numbers for each position.
 "use strict";
 
@@ -349,7 +349,8 @@ function loadTransformer({ config, bits, shapes, data }) {
     const count = rows * columns;
     let values;
     if (bits === 9) {
-      const scales = take(rows, Float32Array), upper = take(count, Int8Array), last = take(Math.ceil(count / 8), Uint8Array);
+      const scales = take(rows, Float32Array), upper = take(count, Int8Array);
+      const last = take(Math.ceil(count / 8), Uint8Array);
       values = new Float32Array(count);
       for (let i = 0; i < count; i++) {
         values[i] = (2 * upper[i] + (last[i >> 3] >> (i & 7) & 1)) * scales[Math.floor(i / columns)];

@@ -1,4 +1,4 @@
-// Text to token ids and back: byte-pair encoding (§5.1; Sennrich et al., 2016), on bytes, so that any text can be written.
+// Text to token ids and back: byte-pair encoding (§5.1; Sennrich et al., 2016), on bytes, so that it takes any text.
 "use strict";
 
 const SPECIALS = 4; // <pad>, <bos>, <eos>, <unk> stand first in the vocabulary
@@ -10,7 +10,7 @@ const BYTES = (() => {
   return Array.from({ length: 256 }, (_, byte) => String.fromCodePoint(isPrinted(byte) ? byte : others++));
 })();
 
-/** Cut a text where no token reaches across: before spaces, between letters, digits and signs (Radford et al., 2019). */
+/** Where no token reaches across: before spaces, between letters, digits and signs (Radford et al., 2019). */
 const PIECES = new RegExp(
   "'s|'t|'re|'ve|'m|'ll|'d| ?\\p{L}+| ?\\p{N}+| ?[^\\p{White_Space}\\p{L}\\p{N}]+" +
   "|\\p{White_Space}+(?!\\P{White_Space})|\\p{White_Space}+", "gu");

@@ -1,5 +1,5 @@
 // The Transformer of "Attention Is All You Need" (Vaswani et al., 2017), as the page runs it: the model, greedy search
-// and beam search, in plain JavaScript. Each part names its section of the paper, and is called as in the course's Python.
+// and beam search, in plain JavaScript. Each part names its section of the paper, and bears its name in the course.
 // A sequence is an array of rows, one Float32Array of d_model numbers for each position.
 "use strict";
 
@@ -327,8 +327,8 @@ function decodeBase85(text) {
 }
 
 /**
- * Unpack what `python -m tools.live` has packed: a vector as it is; a matrix, with bits: 9, as a scale for each row, then
- * whole numbers from -255 to 255, first the upper eight bits of all, then the last bit of all.
+ * Unpack what `python -m tools.live` has packed: a vector as it is; a matrix, with bits: 9, as a scale for each row,
+ * then whole numbers from -255 to 255, first the upper eight bits of all, then the last bit of all.
  *
  * @param packed { config, bits: 9 or 32, shapes: [[name, shape], …], data: base 85 }
  */

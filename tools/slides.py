@@ -1,0 +1,275 @@
+"""Make slides of each chapter, as it is saved: python -m tools.slides [FOLDER] [--chapters 01 08]
+
+One HTML file a chapter, which needs no network and no other file. It takes the opening and the headings, what a reader
+is asked to guess, before the answer is seen, figures, tables, formulas, what is printed, short finished code, *Try
+breaking it*, the summary and the exercises' names: nothing folded, no proof, no answer to an exercise.
+"""
+
+# `jupyter nbconvert --to slides` will not do: its pages load reveal.js, MathJax, RequireJS and jQuery from other hosts
+# (`reveal_url_prefix` names another place, but embeds nothing), and leave out the figures' alternative texts.
+import argparse
+import logging
+import re
+import textwrap
+from base64 import b64encode
+from collections.abc import Iterator
+from dataclasses import dataclass
+from html import escape, unescape
+from importlib.metadata import distribution
+from io import BytesIO
+from pathlib import Path
+
+import nbformat
+from fontTools import subset
+from latex2mathml.converter import convert
+from markdown_it import MarkdownIt
+from mdit_py_plugins.dollarmath import dollarmath_plugin
+from pygments import highlight
+from pygments.formatters import HtmlFormatter
+from pygments.lexers import PythonLexer
+
+from annotated_workbench.files import write_whole
+from tools.sync import ROOT, is_lesson, notebook_paths
+
+FONT = "ziamath/fonts/STIXTwoMath-Regular.ttf"  # of the formulas, as on the site
+COLUMNS, LINES = 96, 22  # of code on a slide; a definition of more than two slides is read in the notebook
+INTRODUCTION, TAKEAWAY, CONTEXT = 330, 190, 300  # characters below a heading, below a figure, and before a guess
+MOST = 33  # slides before the summary; beyond that, what a class misses least goes, of these kinds and from the end
+LEAST = ("sketch", "words", "blockquote", "table")
+
+LINK = re.compile(r"(?<!!)\[([^]]*)\]\([^)]*\)|<details>.*?</details>", re.DOTALL)
+GUESS = re.compile(r"\*\*Guess first[.:]?\*\*[.:]?\s*|(?=\*\*[^*]+\?[^*]*\*\*)")
+BOLD = re.compile(r"\*\*([^*]{20,}[.!?])\*\*")
+SENTENCE = re.compile(r"(?<=[.?!])\s+(?=[A-Z*“(])")
+CARD = re.compile(r"### Exercise ([^\n]+)\n.*\n\*\*Difficulty\*\* (\S+) · ([^·]+) · ", re.DOTALL)
+MARKDOWN = MarkdownIt("commonmark").enable("table")
+MARKDOWN.use(  # as in docs/site/conf.py
+    dollarmath_plugin,
+    renderer=lambda text, options: convert(
+        text.replace(r"\tfrac", r"\frac").strip(), display="block" if options["display_mode"] else "inline"
+    ),
+)
+
+
+def blocks(source: str) -> Iterator[tuple[str, str]]:
+    """Cut a cell's Markdown into headings, paragraphs, lists …, without links and what is folded."""
+    lines = (source := LINK.sub(r"\1", source)).split("\n")
+    for token in MARKDOWN.parse(source):
+        if token.level == 0 and token.map:
+            yield token.tag, "\n".join(lines[slice(*token.map)]).strip()
+
+
+def rendered(text: str) -> str:
+    """Write Markdown as HTML, its drawings inside."""
+    html = MARKDOWN.render(text)
+    for path in re.findall(r'src="(\.\./[^"]+\.svg)"', html):
+        drawing = b64encode((ROOT / "notebooks" / path).read_bytes()).decode()
+        html = html.replace(path, f"data:image/svg+xml;base64,{drawing}")
+    return html
+
+
+def shortened(text: str, most: int, end: bool = False) -> str:
+    """Keep the sentences at a text's beginning, or at its end, that fit into so many characters, bold text whole."""
+    kept = SENTENCE.split(text.strip())
+    while kept and (len(" ".join(kept)) > most or " ".join(kept).count("**") % 2):
+        kept.pop(0 if end else -1)
+    return " ".join(kept)
+
+
+def takeaway(text: str) -> str:
+    """Find what a paragraph says in bold letters, with the sentence that it ends."""
+    if text.startswith(("-", "|", ">")) or not (bold := BOLD.search(text)):
+        return ""
+    sentence = SENTENCE.split(text[: bold.start()] + "*")[-1][:-1] + bold[0]
+    return rendered(sentence) if len(sentence) <= TAKEAWAY else ""
+
+
+def preformatted(text: str, colour: bool = False) -> str:
+    """Write code, in colours, or what it prints; very long lines are broken."""
+    kind = "wide " * (max(map(len, text.split("\n"))) > 110) + "code" * colour
+    inner = highlight(text, PythonLexer(), HtmlFormatter(nowrap=True)) if colour else escape(text)
+    return f'<pre class="{kind}">{inner}</pre>'
+
+
+def listings(source: str) -> list[str]:
+    """Cut a definition at empty lines into parts for a slide each, long comments broken; none if they are three."""
+    parts = [""]
+    for paragraph in re.sub("\n\n+", "\n\n", source).split("\n\n"):
+        lines = []
+        for line in paragraph.split("\n"):
+            indent = re.match(" *", line)[0]
+            code, mark, comment = line.partition("# ") if len(line) > COLUMNS else (line, "", "")
+            wrapped = textwrap.wrap(comment, COLUMNS - len(indent) - 2)
+            lines += [f"{indent}# {one}" for one in wrapped] + [code.rstrip()] * bool(code.strip() or not mark)
+        joined = "\n\n".join([*filter(None, parts[-1:]), "\n".join(lines)])
+        parts[-1:] = [joined] if joined.count("\n") < LINES else [parts[-1], "\n".join(lines)]
+    return parts if len(parts) <= 2 and all(part.count("\n") < LINES for part in parts) else []
+
+
+@dataclass
+class Slide:
+    """A slide: its kind, its section, its content, and what is said below that, as HTML."""
+
+    kind: str
+    heading: str
+    body: str
+    says: str = ""
+
+
+class Deck:
+    """The slides of a chapter, made block by block and cell by cell."""
+
+    def __init__(self) -> None:
+        self.slides: list[Slide] = []
+        self.heading = self.before = ""
+        self.asked = self.introducing = False
+
+    def add(self, kind: str, body: str) -> None:
+        """Put a slide at the end, under the present heading."""
+        self.slides.append(Slide(kind, self.heading, body))
+        self.asked = kind == "guess"
+        self.introducing = kind == "words"
+
+    def read(self, kind: str, text: str) -> None:
+        """Take what a class should see of a block of text."""
+        guess = GUESS.search(text) if kind == "p" else None
+        lead = shortened(self.before, TAKEAWAY, end=True) if self.before.endswith(":") else ""
+        if kind == "h2":
+            self.heading = text.lstrip("# ")
+            self.add("words", rendered(text))
+        elif kind == "h3":
+            self.heading = f"{self.heading.split(' · ')[0]} · {text.lstrip('# ')}"
+            self.asked = False
+        elif guess:
+            question = re.sub(r"^\**[a-z]", lambda first: first[0].upper(), text[guess.end() :])
+            context = rendered(shortened(text[: guess.start()], CONTEXT, end=True))
+            self.add("guess", f"<h3>Guess first</h3>{context}<div>{rendered(question)}</div>")
+        elif text.startswith("!["):
+            self.add("figure", rendered(text))
+        elif self.introducing and self.introduce(kind, text):
+            pass
+        elif kind in ("math", "table", "blockquote"):
+            self.add(kind, rendered(lead) + rendered(text))
+        elif self.slides[-1].kind in ("figure", "printed"):
+            self.slides[-1].says = self.slides[-1].says or takeaway(text)
+        self.before = text
+
+    def introduce(self, kind: str, text: str) -> bool:
+        """Put what stands below a heading on its slide, until that is full; all of *Try breaking it*."""
+        slide = self.slides[-1]
+        room = INTRODUCTION - len(re.sub(r"<[^>]*>", "", slide.body))
+        whole = len(text) <= room or self.heading == "Try breaking it"
+        self.introducing = whole
+        if whole or kind == "p":
+            slide.body += rendered(text if whole else shortened(text, room))
+            slide.kind = slide.kind if kind == "p" else "section"
+        return whole or kind == "p"
+
+    def run(self, cell: nbformat.NotebookNode) -> None:
+        """Take what a class should see of a code cell and of what it shows."""
+        self.introducing = False
+        folded = cell.metadata.get("jupyter", {}).get("source_hidden", False)
+        asked = self.asked or bool(re.search(r"\?\)?$", self.before))
+        finished, sketched = "annotated" in cell.metadata, cell.source.startswith("def ") and not cell.outputs
+        for listing in listings(cell.source) if (finished or sketched) and not folded else []:
+            self.add("listing" if finished else "sketch", preformatted(listing, colour=True))
+        for output in cell.outputs if "proof" not in cell.metadata.get("tags", []) else []:
+            shown = output.get("data", {})
+            if "image/png" in shown:
+                alt, png = escape(output.metadata["image/png"]["alt"]), shown["image/png"].replace("\n", "")
+                self.add("figure", f'<img alt="{alt}" src="data:image/png;base64,{png}">')
+            elif "<script" in shown.get("text/html", ""):
+                self.add("live", f'<div class="live">{shown["text/html"]}</div>')
+            elif output.output_type == "stream":
+                lines = [line for line in output.text.rstrip().split("\n") if asked or not line.startswith("✓")]
+                lines = lines if len(lines) <= LINES - 6 else [*lines[: LINES - 7], "…"]
+                if lines and (asked or (folded and len(lines) > 2)):
+                    question = self.before if asked and not self.asked else ""
+                    only_answer = folded or cell.source.count("\n") > 9 or lines[0].startswith("✓")
+                    source = "" if only_answer else preformatted(cell.source, colour=True)
+                    question = rendered(shortened(question, TAKEAWAY, end=True))
+                    self.add("printed", question + source + preformatted("\n".join(lines)))
+        self.before = ""
+
+    def thin(self) -> None:
+        """Leave out what a class misses least, as long as there is too much."""
+        for kind in LEAST:
+            for slide in [slide for slide in reversed(self.slides) if slide.kind == kind]:
+                bare = kind == "words" and len(slide.body) - len(slide.heading) < 80
+                if bare or len(self.slides) > MOST:
+                    self.slides.remove(slide)
+
+
+def deck(lesson: nbformat.NotebookNode) -> list[Slide]:
+    """Make the slides of a chapter, as it is saved."""
+    made, part, opening = Deck(), "", list(blocks(lesson.cells[0].source))
+    title = [kind for kind, _ in opening].index("h1")
+    made.add("title", "".join(rendered(text) for _, text in opening[: title + 2]))
+    if not opening[title + 2][1].startswith("**"):
+        made.add("hook", rendered(opening[title + 2][1]))
+    for cell in lesson.cells[1:]:
+        for kind, text in blocks(cell.source) if cell.cell_type == "markdown" else []:
+            part = text[3:] if text in ("## Exercises", "## Summary", "## Deeper") else part
+            if not part:
+                made.read(kind, text)
+            elif part == "Summary" and kind == "ul":
+                made.thin()
+                made.heading = part
+                made.add("summary", rendered(text))
+        if cell.cell_type == "code" and not part:
+            made.run(cell)
+    cards = (CARD.search(cell.source) for cell in lesson.cells if cell.cell_type == "markdown")
+    rows = (f"<tr><td>{escape(c[1])}<td>{c[2]}<td>{c[3]}" for c in cards if c)
+    made.heading = "Exercises"
+    made.add("exercises", f"<table>{''.join(rows)}</table>")
+    return made.slides
+
+
+def font(text: str) -> str:
+    """Cut the formulas' font down to the characters of a text, and write it as an address."""
+    logging.getLogger("fontTools").setLevel(logging.WARNING)
+    options, file = subset.Options(flavor="woff", layout_features=["*"]), BytesIO()
+    whole, cut = subset.load_font(distribution("ziamath").locate_file(FONT), options), subset.Subsetter(options)
+    cut.populate(text=text + "√")  # which is in no formula as a character
+    cut.subset(whole)
+    subset.save_font(whole, file, options)
+    return f"data:font/woff;base64,{b64encode(file.getvalue()).decode()}"
+
+
+def page(lesson: nbformat.NotebookNode) -> str:
+    """Write a chapter's slides as an HTML page that asks nothing of any other file or host."""
+    slides = deck(lesson)
+    sections = "\n".join(
+        f'<div class="frame"><section class="{slide.kind}" tabindex="-1" aria-label="slide {i} of {len(slides)}">'
+        f"<header>{MARKDOWN.renderInline(slide.heading)}</header><main>{slide.body}</main>"
+        f"<footer>{slide.says}<small>{i}</small></footer></section></div>"
+        for i, slide in enumerate(slides, start=1)
+    )
+    formulas = "".join(re.findall(r"<math.*?</math>", sections, re.DOTALL))
+    light, dark = (HtmlFormatter(style=f"a11y-high-contrast-{theme}") for theme in ("light", "dark"))
+    places = {
+        "TITLE": re.search(r"<h1>(.*)</h1>", sections)[1],
+        "SLIDES": sections,
+        "FONT": font(unescape(re.sub(r"<[^>]*>", "", formulas))),
+        "LIGHT": light.get_style_defs(".code"),
+        "DARK": dark.get_style_defs("html[data-theme=dark] .code"),
+    }
+    template = Path(__file__).with_name("slides.html").read_text(encoding="utf-8")
+    return re.sub(f"@({'|'.join(places)})@", lambda place: places[place[1]], template)
+
+
+def main() -> None:
+    """Write the slides of all chapters, or of some."""
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("folder", type=Path, nargs="?", default=ROOT / "build" / "slides", help="where to write them")
+    parser.add_argument("--chapters", nargs="+", metavar="NN", help="only these, such as 01 08")
+    arguments = parser.parse_args()
+    for path in filter(is_lesson, notebook_paths()):
+        if not arguments.chapters or path.name[:2] in arguments.chapters:
+            written = arguments.folder / f"{path.stem}.html"
+            write_whole(written, page(nbformat.read(path, as_version=4)).encode())
+            print(written)
+
+
+if __name__ == "__main__":
+    main()

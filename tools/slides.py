@@ -52,11 +52,13 @@ MARKDOWN.use(  # as in docs/site/conf.py
 
 
 def blocks(source: str) -> Iterator[tuple[str, str]]:
-    """Cut a cell's Markdown into headings, paragraphs, lists …, without links and what is folded."""
+    """Cut a cell's Markdown into headings, paragraphs, lists …, without links and what is, or speaks of, folded."""
     lines = (source := LINK.sub(r"\1", source)).split("\n")
     for token in MARKDOWN.parse(source):
         if token.level == 0 and token.map:
-            yield token.tag, "\n".join(lines[slice(*token.map)]).strip()
+            text = "\n".join(lines[slice(*token.map)]).strip()
+            sentences = [one for one in SENTENCE.split(text) if "folded" not in one]
+            yield token.tag, " ".join(sentences) if token.tag == "p" else text
 
 
 def rendered(text: str) -> str:
@@ -176,8 +178,13 @@ class Deck:
         for output in cell.outputs if "proof" not in cell.metadata.get("tags", []) else []:
             shown = output.get("data", {})
             if "image/png" in shown:
-                alt, png = escape(output.metadata["image/png"]["alt"]), shown["image/png"].replace("\n", "")
-                self.add("figure", f'<img alt="{alt}" src="data:image/png;base64,{png}">')
+                png, size = shown["image/png"].replace("\n", ""), output.metadata["image/png"]
+                shape = size["width"] / size["height"]
+                most = (
+                    f"max-width: {600 * shape:.0f}px; max-height: {1168 / shape:.0f}px"  # no broader than the picture
+                )
+                alt = escape(size["alt"])
+                self.add("figure", f'<img style="{most}" alt="{alt}" src="data:image/png;base64,{png}">')
             elif "<script" in shown.get("text/html", ""):
                 self.add("live", f'<div class="live">{shown["text/html"]}</div>')
             elif output.output_type == "stream":

@@ -28,6 +28,7 @@ DOCUMENTS = [
     "docs/PAPER_MAP.md",
     "docs/RESULTS.md",
     "docs/TEACHING.md",
+    "docs/MISCONCEPTIONS.md",
     "CONTRIBUTING.md",
     "docs/PAPER_RUN.md",
     "docs/PYTORCH.md",

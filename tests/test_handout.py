@@ -37,6 +37,60 @@ def test_a_handout_has_every_exercise_and_nothing_to_copy(path) -> None:
     assert re.fullmatch(rf"# {path.stem[:2]} · .+: exercises", given.cells[0].source) and "## Summary" not in text
 
 
+def strings(node: Any) -> Iterator[str]:
+    """All text in a notebook: sources, outputs and metadata."""
+    if isinstance(node, str):
+        yield node
+    for part in node.values() if isinstance(node, dict) else node if isinstance(node, list) else ():
+        yield from strings(part)
+
+
+def answers(path) -> dict[str, list[str]]:
+    """The lines of each exercise's answer, as the solutions have it."""
+    found, before = {}, ""
+    for source, number, _ in code(nbformat.read(ROOT / f"notebooks/solutions/{path.name[:2]}_solutions.ipynb", 4)):
+        if number:
+            found[number] = [line for line in map(str.strip, before.split("\n")) if len(line) > 7]
+        before = source
+    return found
+
+
+def told(given: nbformat.NotebookNode, path) -> list[str]:
+    """The exercises whose answer a notebook tells: it has more than 0.7 of its lines (a stub has some, as its head)."""
+    lines = {line.strip() for text in strings(given) for line in text.split("\n")}
+    return [
+        number for number, answer in answers(path).items() if sum(map(lines.__contains__, answer)) > 0.7 * len(answer)
+    ]
+
+
+@pytest.mark.parametrize("path", LESSONS, ids=lambda path: path.stem)
+def test_a_handout_tells_no_answer(path) -> None:
+    assert len(answers(path)) == sum(number.startswith(path.name[:2]) for number in EXERCISES)
+    assert told(handout(nbformat.read(path, as_version=4)), path) == []
+
+
+@pytest.mark.parametrize("number", ["02.1", "02.3"])
+def test_a_planted_answer_is_found_dropped_or_refused(number: str) -> None:
+    path = LESSONS[2]
+    answer = "\n".join(answers(path)[number])
+
+    def planted(kind: str, plant) -> nbformat.NotebookNode:
+        lesson = nbformat.read(path, as_version=4)
+        for card, stub, check_cell in zip(lesson.cells, lesson.cells[1:], lesson.cells[2:], strict=False):
+            if check_cell.source.startswith(f'check("{number}"'):
+                plant({"card": card, "stub": stub, "check": check_cell}[kind])
+        return lesson
+
+    hint = planted("card", lambda cell: cell.update(source=f"{cell.source}\n```python\n{answer}\n```"))
+    assert told(handout(hint), path) == [number]
+    beside = planted("stub", lambda cell: cell.metadata.update(answer=answer))
+    assert told(handout(beside), path) == [number]
+    printed = planted("check", lambda cell: cell.outputs.append(nbformat.v4.new_output("stream", text=answer)))
+    assert told(printed, path) == [number] and told(handout(printed), path) == []
+    with pytest.raises(ValueError, match=f"exercise {number} has an answer already"):
+        handout(planted("stub", lambda cell: cell.update(source=answer)))
+
+
 def code(notebook: nbformat.NotebookNode) -> Iterator[tuple[str, str, str]]:
     """The source of each code cell; where it is a check, also the exercise and the answer's name."""
     for cell in notebook.cells:
@@ -74,6 +128,15 @@ def test_a_handout_runs_by_itself_and_passes_with_the_right_answers(path, capsys
 def test_a_notebook_without_exercises_is_refused() -> None:
     with pytest.raises(ValueError, match="no section ## Exercises"):
         handout(nbformat.v4.new_notebook(cells=[nbformat.v4.new_markdown_cell("# 1 · A chapter")]))
+
+
+def test_the_cell_that_finds_the_course_comes_along() -> None:
+    lesson = nbformat.read(LESSONS[1], as_version=4)
+    find = nbformat.v4.new_code_cell("import sys", id=module.FIRST, execution_count=1)
+    lesson.cells = [cell for cell in lesson.cells if cell.id != module.FIRST]
+    without = [cell.source for cell in handout(lesson).cells]
+    lesson.cells.insert(1, find)
+    assert [cell.source for cell in handout(lesson).cells] == [without[0], "import sys", *without[1:]]
 
 
 def test_the_command_writes_one_for_each_chapter(tmp_path, monkeypatch, capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,11 +1,12 @@
 """Write each chapter's exercises, without solutions, as a notebook to hand out: python -m tools.handout FOLDER
 
 A handout holds the cell that imports what the exercises need, then for each its card, its stub and its check. It needs
-the course's environment, and nothing else of the chapter.
+the course's environment, and nothing else of the chapter. A stub that somebody has filled in is refused.
 """
 
 import argparse
 import re
+import sys
 from copy import deepcopy
 from pathlib import Path
 
@@ -15,6 +16,8 @@ from annotated_workbench.files import write_whole
 from tools.reading import SECTION
 from tools.sync import is_lesson, notebook_paths
 
+FIRST = "find-the-course"  # the id of the cell that finds the course, or on Colab fetches it, where a chapter has one
+CHECK = re.compile(r'^check\("([\d.]+)"', re.MULTILINE)
 SOLUTIONS = re.compile(r" ?\[Solutions\]\([^)]*\)[^.]*\.| · \[solution\]\([^)]*\)")  # where they are
 LINK = re.compile(r"\[([^]]*)\]\((?!https?:)[^)]*\)")  # to something that the handout does not bring
 
@@ -26,9 +29,9 @@ def handout(lesson: nbformat.NotebookNode) -> nbformat.NotebookNode:
         lesson: the chapter as nbformat reads it; it has a section "Exercises".
 
     Raises:
-        ValueError: it has no such section.
+        ValueError: it has no such section, or an answer stands where the reader's is to come.
     """
-    cells, section = [], ""
+    cells, section, stub = [], "", ""
     for cell in lesson.cells:
         if cell.cell_type == "markdown" and (headings := SECTION.findall(cell.source)):
             section = headings[-1]
@@ -37,9 +40,13 @@ def handout(lesson: nbformat.NotebookNode) -> nbformat.NotebookNode:
     if not cells:
         raise ValueError("the notebook has no section ## Exercises.")
     cells[0].source = cells[0].source[cells[0].source.index("## Exercises") :]
+    cells = [*(deepcopy(cell) for cell in lesson.cells if cell.get("id") == FIRST), *cells]
     for cell in cells:
         if cell.cell_type == "code":
             cell.outputs, cell.execution_count = [], None
+            if (check := CHECK.search(cell.source)) and "..." not in stub:
+                raise ValueError(f"exercise {check[1]} has an answer already: put ... back in its place.")
+            stub = cell.source
         else:
             cell.source = LINK.sub(r"\1", SOLUTIONS.sub("", cell.source))
     title = next(line for line in lesson.cells[0].source.splitlines() if line.startswith("# "))  # below a picture
@@ -55,7 +62,10 @@ def main() -> None:
     folder.mkdir(parents=True, exist_ok=True)
     for path in filter(is_lesson, notebook_paths()):
         written = folder / f"{path.stem[:2]}_exercises.ipynb"
-        text = nbformat.writes(handout(nbformat.read(path, as_version=4)))
+        try:
+            text = nbformat.writes(handout(nbformat.read(path, as_version=4)))
+        except ValueError as error:
+            sys.exit(f"{path}: {error}")
         write_whole(written, text.encode() + b"\n")
         print(written)
 

@@ -150,7 +150,7 @@ class Deck:
             self.add("figure", rendered(text))
         elif self.introducing and self.introduce(kind, text):
             pass
-        elif kind in ("math", "table", "blockquote"):
+        elif kind in ("math", "table", "blockquote") and text.count("\n") < LINES // 2:  # longer tables are for reading
             self.add(kind, rendered(lead) + rendered(text))
         elif self.slides[-1].kind in ("figure", "printed"):
             self.slides[-1].says = self.slides[-1].says or takeaway(text)
@@ -236,10 +236,11 @@ def font(text: str) -> str:
     """Cut the formulas' font down to the characters of a text, and write it as an address."""
     logging.getLogger("fontTools").setLevel(logging.WARNING)
     options, file = subset.Options(flavor="woff", layout_features=["*"]), BytesIO()
-    whole, cut = subset.load_font(distribution("ziamath").locate_file(FONT), options), subset.Subsetter(options)
+    cut = subset.Subsetter(options)
     cut.populate(text=text + "√")  # which is in no formula as a character
-    cut.subset(whole)
-    subset.save_font(whole, file, options)
+    with subset.load_font(distribution("ziamath").locate_file(FONT), options) as whole:
+        cut.subset(whole)
+        subset.save_font(whole, file, options)
     return f"data:font/woff;base64,{b64encode(file.getvalue()).decode()}"
 
 

@@ -1,0 +1,224 @@
+"""Slides: a chapter's in one file that needs no other; each fits; no answer before the question, none to exercises."""
+
+import os
+import re
+import shutil
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import nbformat
+import pytest
+
+from tests.once import once
+from tests.test_handout import answers
+from tools import slides as module
+from tools.slides import deck, listings, preformatted, shortened, takeaway
+from tools.sync import is_lesson, notebook_paths
+
+pytestmark = once
+LESSONS = [path for path in notebook_paths() if is_lesson(path)]
+CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+OVERFLOWS = """() => [...document.querySelectorAll("section")].flatMap((section, i) => {
+  document.querySelectorAll(".frame").forEach(frame => frame.classList.toggle("here", frame === section.parentElement));
+  const main = section.querySelector("main"), paper = section.getBoundingClientRect();
+  const scrolls = main.scrollHeight > main.clientHeight + 1 || main.scrollWidth > main.clientWidth + 1;
+  const outside = [...section.querySelectorAll("*")].some(element => {
+    const box = element.getBoundingClientRect();
+    return box.width && (box.left < paper.left - 1 || box.right > paper.right + 1 || box.bottom > paper.bottom + 1);
+  });
+  const sizes = [...main.querySelectorAll(":is(p, li, td, pre)")].filter(element => !element.closest(".live"))
+    .map(element => parseFloat(getComputedStyle(element).fontSize));
+  return scrolls || outside || Math.min(...sizes) < 16 ? [`${i + 1} ${section.className}`] : [];
+})"""
+
+
+def read(path: Path) -> nbformat.NotebookNode:
+    return nbformat.read(path, as_version=4)
+
+
+@pytest.mark.parametrize("path", LESSONS, ids=lambda path: path.stem)
+def test_a_deck_has_what_a_class_should_see_and_nothing_else(path: Path) -> None:
+    lesson = read(path)
+    slides = deck(lesson)
+    kinds = [slide.kind for slide in slides]
+    bodies = "\n".join(slide.body + slide.says for slide in slides)
+    assert 20 <= len(slides) <= 36
+    assert kinds[0] == "title" and kinds[-2:] == ["summary", "exercises"] and path.name[:2] in slides[0].body
+    main_line = lesson.cells[: next(i for i, cell in enumerate(lesson.cells) if "## Exercises" in cell.source)]
+    asked = sum(len(re.findall(r"\*\*Guess first", cell.source)) for cell in main_line if cell.cell_type == "markdown")
+    assert kinds.count("guess") >= max(1, asked - 1)
+    pictures = [
+        output.metadata["image/png"]["alt"]
+        for cell in main_line
+        for output in cell.get("outputs", [])
+        if "image/png" in output.get("data", {})
+    ]
+    alts = re.findall(r'<img[^>]* alt="([^"]*)"', bodies)
+    assert len(pictures) <= len(alts) == bodies.count("<img") and all(len(alt) > 20 for alt in alts)
+    assert any("Try breaking it" in slide.heading for slide in slides) or path.name[:2] in ("00", "09")
+    written = re.sub(r'<div class="live">.*?</div>\n*<script>.*?</script>', "", bodies, flags=re.DOTALL)
+    assert "<details" not in written and "more checks" not in written and "folded" not in written
+    lines = {re.sub(r"<[^>]*>", "", line).strip() for line in bodies.split("\n")}
+    assert [
+        number for number, answer in answers(path).items() if sum(map(lines.__contains__, answer)) > len(answer) / 2
+    ] == []
+
+
+def test_a_guess_comes_before_what_answers_it() -> None:
+    slides = deck(read(LESSONS[8]))
+    place = next(i for i, slide in enumerate(slides) if "Will K = 2 be enough" in slide.body)
+    assert [slide.kind for slide in slides[place : place + 2]] == ["guess", "figure"]
+    assert (
+        "a dog overtakes" in re.sub("[“”]", "", slides[place + 1].body)
+        or "beam search with K = 2" in slides[place + 1].body
+    )
+
+
+def test_its_parts() -> None:
+    assert shortened("One is short. Two is longer. Three.", 20) == "One is short."
+    assert shortened("One is short. Two is longer. Three.", 22, end=True) == "Two is longer. Three."
+    assert shortened("So **all of it. Or none** of it. Yes.", 20) == ""  # half of what is bold would be wrong
+    assert takeaway("It is so. And this: **it holds for every one of them.** Thanks.") == (
+        "<p>And this: <strong>it holds for every one of them.</strong></p>\n"
+    )
+    assert takeaway("- **It holds for every one of them.**") == "" == takeaway("**Short.**")
+    long = "    x = 1  # " + "a word " * 20
+    assert all(len(line) <= module.COLUMNS for line in listings(long)[0].split("\n"))
+    assert listings(long)[0].endswith("\n    x = 1")
+    assert len(listings("\n\n".join(["a = 1\n" * 10] * 3))) == 2 and listings("\n\n".join(["a = 1\n" * 20] * 3)) == []
+    assert preformatted("<b>") == '<pre class="">&lt;b&gt;</pre>'
+
+
+@pytest.fixture(scope="module")
+def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """The tour, which has a picture to play with, and a chapter with many formulas and code."""
+    folder = tmp_path_factory.mktemp("slides")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sys, "argv", ["slides", str(folder), "--chapters", "00", "07"])
+        module.main()
+    return {path.name[:2]: path for path in sorted(folder.iterdir())}
+
+
+def test_the_command_writes_files_that_need_no_other(pages: dict[str, Path]) -> None:
+    assert [path.name for path in pages.values()] == ["00_tour.html", "07_training.html"]
+    for path in pages.values():
+        text = path.read_text("utf-8")
+        assert len(text) < 3_000_000 and text.startswith("<!doctype html>")
+        assert not re.search(r"@(TITLE|SLIDES|FONT|LIGHT|DARK)@", text)
+        assert all(
+            part.startswith("http://www.w3.org/")
+            for part in re.findall(r"(?:https?:)?//[^\s\"'<>)]+", text)
+            if part[:2] != "//"
+        )
+        assert set(re.findall(r'(?:src|url)(?:=|\()"(\w+:)', text)) == {"data:"}
+        assert not re.search(r"<(link|iframe|a)\b|@import|fetch\(|import\(", text)
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator:
+    """A headless Chromium."""
+    if CHROMIUM is None or "ATEN_CPU_CAPABILITY" in os.environ:
+        pytest.skip("there is no Chromium on this machine, or it is an imitated one, which draws no other page.")
+    sync_api = pytest.importorskip("playwright.sync_api")
+    with sync_api.sync_playwright() as playwright:
+        chromium = playwright.chromium.launch(
+            executable_path=CHROMIUM, args=["--no-sandbox", "--disable-gpu", "--disable-background-networking"]
+        )
+        yield chromium
+        chromium.close()
+
+
+@pytest.mark.parametrize(
+    ("chapter", "width", "height", "colors"), [("00", 1280, 720, "light"), ("07", 1024, 768, "dark")]
+)
+def test_every_slide_fits(browser, pages: dict[str, Path], chapter: str, width: int, height: int, colors: str) -> None:
+    page = browser.new_page(viewport={"width": width, "height": height}, color_scheme=colors)
+    asked: list[str] = []
+    page.on("console", lambda message: asked.append(message.text))
+    page.on("pageerror", lambda error: asked.append(str(error)))
+    page.on("request", lambda request: asked.append(request.url))
+    page.goto(pages[chapter].as_uri())
+    assert [url for url in asked if not url.startswith("data:")] == [pages[chapter].as_uri()]
+    assert page.evaluate("document.documentElement.dataset.theme") == colors
+    assert page.evaluate(OVERFLOWS) == []
+    page.close()
+
+
+def test_keys_fingers_and_buttons_turn_the_page(browser, pages: dict[str, Path]) -> None:
+    context = browser.new_context(viewport={"width": 390, "height": 844}, has_touch=True)
+    page = context.new_page()
+    page.goto(f"{pages['07'].as_uri()}#3")
+    last = page.locator("section").count()
+
+    def here() -> int:
+        assert page.locator(".frame:visible").count() in (1, last)
+        return int(page.locator(".here small").inner_text())
+
+    assert here() == 3
+    for key, number in [
+        *(
+            ("ArrowRight", 4),
+            ("Space", 5),
+            ("Shift+Space", 4),
+            ("ArrowLeft", 3),
+            ("PageDown", 4),
+            ("PageUp", 3),
+            ("Enter", 4),
+        ),
+        *(("End", last), ("ArrowRight", last), ("Home", 1), ("ArrowLeft", 1), ("ArrowDown", 2), ("ArrowUp", 1)),
+        *(("Escape", 1), ("ArrowRight", 2), ("ArrowDown", 4), ("Enter", 4), ("Escape", 4), ("Escape", 4)),
+    ]:
+        page.keyboard.press(key)
+        assert here() == number, key
+    assert page.locator(".frame:visible").count() == 1 and page.url.endswith("#4")
+    assert page.locator("nav [role=status]").inner_text() == f"Slide 4 of {last}"
+    page.keyboard.press("Escape")
+    assert page.locator(".frame:visible").count() == last
+    assert page.evaluate("document.documentElement.scrollWidth") <= 390
+    page.locator(".frame").nth(5).click()
+    assert here() == 6
+    page.get_by_role("button", name="back").click()
+    assert here() == 5
+    swipe = """([from, to]) => {
+      for (const [kind, clientX] of [["touchstart", from], ["touchend", to]]) {
+        const finger = new Touch({ identifier: 0, target: document.body, clientX });
+        const fingers = { bubbles: true, touches: kind === "touchstart" ? [finger] : [], changedTouches: [finger] };
+        document.body.dispatchEvent(new TouchEvent(kind, fingers));
+      }
+    }"""
+    for way, number in (([300, 100], 6), ([100, 300], 5), ([100, 110], 5)):
+        page.evaluate(swipe, way)
+        assert here() == number
+    before = page.evaluate("document.documentElement.dataset.theme")
+    page.keyboard.press("d")
+    assert {before, page.evaluate("document.documentElement.dataset.theme")} == {"light", "dark"}
+    context.close()
+
+
+def test_a_picture_to_play_with_keeps_its_keys_and_a_figure_grows(browser, pages: dict[str, Path]) -> None:
+    page = browser.new_page(viewport={"width": 1280, "height": 720})
+    slides = deck(read(LESSONS[0]))
+    live = next(i for i, slide in enumerate(slides, 1) if slide.kind == "live")
+    page.goto(f"{pages['00'].as_uri()}#{live}")
+    page.locator(".here .live button").first.focus()
+    page.keyboard.press("ArrowDown")
+    assert int(page.locator(".here small").inner_text()) == live
+    page.keyboard.press("PageDown")
+    assert int(page.locator(".here small").inner_text()) == live + 1
+    picture = page.locator(".here main img")
+    narrow = picture.bounding_box()["width"]
+    picture.click()
+    assert picture.bounding_box()["width"] == pytest.approx(2 * narrow)
+    page.keyboard.press("z")
+    assert picture.bounding_box()["width"] == pytest.approx(narrow)
+    page.close()
+
+
+def test_printed_it_has_a_page_for_each_slide(browser, pages: dict[str, Path]) -> None:
+    page = browser.new_page(color_scheme="dark")
+    page.goto(f"{pages['00'].as_uri()}#2")
+    printed = page.pdf(prefer_css_page_size=True)
+    assert len(re.findall(rb"/Type\s*/Page\b", printed)) == page.locator("section").count()
+    assert set(re.findall(rb"/MediaBox\s*\[([\d. ]+)\]", printed)) == {b"0 0 960 540"}
+    page.close()

@@ -162,10 +162,11 @@ class Deck:
         room = INTRODUCTION - len(re.sub(r"<[^>]*>", "", slide.body))
         whole = len(text) <= room or self.heading == "Try breaking it"
         self.introducing = whole
-        if whole or kind == "p":
-            slide.body += rendered(text if whole else shortened(text, room))
-            slide.kind = slide.kind if kind == "p" else "section"
-        return whole or kind == "p"
+        if not whole and kind != "p":
+            return False
+        slide.body += rendered(text if whole else shortened(text, room))
+        slide.kind = slide.kind if kind == "p" else "section"
+        return True
 
     def run(self, cell: nbformat.NotebookNode) -> None:
         """Take what a class should see of a code cell and of what it shows."""
@@ -179,10 +180,8 @@ class Deck:
             shown = output.get("data", {})
             if "image/png" in shown:
                 png, size = shown["image/png"].replace("\n", ""), output.metadata["image/png"]
-                shape = size["width"] / size["height"]
-                most = (
-                    f"max-width: {600 * shape:.0f}px; max-height: {1168 / shape:.0f}px"  # no broader than the picture
-                )
+                ratio = size["width"] / size["height"]
+                most = f"max-width: {600 * ratio:.0f}px; max-height: {1168 / ratio:.0f}px"  # no broader than itself
                 alt = escape(size["alt"])
                 self.add("figure", f'<img style="{most}" alt="{alt}" src="data:image/png;base64,{png}">')
             elif "<script" in shown.get("text/html", ""):

@@ -40,7 +40,7 @@ LEAST = ("sketch", "words", "blockquote", "table")
 LINK = re.compile(r"(?<!!)\[([^]]*)\]\([^)]*\)|<details>.*?</details>", re.DOTALL)
 GUESS = re.compile(r"\*\*Guess first[.:]?\*\*[.:]?\s*|(?=\*\*[^*]+\?[^*]*\*\*)")
 BOLD = re.compile(r"\*\*([^*]{20,}[.!?])\*\*")
-SENTENCE = re.compile(r"(?<=[.?!])\s+(?=[A-Z*“(])")
+SENTENCE = re.compile(r"(?:(?<=[.?!])|(?<=[.?!]\)))\s+(?=[A-Z*“(])")
 CARD = re.compile(r"### Exercise ([^\n]+)\n.*\n\*\*Difficulty\*\* (\S+) · ([^·]+) · ", re.DOTALL)
 MARKDOWN = MarkdownIt("commonmark").enable("table")
 MARKDOWN.use(  # as in docs/site/conf.py
@@ -88,7 +88,7 @@ def takeaway(text: str) -> str:
 
 def preformatted(text: str, colour: bool = False) -> str:
     """Write code, in colours, or what it prints; very long lines are broken."""
-    kind = "wide " * (max(map(len, text.split("\n"))) > 110) + "code" * colour
+    kind = "wide " * (max(map(len, text.split("\n"))) > 120) + "code" * colour
     inner = highlight(text, PythonLexer(), HtmlFormatter(nowrap=True)) if colour else escape(text)
     return f'<pre class="{kind}">{inner}</pre>'
 
@@ -100,6 +100,9 @@ def listings(source: str) -> list[str]:
         lines = []
         for line in paragraph.split("\n"):
             indent = re.match(" *", line)[0]
+            if len(line) > COLUMNS and '"""' in line:
+                lines += textwrap.wrap(line, COLUMNS, subsequent_indent=indent)
+                continue
             code, mark, comment = line.partition("# ") if len(line) > COLUMNS else (line, "", "")
             wrapped = textwrap.wrap(comment, COLUMNS - len(indent) - 2)
             lines += [f"{indent}# {one}" for one in wrapped] + [code.rstrip()] * bool(code.strip() or not mark)
@@ -144,8 +147,12 @@ class Deck:
             self.asked = False
         elif guess:
             question = re.sub(r"^\**[a-z]", lambda first: first[0].upper(), text[guess.end() :])
-            context = rendered(shortened(text[: guess.start()], CONTEXT, end=True))
-            self.add("guess", f"<h3>Guess first</h3>{context}<div>{rendered(question)}</div>")
+            already = self.introducing or self.before.startswith(("|", "$", "!", ">"))  # on the slide before
+            context = text[: guess.start()] or ("" if already else self.before)
+            context = context if context.startswith("-") else shortened(context, CONTEXT, end=True)
+            self.add("guess", f"<h3>Guess first</h3>{rendered(context)}<div>{rendered(question)}</div>")
+        elif kind in ("ol", "ul") and self.asked and (not self.before.endswith("?") or "breaking" in self.heading):
+            self.slides[-1].body += rendered(text)  # the question goes on
         elif text.startswith("!["):
             self.add("figure", rendered(text))
         elif self.introducing and self.introduce(kind, text):
@@ -160,12 +167,13 @@ class Deck:
         """Put what stands below a heading on its slide, until that is full; all of *Try breaking it*."""
         slide = self.slides[-1]
         room = INTRODUCTION - len(re.sub(r"<[^>]*>", "", slide.body))
-        whole = len(text) <= room or self.heading == "Try breaking it"
+        breaking = "Try breaking it" in self.heading
+        whole = len(text) <= room or breaking
         self.introducing = whole
         if not whole and kind != "p":
             return False
         slide.body += rendered(text if whole else shortened(text, room))
-        slide.kind = slide.kind if kind == "p" else "section"
+        slide.kind = slide.kind if kind == "p" and not breaking else "section"
         return True
 
     def run(self, cell: nbformat.NotebookNode) -> None:
@@ -212,7 +220,7 @@ def deck(lesson: nbformat.NotebookNode) -> list[Slide]:
     title = [kind for kind, _ in opening].index("h1")
     made.add("title", "".join(rendered(text) for _, text in opening[: title + 2]))
     if not opening[title + 2][1].startswith("**"):
-        made.add("hook", rendered(opening[title + 2][1]))
+        made.add("hook", rendered(re.sub(r" [^.?!]*:$", "", opening[title + 2][1])))
     for cell in lesson.cells[1:]:
         for kind, text in blocks(cell.source) if cell.cell_type == "markdown" else []:
             part = text[3:] if text in ("## Exercises", "## Summary", "## Deeper") else part

@@ -38,7 +38,7 @@ MOST = 33  # slides before the summary; beyond that, what a class misses least g
 LEAST = ("sketch", "words", "blockquote", "table")
 
 LINK = re.compile(r"(?<!!)\[([^]]*)\]\([^)]*\)|<details>.*?</details>", re.DOTALL)
-GUESS = re.compile(r"\*\*Guess first[.:]?\*\*[.:]?\s*|(?=\*\*[^*]+\?[^*]*\*\*)")
+GUESS = re.compile(r"\*\*Guess first[.:]?\*\*[.:,]?\s*|(?=\*\*[^*]+\?[^*]*\*\*)")
 BOLD = re.compile(r"\*\*([^*]{20,}[.!?])\*\*")
 SENTENCE = re.compile(r"(?:(?<=[.?!])|(?<=[.?!]\)))\s+(?=[A-Z*“(])")
 CARD = re.compile(r"### Exercise ([^\n]+)\n.*\n\*\*Difficulty\*\* (\S+) · ([^·]+) · ", re.DOTALL)
@@ -193,7 +193,7 @@ class Deck:
                 alt = escape(size["alt"])
                 self.add("figure", f'<img style="{most}" alt="{alt}" src="data:image/png;base64,{png}">')
             elif "<script" in shown.get("text/html", ""):
-                self.add("live", f'<div class="live">{shown["text/html"]}</div>')
+                self.add("interactive", f'<div class="live">{shown["text/html"]}</div>')
             elif output.output_type == "stream":
                 lines = [line for line in output.text.rstrip().split("\n") if asked or not line.startswith("✓")]
                 lines = lines if len(lines) <= LINES - 6 else [*lines[: LINES - 7], "…"]

@@ -2,7 +2,7 @@
 
 One HTML file a chapter, which needs no network and no other file. It takes the opening and the headings, what a reader
 is asked to guess, before the answer is seen, figures, tables, formulas, what is printed, short finished code, *Try
-breaking it*, the summary and the exercises' names: nothing folded, no proof, no answer to an exercise.
+breaking it*, the summary and the exercises' names: nothing folded, no further checks, no answer to an exercise.
 """
 
 # `jupyter nbconvert --to slides` will not do: its pages load reveal.js, MathJax, RequireJS and jQuery from other hosts
@@ -184,7 +184,7 @@ class Deck:
         finished, sketched = "annotated" in cell.metadata, cell.source.startswith("def ") and not cell.outputs
         for listing in listings(cell.source) if (finished or sketched) and not folded else []:
             self.add("listing" if finished else "sketch", preformatted(listing, colour=True))
-        for output in cell.outputs if "proof" not in cell.metadata.get("tags", []) else []:
+        for output in cell.outputs:
             shown = output.get("data", {})
             if "image/png" in shown:
                 png, size = shown["image/png"].replace("\n", ""), output.metadata["image/png"]
@@ -195,7 +195,8 @@ class Deck:
             elif "<script" in shown.get("text/html", ""):
                 self.add("interactive", f'<div class="live">{shown["text/html"]}</div>')
             elif output.output_type == "stream":
-                lines = [line for line in output.text.rstrip().split("\n") if asked or not line.startswith("✓")]
+                printed = output.text.rstrip().split("\n")
+                lines = [line for line in printed if not line.startswith("✓")] or (printed if asked else [])
                 lines = lines if len(lines) <= LINES - 6 else [*lines[: LINES - 7], "…"]
                 if lines and (asked or (folded and len(lines) > 2)):
                     question = self.before if asked and not self.asked else ""

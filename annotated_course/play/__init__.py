@@ -1,0 +1,78 @@
+"""Pictures to play with: drag, slide or click, and see what follows; in a notebook and on a page.
+
+`NAME.js` is a picture, `common.js` and `style.css` are what all of them share, and `stills/NAME.svg` is what stands
+where no scripts run. What is shown needs no server, no library and no other host.
+"""
+
+import base64
+import html
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from torch import Tensor
+
+from annotated_course.plotting import IN_WORDS
+from annotated_workbench.extras import load
+
+if TYPE_CHECKING:
+    from IPython.display import HTML
+
+FOLDER = Path(__file__).parent
+PICTURES = tuple(sorted(path.stem for path in FOLDER.glob("*.js") if path.stem != "common"))
+DIGITS = 4  # decimals of a tensor's numbers
+
+
+def play_with(name: str, data: Mapping[str, Any], words: str) -> "HTML":
+    """Show a picture to play with.
+
+    Args:
+        name: which one, a file's name in this folder: "query", "clock", …
+        data: what it shows: numbers, words, lists of them, and tensors, which are rounded.
+        words: what there is to see, for those who cannot see it.
+
+    Raises:
+        ValueError: there is no such picture, or no words, or a number that is not finite.
+    """
+    return load("IPython.display").HTML(play_html(name, data, words))
+
+
+def play_html(name: str, data: Mapping[str, Any], words: str) -> str:
+    """Write a page's part that shows a picture to play with; the arguments are those of `play_with`."""
+    if name not in PICTURES:
+        raise ValueError(f"there is no picture {name!r}; there are {', '.join(PICTURES)}.")
+    if not words.strip():
+        raise ValueError("the words are empty: say what the picture shows.")
+    try:
+        text = json.dumps(data, ensure_ascii=False, allow_nan=False, default=_rounded)
+    except ValueError as error:
+        raise ValueError(f"the data of {name!r} hold a number that no page can read: {error}.") from error
+    still, described = FOLDER / "stills" / f"{name}.svg", html.escape(words)
+    shown = ""
+    if still.exists():  # a new picture has none yet: python -m tools.stills
+        encoded = base64.b64encode(still.read_bytes()).decode()
+        shown = f'<img alt="{described}" src="data:image/svg+xml;base64,{encoded}">'
+    style, common, picture = (
+        (FOLDER / file).read_text(encoding="utf-8") for file in ("style.css", "common.js", f"{name}.js")
+    )
+    return f"""<style>
+{style}</style>
+<div class="play" data-name="{name}" data-lm-suppress-shortcuts="true" data-data="{html.escape(text)}">
+<div class="play-still">{shown}
+<p>This is a still picture, because no scripts run here. To play with it, run the cell in JupyterLab, or open the \
+course's site.</p></div>
+<details><summary>{IN_WORDS}</summary>{described}</details>
+</div>
+<script>
+(() => {{
+{common}
+{picture}}})();
+</script>"""
+
+
+def _rounded(tensor: Any) -> Any:
+    """Write a tensor as lists of rounded numbers."""
+    if not isinstance(tensor, Tensor):
+        raise TypeError(f"a picture's data are numbers, words, lists, dictionaries and tensors; got {type(tensor)}.")
+    return tensor.double().round(decimals=DIGITS).tolist() if tensor.is_floating_point() else tensor.tolist()

@@ -1,0 +1,120 @@
+// What the pictures to play with share. Each output of a notebook holds a copy, in a function of its own.
+/** Make an HTML element with these properties, last in its parent. */
+function make(name, parent, properties = {}) {
+  return parent.appendChild(Object.assign(document.createElement(name), properties));
+}
+
+/** Set an SVG element's attributes, numbers to two decimals; `text` is what it says. */
+function set(element, { text, ...attributes }) {
+  for (const [name, value] of Object.entries(attributes)) {
+    element.setAttribute(name, typeof value === "number" ? +value.toFixed(2) : value);
+  }
+  if (text !== undefined) element.textContent = text;
+  return element;
+}
+
+/** Draw an SVG element with these attributes, last in its parent. */
+function draw(name, parent, attributes = {}) {
+  return parent.appendChild(set(document.createElementNS("http://www.w3.org/2000/svg", name), attributes));
+}
+
+/** Write a number with so many decimals, a proper minus, and no negative zero. */
+function fixed(number, digits = 2) {
+  return number.toFixed(digits).replace(/^-(?=[0.]*$)/, "").replace("-", "−");
+}
+
+/** Give softmax's weights for a list of scores. */
+function softmax(scores) {
+  const powers = scores.map(score => Math.exp(score - Math.max(...scores)));
+  return powers.map(power => power / powers.reduce((sum, one) => sum + one));
+}
+
+/** One picture on a page: its data, its controls, its panels, and the line that says what happens. */
+class Play {
+  constructor(box) {
+    this.data = JSON.parse(box.dataset.data);
+    this.controls = make("div", box, { className: "play-controls" });
+    this.panels = make("div", box, { className: "play-panels" });
+    this.said = make("p", box, { className: "play-said", ariaLive: "polite" });
+    box.querySelector(".play-still").replaceWith(this.controls, this.panels, this.said);
+  }
+
+  /** Say what is to be seen now; a screen reader reads it out. */
+  say(words) {
+    this.said.textContent = words;
+  }
+
+  /** Add a slider that shows its value as `show` writes it; `changed` gets each new value. */
+  slider(label, { min, max, step = 1, value, show = String }, changed) {
+    const field = make("label", this.controls, { textContent: label });
+    const input = make("input", field, { type: "range", min, max, step, value });
+    const output = make("output", field);
+    const update = () => { input.ariaValueText = output.textContent = show(+input.value); };
+    input.addEventListener("input", () => { update(); changed(+input.value); });
+    update();
+    return { get value() { return +input.value; }, set value(number) { input.value = number; update(); } };
+  }
+
+  /** Add a button; `clicked` is called at each click. */
+  button(words, clicked) {
+    const button = make("button", this.controls, { type: "button", textContent: words });
+    button.addEventListener("click", clicked);
+    return button;
+  }
+
+  /** Add a switch that is on or off; `changed` gets each new state. */
+  toggle(words, on, changed) {
+    const pressed = make("button", this.controls, { type: "button", textContent: words, ariaPressed: on });
+    pressed.addEventListener("click", () => {
+      pressed.ariaPressed = pressed.ariaPressed !== "true";
+      changed(pressed.ariaPressed === "true");
+    });
+    return pressed;
+  }
+
+  /** Add a drawing of this size in pixels; `label` is its name for those who cannot see it. */
+  panel(width, height, label) {
+    const size = { viewBox: `0 0 ${width} ${height}`, width, height };
+    return draw("svg", this.panels, { ...size, role: "group", "aria-label": label });
+  }
+
+  /** Let a handle be dragged: `moved(x, y)` gets the place in its panel, `stepped(right, up)` an arrow key's ±1. */
+  drag(handle, panel, label, moved, stepped) {
+    const at = event => new DOMPoint(event.clientX, event.clientY).matrixTransform(panel.getScreenCTM().inverse());
+    const move = event => moved(at(event).x, at(event).y);
+    set(handle, { class: "play-handle", tabindex: 0, role: "slider", "aria-label": label, "aria-valuenow": 0 });
+    handle.addEventListener("pointerdown", event => handle.setPointerCapture(event.pointerId));
+    handle.addEventListener("pointermove", event => handle.hasPointerCapture(event.pointerId) && move(event));
+    panel.addEventListener("click", move);
+    onArrows(handle, stepped);
+  }
+}
+
+/** Call `stepped(right, up)` with −1, 0 or 1 for each arrow key. */
+function onArrows(element, stepped) {
+  const steps = { ArrowRight: [1, 0], ArrowLeft: [-1, 0], ArrowUp: [0, 1], ArrowDown: [0, -1] };
+  element.addEventListener("keydown", event => {
+    if (!(event.key in steps)) return;
+    event.preventDefault();  // the page does not scroll
+    stepped(...steps[event.key]);
+  });
+}
+
+/** Call `apply` with numbers from 0 to 1 for so many milliseconds; with 1 at once, where a reader wants no motion. */
+function glide(apply, milliseconds = 600) {
+  if (matchMedia("(prefers-reduced-motion: reduce)").matches) return apply(1);
+  const begun = performance.now();
+  requestAnimationFrame(function step(now) {
+    const share = Math.min(Math.max(now - begun, 0) / milliseconds, 1);
+    apply(share * share * (3 - 2 * share));
+    if (share < 1) requestAnimationFrame(step);
+  });
+}
+
+/** Start a picture in each box of its name that has not begun. */
+function start(name, picture) {
+  for (const box of document.querySelectorAll(`.play[data-name="${name}"]:not([data-ready])`)) {
+    box.dataset.ready = "true";
+    picture(new Play(box));
+  }
+}

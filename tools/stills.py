@@ -1,0 +1,76 @@
+"""Save what each picture to play with shows before anyone plays: python -m tools.stills
+
+Takes the pictures from the saved notebooks, lets a browser draw them, and writes each as an SVG into
+`annotated_course/play/stills`. Execute a notebook before, so that its picture is there, and after, for it to hold its
+still.
+"""
+
+import re
+import shutil
+from typing import Any
+
+import nbformat
+
+from annotated_course.play import FOLDER
+from tools.sync import notebook_paths
+
+CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+ARGUMENTS = ["--no-sandbox", "--disable-gpu", "--disable-background-networking"]
+GAP = 20
+
+# The panels side by side, as on a desk; the style goes along, since a picture in a picture sees no page.
+DRAW = """([gap, style]) => {
+  const panels = [...document.querySelectorAll(".play-panels > svg")];
+  let width = 0;
+  const copies = panels.map(panel => {
+    const copy = panel.cloneNode(true);
+    copy.setAttribute("x", width);
+    width += panel.width.baseVal.value + gap;
+    return new XMLSerializer().serializeToString(copy).replace(' xmlns="http://www.w3.org/2000/svg"', "");
+  });
+  const [across, down] = [width - gap, Math.max(...panels.map(panel => panel.height.baseVal.value))];
+  const size = `viewBox="-8 -8 ${across + 16} ${down + 16}" width="${across + 16}" height="${down + 16}"`;
+  const paper = '<rect x="-8" y="-8" width="100%" height="100%" fill="var(--paper)"/>';
+  const parts = [`<style>\\n${style}</style>`, paper, ...copies, "</svg>\\n"];
+  return [`<svg xmlns="http://www.w3.org/2000/svg" class="play" ${size}>`, ...parts].join("\\n");
+}"""
+
+
+def saved_pictures() -> dict[str, str]:
+    """Give the pictures to play with that the saved notebooks show: a page's part for each name."""
+    found = {}
+    for path in notebook_paths():
+        for cell in nbformat.read(path, as_version=4).cells:
+            for output in cell.get("outputs", []):
+                shown = output.get("data", {}).get("text/html", "")
+                if name := re.search(r'<div class="play" data-name="(\w+)"', shown):
+                    found[name[1]] = shown
+    return found
+
+
+def still(page: Any, shown: str) -> str:
+    """Draw a picture in a browser's page and give its panels as one SVG.
+
+    Args:
+        page: a page of playwright.
+        shown: a page's part that shows the picture.
+    """
+    page.set_content(f'<!doctype html><html lang="en" data-theme="light"><body>{shown}</body></html>')
+    return page.evaluate(DRAW, [GAP, (FOLDER / "style.css").read_text(encoding="utf-8")])
+
+
+def main() -> None:
+    """Save all stills."""
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=ARGUMENTS)
+        page = browser.new_page()
+        for name, shown in saved_pictures().items():
+            (FOLDER / "stills" / f"{name}.svg").write_text(still(page, shown), encoding="utf-8")
+            print(name)
+        browser.close()
+
+
+if __name__ == "__main__":
+    main()

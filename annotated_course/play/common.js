@@ -40,9 +40,7 @@ class Play {
   }
 
   /** Say what is to be seen now; a screen reader reads it out. */
-  say(words) {
-    this.said.textContent = words;
-  }
+  say(words) { this.said.textContent = words; }
 
   /** Add a slider that shows its value as `show` writes it; `changed` gets each new value. */
   slider(label, { min, max, step = 1, value, show = String }, changed) {
@@ -64,12 +62,12 @@ class Play {
 
   /** Add a switch that is on or off; `changed` gets each new state. */
   toggle(words, on, changed) {
-    const pressed = make("button", this.controls, { type: "button", textContent: words, ariaPressed: on });
-    pressed.addEventListener("click", () => {
-      pressed.ariaPressed = pressed.ariaPressed !== "true";
-      changed(pressed.ariaPressed === "true");
+    const button = this.button(words, () => {
+      button.ariaPressed = button.ariaPressed !== "true";
+      changed(button.ariaPressed === "true");
     });
-    return pressed;
+    button.ariaPressed = on;
+    return button;
   }
 
   /** Add a drawing of this size in pixels; `label` is its name for those who cannot see it. */
@@ -80,14 +78,18 @@ class Play {
 
   /** Let a handle be dragged: `moved(x, y)` gets the place in its panel, `stepped(right, up)` an arrow key's ±1. */
   drag(handle, panel, label, moved, stepped) {
-    const at = event => new DOMPoint(event.clientX, event.clientY).matrixTransform(panel.getScreenCTM().inverse());
-    const move = event => moved(at(event).x, at(event).y);
+    const move = event => moved(placeIn(panel, event).x, placeIn(panel, event).y);
     set(handle, { class: "play-handle", tabindex: 0, role: "slider", "aria-label": label, "aria-valuenow": 0 });
     handle.addEventListener("pointerdown", event => handle.setPointerCapture(event.pointerId));
     handle.addEventListener("pointermove", event => handle.hasPointerCapture(event.pointerId) && move(event));
     panel.addEventListener("click", move);
     onArrows(handle, stepped);
   }
+}
+
+/** Give the place of a pointer's event, x and y, in a panel's own pixels. */
+function placeIn(panel, event) {
+  return new DOMPoint(event.clientX, event.clientY).matrixTransform(panel.getScreenCTM().inverse());
 }
 
 /** Call `stepped(right, up)` with −1, 0 or 1 for each arrow key. */
@@ -102,8 +104,7 @@ function onArrows(element, stepped) {
 
 /** Call `apply` with numbers from 0 to 1 for so many milliseconds; with 1 at once, where a reader wants no motion. */
 function glide(apply, milliseconds = 600) {
-  if (matchMedia("(prefers-reduced-motion: reduce)").matches) return apply(1);
-  const begun = performance.now();
+  const begun = performance.now() - (matchMedia("(prefers-reduced-motion: reduce)").matches ? milliseconds : 0);
   requestAnimationFrame(function step(now) {
     const share = Math.min(Math.max(now - begun, 0) / milliseconds, 1);
     apply(share * share * (3 - 2 * share));

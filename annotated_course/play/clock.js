@@ -1,0 +1,60 @@
+// Chapter 03: two positions on the paper's clock; the hands turn, and the dot product hangs on the distance alone.
+
+start("clock", play => {
+  const { rates, names, position, distance, reach, last } = play.data;
+  const radius = 58, centre = 66;
+  const tip = (angle, length) => [centre + length * Math.sin(angle), centre - length * Math.cos(angle)];
+  const path = points => "M" + points.map(point => point.map(one => one.toFixed(1)).join(" ")).join("L");
+
+  const dials = rates.map((rate, i) => {
+    const panel = play.panel(132, 172, `the hand of rate ${names[i]}`);
+    draw("circle", panel, { class: "line", cx: centre, cy: centre, r: radius });
+    draw("path", panel, { class: "line", d: path([tip(0, radius), tip(0, radius - 7)]) });
+    const before = draw("path", panel, { stroke: "var(--quiet)", "stroke-width": 2, "stroke-dasharray": "5 3" });
+    const after = draw("path", panel, { stroke: `var(--c${i})`, "stroke-width": 4, "stroke-linecap": "round" });
+    const turn = draw("path", panel, { fill: "none", stroke: "var(--ink)", "stroke-width": 1.5 });
+    const head = draw("path", panel, { d: "M0 0L-8 4V-4Z", fill: "var(--ink)" });
+    draw("text", panel, { class: "middle", x: centre, y: 146, text: `rate ${names[i]}` });
+    return { before, after, turn, head, words: draw("text", panel, { class: "middle", x: centre, y: 166 }) };
+  });
+
+  const chart = play.panel(320, 150, "the dot product of two positions, by their distance");
+  const spot = (k, product) => [20 + 280 * (k + reach) / (2 * reach), 112 - 20 * product];
+  const dot = (one, other) =>
+    rates.map(rate => Math.sin(one * rate) * Math.sin(other * rate) + Math.cos(one * rate) * Math.cos(other * rate));
+  const sum = parts => parts.reduce((total, part) => total + part);
+  draw("path", chart, { class: "line", d: path([spot(-reach, 0), spot(reach, 0)]) });
+  draw("path", chart, { class: "line", d: path([spot(0, 0), spot(0, rates.length)]) });
+  const curve = [...Array(8 * reach + 1).keys()].map(step => step / 4 - reach).map(k => spot(k, sum(dot(0, k))));
+  draw("path", chart, { fill: "none", stroke: "var(--quiet)", "stroke-width": 1.5, d: path(curve) });
+  for (const k of [-reach, 0, reach]) {
+    draw("text", chart, { class: "small quiet middle", x: spot(k, 0)[0], y: 130, text: fixed(k, 0) });
+  }
+  draw("text", chart, { class: "small quiet middle", x: 160, y: 146, text: "distance" });
+  const mark = draw("circle", chart, { r: 6, fill: "var(--ink)" });
+  const product = draw("text", chart, { class: "middle bold", x: 160, y: 14 });
+
+  const show = () => {
+    const here = from.value, there = here + far.value, parts = dot(here, there), total = sum(parts);
+    dials.forEach(({ before, after, turn, head, words }, i) => {
+      const [start, end] = [here * rates[i], there * rates[i]];
+      const winding = share => start + share * (end - start);  // each full turn further out, so that none hides another
+      const wound = share => tip(winding(share), 32 + 0.7 * share * Math.abs(end - start));
+      set(before, { d: path([tip(0, 0), tip(start, radius - 4)]) });
+      set(after, { d: path([tip(0, 0), tip(end, radius - 4)]) });
+      set(turn, { d: path([...Array(121).keys()].map(step => wound(step / 120))) });
+      const [x, y] = wound(1), degrees = end * 180 / Math.PI + (end < start ? 180 : 0);
+      set(head, { transform: `translate(${x.toFixed(1)} ${y.toFixed(1)}) rotate(${degrees.toFixed(1)})` });
+      set(head, { visibility: Math.abs(end - start) > 0.25 ? "visible" : "hidden" });  // else there is no room for it
+      set(words, { text: `turn ${fixed(end - start)}, cos ${fixed(parts[i])}` });
+    });
+    const [x, y] = spot(far.value, total);
+    set(mark, { cx: x, cy: y });
+    set(product, { text: `dot product ${fixed(total)}` });
+    const turned = `From position ${here} (dashed) to position ${there}.`;
+    play.say(`${turned} The dot product of their encodings is ${fixed(total)}, the sum of the cosines.`);
+  };
+  const from = play.slider("position", { min: reach, max: last, value: position }, show);
+  const far = play.slider("distance", { min: -reach, max: reach, value: distance, show: k => fixed(k, 0) }, show);
+  show();
+});

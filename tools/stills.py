@@ -16,21 +16,22 @@ from tools.sync import notebook_paths
 
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 ARGUMENTS = ["--no-sandbox", "--disable-gpu", "--disable-background-networking"]
-GAP = 20
-
-# The panels side by side, as on a desk; the style goes along, since a picture in a picture sees no page.
-DRAW = """([gap, style]) => {
-  const panels = [...document.querySelectorAll(".play-panels > svg")];
-  let width = 0;
-  const copies = panels.map(panel => {
+# The panels in rows, as on a desk; the style goes along, since a picture in a picture does not see the page's.
+DRAW = """style => {
+  const [desk, gap, edge] = [656, 20, 8];
+  let [x, y, width, height] = [0, 0, 0, 0];
+  const copies = [...document.querySelectorAll(".play-panels > svg")].map(panel => {
+    const [across, down] = [panel.width.baseVal.value, panel.height.baseVal.value];
+    if (x && x + across > desk) [x, y] = [0, height + gap];
     const copy = panel.cloneNode(true);
-    copy.setAttribute("x", width);
-    width += panel.width.baseVal.value + gap;
+    copy.setAttribute("x", x);
+    copy.setAttribute("y", y);
+    [x, width, height] = [x + across + gap, Math.max(width, x + across), Math.max(height, y + down)];
     return new XMLSerializer().serializeToString(copy).replace(' xmlns="http://www.w3.org/2000/svg"', "");
   });
-  const [across, down] = [width - gap, Math.max(...panels.map(panel => panel.height.baseVal.value))];
-  const size = `viewBox="-8 -8 ${across + 16} ${down + 16}" width="${across + 16}" height="${down + 16}"`;
-  const paper = '<rect x="-8" y="-8" width="100%" height="100%" fill="var(--paper)"/>';
+  const [across, down] = [width + 2 * edge, height + 2 * edge];
+  const size = `viewBox="${-edge} ${-edge} ${across} ${down}" width="${across}" height="${down}"`;
+  const paper = `<rect x="${-edge}" y="${-edge}" width="100%" height="100%" fill="var(--paper)"/>`;
   const parts = [`<style>\\n${style}</style>`, paper, ...copies, "</svg>\\n"];
   return [`<svg xmlns="http://www.w3.org/2000/svg" class="play" ${size}>`, ...parts].join("\\n");
 }"""
@@ -56,7 +57,7 @@ def still(page: Any, shown: str) -> str:
         shown: a page's part that shows the picture.
     """
     page.set_content(f'<!doctype html><html lang="en" data-theme="light"><body>{shown}</body></html>')
-    return page.evaluate(DRAW, [GAP, (FOLDER / "style.css").read_text(encoding="utf-8")])
+    return page.evaluate(DRAW, (FOLDER / "style.css").read_text(encoding="utf-8"))
 
 
 def main() -> None:

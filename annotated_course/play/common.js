@@ -45,7 +45,7 @@ class Play {
   /** Add a slider that shows its value as `show` writes it; `changed` gets each new value. */
   slider(label, { min, max, step = 1, value, show = String }, changed) {
     const field = make("label", this.controls, { textContent: label });
-    const input = make("input", field, { type: "range", min, max, step, value });
+    const input = make("input", field, { type: "range", ariaLabel: label, min, max, step, value });
     const output = make("output", field);
     const update = () => { input.ariaValueText = output.textContent = show(+input.value); };
     input.addEventListener("input", () => { update(); changed(+input.value); });

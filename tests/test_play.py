@@ -1,0 +1,330 @@
+"""The pictures to play with: what they show is what torch computes, by mouse and by keys, for every reader.
+
+They are taken from the saved notebooks, as a reader meets them.
+"""
+
+import html
+import json
+import math
+import os
+import re
+from collections.abc import Callable, Iterator
+
+import pytest
+import torch
+
+from annotated.attention import attention, attention_weights
+from annotated.positional_encoding import sinusoids
+from annotated_course.play import FOLDER, PICTURES, play_html
+from tools.stills import ARGUMENTS, CHROMIUM, saved_pictures, still
+from tools.sync import ROOT
+
+SAVED = saved_pictures()
+
+
+def data_of(shown: str) -> dict:
+    """The data that a page's part gives to its picture."""
+    return json.loads(html.unescape(re.search(r'data-data="([^"]*)"', shown)[1]))
+
+
+def words_of(shown: str) -> str:
+    """The words of a page's part."""
+    return html.unescape(re.search(r"</summary>(.*?)</details>", shown)[1])
+
+
+def test_every_picture_stands_in_a_notebook_as_it_is_now() -> None:
+    assert set(SAVED) == set(PICTURES)
+    for name, shown in SAVED.items():
+        assert shown == play_html(name, data_of(shown), words_of(shown)), f"{name}: execute its notebook again"
+        assert 'src="data:image/svg+xml;base64,' in shown, f"{name} has no still: python -m tools.stills"
+
+
+def test_nothing_comes_from_elsewhere_and_words_are_text() -> None:
+    evil = "</script><b>&\"'"
+    shown = play_html("query", {"words": [evil]}, evil)
+    assert evil not in shown and shown.count("</script>") == 1
+    assert data_of(shown) == {"words": [evil]} and words_of(shown) == evil
+    assert set(re.findall(r"https?://[^\s\"']+", shown)) == {"http://www.w3.org/2000/svg"}  # a name, not an address
+
+
+def test_the_scripts_are_small_and_travel_with_the_package() -> None:
+    scripts = {path: path.read_text(encoding="utf-8").splitlines() for path in FOLDER.glob("*.js")}
+    assert sum(map(len, scripts.values())) <= 600
+    assert [(path.name, line) for path, lines in scripts.items() for line in lines if len(line) > 120] == []
+    packed = re.findall(r'"(play/\S+?)"', (ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+    found = {path for pattern in packed for path in FOLDER.parent.glob(pattern)}
+    assert found == {path for path in FOLDER.rglob("*.*") if path.suffix in (".js", ".css", ".svg")}
+
+
+def test_a_tensor_s_numbers_are_rounded() -> None:
+    data = {"x": torch.tensor([[1 / 3, -2.0]]), "n": torch.tensor([3]), "seen": torch.tensor([True])}
+    assert data_of(play_html("query", data, "w")) == {"x": [[0.3333, -2.0]], "n": [3], "seen": [True]}
+
+
+@pytest.mark.parametrize(
+    ("name", "data", "words", "error", "message"),
+    [
+        ("wheel", {}, "w", ValueError, r"no picture 'wheel'; there are .*query"),
+        ("common", {}, "w", ValueError, "no picture 'common'"),
+        ("query", {}, " ", ValueError, "the words are empty"),
+        ("query", {"x": math.nan}, "w", ValueError, "'query' hold a number that no page can read"),
+        ("query", {"x": {1}}, "w", TypeError, "got <class 'set'>"),
+    ],
+)
+def test_bad_input_is_named(name: str, data: dict, words: str, error: type, message: str) -> None:
+    with pytest.raises(error, match=message):
+        play_html(name, data, words)
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator:
+    """A headless Chromium."""
+    if CHROMIUM is None or "ATEN_CPU_CAPABILITY" in os.environ:
+        pytest.skip("there is no Chromium on this machine, or it is an imitated one, which draws no other page.")
+    sync_api = pytest.importorskip("playwright.sync_api")
+    with sync_api.sync_playwright() as playwright:
+        chromium = playwright.chromium.launch(executable_path=CHROMIUM, args=ARGUMENTS)
+        yield chromium
+        chromium.close()
+
+
+@pytest.fixture
+def visit(browser) -> Iterator[Callable]:
+    """Show pictures on a page; what the console says in the meantime must be nothing."""
+    pages, complaints = [], []
+
+    def open_page(*shown: str, width: int = 1280, scheme: str = "light"):
+        page = browser.new_page(viewport={"width": width, "height": 900}, color_scheme=scheme)
+        page.set_default_timeout(5000)
+        page.on("console", lambda message: complaints.append(message.text))
+        page.on("pageerror", lambda error: complaints.append(str(error)))
+        page.set_content(
+            '<!doctype html><html lang="en"><head><title>t</title><meta name="viewport" content="width=device-width">'
+            f"</head><body><main><h1>Pictures</h1>{''.join(shown)}</main></body></html>"
+        )
+        pages.append(page)
+        return page
+
+    yield open_page
+    for page in pages:
+        page.close()
+    assert complaints == []
+
+
+def numbers(text: str) -> list[float]:
+    """The numbers in a line, with their proper minus."""
+    return [float(number) for number in re.findall(r"-?\d+(?:\.\d+)?", text.replace("−", "-"))]
+
+
+def centre(place) -> tuple[float, float]:
+    """The middle of what a page shows."""
+    box = place.bounding_box()
+    return box["x"] + box["width"] / 2, box["y"] + box["height"] / 2
+
+
+def drag(page, *places: tuple[float, float]) -> None:
+    """Press the mouse at the first place, move it over the others, let go."""
+    page.mouse.move(*places[0])
+    page.mouse.down()
+    for place in places[1:]:
+        page.mouse.move(*place, steps=3)
+    page.mouse.up()
+
+
+@pytest.mark.parametrize("name", PICTURES)
+def test_a_still_is_what_the_picture_shows_at_first(visit, name: str) -> None:
+    drawn = still(visit(), SAVED[name])
+    assert drawn == (FOLDER / "stills" / f"{name}.svg").read_text(encoding="utf-8"), "run python -m tools.stills"
+
+
+def test_where_no_scripts_run_there_is_the_still(browser) -> None:
+    context = browser.new_context(java_script_enabled=False)
+    page = context.new_page()
+    page.set_content(SAVED["query"])
+    picture = page.locator("img")
+    assert picture.get_attribute("alt") == words_of(SAVED["query"])
+    assert picture.bounding_box()["width"] > 600 and page.get_by_text("still picture").is_visible()
+    context.close()
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_they_fit_a_phone_and_axe_finds_nothing_serious(visit, scheme: str) -> None:
+    axe = pytest.importorskip("axe_playwright_python.sync_playwright").Axe()
+    page = visit(*SAVED.values(), width=390, scheme=scheme)
+    for words in page.get_by_text("The figure in words").all():
+        words.click()
+    assert page.evaluate("document.documentElement.scrollWidth") <= 390
+    beyond = "texts => texts.filter(text => text.getBoundingClientRect().right > 390).map(text => text.textContent)"
+    assert page.locator(".play text").evaluate_all(beyond) == []
+    found = axe.run(page).response["violations"]
+    assert [(one["id"], one["nodes"][0]["html"]) for one in found if one["impact"] in ("serious", "critical")] == []
+
+
+def test_the_query_is_dragged_and_stepped(visit) -> None:
+    data = {key: torch.tensor(value) for key, value in data_of(SAVED["query"]).items() if key != "words"}
+    page = visit(SAVED["query"], SAVED["query"], width=390)
+    picture, other = page.locator("div.play").all()
+    said, handle, slider = picture.locator(".play-said"), picture.locator(".play-handle"), picture.get_by_label("β")
+    before = other.inner_html()
+
+    def agrees() -> list[float]:
+        """Is what is said what attention computes? Give the query."""
+        first, middle, last, beta, *weights, x, y = numbers(said.inner_text())
+        query = torch.tensor([[first, middle, last]])
+        scaled = query * beta * math.sqrt(3)  # attention divides by √3
+        assert torch.allclose(torch.tensor([weights]), attention_weights(scaled, data["keys"]), atol=0.0051)
+        assert torch.allclose(torch.tensor([[x, y]]), attention(scaled, data["keys"], data["values"]), atol=0.0051)
+        cells = [text for text in picture.locator("text").all_text_contents() if re.fullmatch(r"−?\d\.\d\d", text)]
+        shown = torch.tensor([numbers(text)[0] for text in cells]).view(3, 2)  # a row for each word
+        assert torch.allclose(shown[:, 0], data["keys"] @ query[0], atol=0.0051)
+        assert torch.equal(shown[:, 1], torch.tensor(weights))
+        return [first, middle, last]
+
+    assert agrees() == pytest.approx([0.8, 0, 0.6])
+    x, y = centre(handle.locator("circle").nth(1))
+    drag(page, (x, y), (x - 150, y + 120))
+    first, middle, last = agrees()
+    assert first < -0.5 and middle == 0 and last < -0.5
+    assert "to jagt" in said.inner_text() and numbers(said.inner_text())[5] > 0.4  # the match of 0 is the largest now
+    for key, place, step in (
+        ("ArrowRight", 0, 0.1),
+        ("ArrowLeft", 0, -0.1),
+        ("ArrowUp", 2, 0.1),
+        ("ArrowDown", 2, -0.1),
+    ):
+        old = agrees()[place]
+        handle.focus()
+        page.keyboard.press(key)
+        assert agrees()[place] - old == pytest.approx(step)
+    drag(page, centre(handle.locator("circle").nth(1)), (5000, -5000))
+    assert agrees() == [1.5, 0, 1.5]  # no further than the plane
+    picture.locator("svg").first.click(position={"x": 140, "y": 140})
+    assert agrees() == [0, 0, 0]
+    for key, beta in (("Home", 0), ("ArrowRight", 0.5), ("End", 20)):
+        slider.focus()
+        page.keyboard.press(key)
+        agrees()
+        assert numbers(said.inner_text())[3] == beta
+    assert other.inner_html() == before
+
+
+def test_the_clock_s_dot_product_hangs_on_the_distance_alone(visit) -> None:
+    rates = torch.tensor(data_of(SAVED["clock"])["rates"])
+    table = sinusoids(400, 8).double()
+    page = visit(SAVED["clock"])
+    said, panels = page.locator(".play-said"), page.locator(".play-panels > svg")
+    position, distance = page.get_by_label("position", exact=True), page.get_by_label("distance", exact=True)
+
+    def agrees() -> tuple[int, int]:
+        """Are turns, cosines and dot product right? Give the two positions."""
+        here, there, product = numbers(said.inner_text())
+        here, there = int(here), int(there)
+        assert product == pytest.approx(float(table[here] @ table[there]), abs=0.0051)
+        assert numbers(panels.last.locator("text").last.text_content()) == [product]
+        for i, rate in enumerate(rates.tolist()):
+            turn, cosine = numbers(panels.nth(i).locator("text").last.text_content())
+            pair = slice(2 * i, 2 * i + 2)
+            assert turn == pytest.approx((there - here) * rate, abs=0.0051)
+            assert cosine == pytest.approx(float(table[here, pair] @ table[there, pair]), abs=0.0051)
+        return here, there
+
+    def dials() -> list[str]:
+        """What the four dials show."""
+        return [panels.nth(i).inner_html() for i in range(4)]
+
+    here, there = agrees()
+    hands, product = dials(), numbers(said.inner_text())[2]
+    position.focus()
+    for _ in range(5):
+        page.keyboard.press("ArrowRight")
+    assert agrees() == (here + 5, there + 5)
+    assert dials() != hands and numbers(said.inner_text())[2] == product
+    distance.focus()
+    page.keyboard.press("ArrowLeft")
+    assert agrees() == (here + 5, there + 4) and numbers(said.inner_text())[2] != product
+    page.keyboard.press("Home")
+    assert agrees() == (here + 5, here + 5 - 30)
+    for slider, place in ((position, 0.9), (distance, 0.5)):  # by mouse
+        box = slider.bounding_box()
+        page.mouse.click(box["x"] + place * box["width"], box["y"] + box["height"] / 2)
+        agrees()
+    here, there = agrees()
+    assert here > 180 and abs(there - here) <= 1
+
+
+def test_a_mask_is_painted_and_what_leaks_is_what_attention_computes(visit) -> None:
+    data = data_of(SAVED["mask"])
+    inputs, replaced = (torch.tensor(data[key]).double() for key in ("vectors", "nudged"))
+    size = len(inputs)
+    page = visit(SAVED["mask"])
+    said = page.locator(".play-said")
+    left, right = (page.locator(".play-panels > svg").nth(i) for i in range(2))
+    squares = left.locator("[role=checkbox]")
+
+    def mask() -> torch.Tensor:
+        """The mask that is painted, by what its squares say of themselves."""
+        checked = squares.evaluate_all("all => all.map(one => one.getAttribute('aria-checked') === 'true')")
+        return torch.tensor(checked).view(size, size)
+
+    def agrees(layers: int = 1) -> torch.Tensor:
+        """Is each number how far an output moves? Give the leaks, marked by an exclamation mark."""
+
+        def run(x: torch.Tensor) -> torch.Tensor:
+            for _ in range(layers):
+                x = attention(x, x, x, mask())
+            return x
+
+        moved = []
+        for j in range(size):
+            nudged = inputs.clone()
+            nudged[j] = replaced[j]
+            moved.append((run(nudged) - run(inputs)).norm(dim=-1))
+        texts = right.locator("g text").all_text_contents()
+        shown = torch.tensor([numbers(text)[0] for text in texts]).view(size, size)
+        assert torch.allclose(shown.double(), torch.stack(moved, dim=1), atol=0.0051)
+        leaks = torch.tensor(["!" in text for text in texts]).view(size, size)
+        assert said.inner_text().startswith("A leak" if leaks.any() else "No leak")
+        return leaks
+
+    everything = torch.ones(size, size, dtype=torch.bool)
+    causal, unpadded = everything.tril(), ~torch.tensor(data["padded"]).expand(size, size)
+    words = (~torch.tensor(data["padded"]))[:, None]
+    wrong = (~causal | ~unpadded) & words
+    presets = {
+        "everything": everything,
+        "causal": causal,
+        "padding": unpadded,
+        "off by one": everything.tril(1) & unpadded,
+        "both": causal & unpadded,
+    }
+    for name, expected in presets.items():
+        page.get_by_role("button", name=name, exact=True).click()
+        assert torch.equal(mask(), expected)
+        assert torch.equal(agrees(), expected & wrong)
+    page.get_by_role("button", name="two layers").click()
+    assert not agrees(layers=2).any()
+    page.get_by_role("button", name="off by one").click()
+    assert torch.equal(agrees(layers=2), everything.tril(2) & unpadded & wrong)  # two words ahead, as model B
+    page.get_by_role("button", name="two layers").click()
+    page.get_by_role("button", name="both").click()
+
+    drag(page, *(centre(squares.nth(i)) for i in (1, 2, 7)))  # opens two squares above the diagonal
+    assert mask().int().sum() == presets["both"].int().sum() + 3
+    assert agrees().nonzero().tolist() == [[0, 1], [0, 2], [1, 2]]
+    squares.nth(1).click()
+    assert agrees().nonzero().tolist() == [[0, 2], [1, 2]]
+    page.keyboard.press("ArrowDown")
+    page.keyboard.press("ArrowRight")
+    page.keyboard.press("Space")
+    assert agrees().nonzero().tolist() == [[0, 2]]
+    page.keyboard.press("ArrowUp")
+    page.keyboard.press("Space")
+    assert "No leak" in said.inner_text() and not agrees().any()
+    for _ in range(4):  # row 1, all that is left of it: a query that may look at nothing gets zeros
+        page.keyboard.press("ArrowLeft")
+    page.keyboard.press("ArrowDown")
+    page.keyboard.press("Space")
+    page.keyboard.press("ArrowRight")
+    page.keyboard.press("Space")
+    assert not mask()[1].any()
+    agrees()

@@ -122,12 +122,13 @@ def centre(place) -> tuple[float, float]:
     return box["x"] + box["width"] / 2, box["y"] + box["height"] / 2
 
 
-def drag(page, *places: tuple[float, float]) -> None:
-    """Press the mouse at the first place, move it over the others, let go."""
+def drag(page, *places: tuple[float, float], seen: Callable = lambda: None) -> None:
+    """Press the mouse at the first place, move it over the others, call `seen`, let go."""
     page.mouse.move(*places[0])
     page.mouse.down()
     for place in places[1:]:
         page.mouse.move(*place, steps=3)
+    seen()
     page.mouse.up()
 
 
@@ -153,9 +154,13 @@ def test_they_fit_a_phone_and_axe_finds_nothing_serious(visit, scheme: str) -> N
     page = visit(*SAVED.values(), width=390, scheme=scheme)
     for words in page.get_by_text("The figure in words").all():
         words.click()
-    assert page.evaluate("document.documentElement.scrollWidth") <= 390
-    beyond = "texts => texts.filter(text => text.getBoundingClientRect().right > 390).map(text => text.textContent)"
-    assert page.locator(".play text").evaluate_all(beyond) == []
+    beyond = (
+        "texts => texts.filter(text => text.getBoundingClientRect().right > innerWidth).map(text => text.textContent)"
+    )
+    for width in (320, 390):
+        page.set_viewport_size({"width": width, "height": 900})
+        assert page.evaluate("document.documentElement.scrollWidth") <= width
+        assert page.locator(".play text").evaluate_all(beyond) == []
     found = axe.run(page).response["violations"]
     assert [(one["id"], one["nodes"][0]["html"]) for one in found if one["impact"] in ("serious", "critical")] == []
 
@@ -182,9 +187,10 @@ def test_the_query_is_dragged_and_stepped(visit) -> None:
 
     assert agrees() == pytest.approx([0.8, 0, 0.6])
     x, y = centre(handle.locator("circle").nth(1))
-    drag(page, (x, y), (x - 150, y + 120))
+    on_the_way = []
+    drag(page, (x, y), (x - 150, y + 120), seen=lambda: on_the_way.append(agrees()))
     first, middle, last = agrees()
-    assert first < -0.5 and middle == 0 and last < -0.5
+    assert first < -0.5 and middle == 0 and last < -0.5 and on_the_way == [[first, middle, last]]
     assert "to jagt" in said.inner_text() and numbers(said.inner_text())[5] > 0.4  # the match of 0 is the largest now
     for key, place, step in (
         ("ArrowRight", 0, 0.1),
@@ -252,79 +258,83 @@ def test_the_clock_s_dot_product_hangs_on_the_distance_alone(visit) -> None:
     assert here > 180 and abs(there - here) <= 1
 
 
-def test_a_mask_is_painted_and_what_leaks_is_what_attention_computes(visit) -> None:
-    data = data_of(SAVED["mask"])
+def mask_on(page) -> torch.Tensor:
+    """The mask that a page shows, by what its squares say of themselves."""
+    checked = "squares => squares.map(square => square.getAttribute('aria-checked') === 'true')"
+    squares = torch.tensor(page.locator("[role=checkbox]").evaluate_all(checked))
+    return squares.view(math.isqrt(len(squares)), -1)
+
+
+def leaks_on(page, data: dict, layers: int = 1) -> torch.Tensor:
+    """The leaks that a page shows, marked by !; each number must say how far an output of attention moves."""
     inputs, replaced = (torch.tensor(data[key]).double() for key in ("vectors", "nudged"))
-    size = len(inputs)
-    page = visit(SAVED["mask"])
-    said = page.locator(".play-said")
-    left, right = (page.locator(".play-panels > svg").nth(i) for i in range(2))
-    squares = left.locator("[role=checkbox]")
+    mask = mask_on(page)
 
-    def mask() -> torch.Tensor:
-        """The mask that is painted, by what its squares say of themselves."""
-        checked = squares.evaluate_all("all => all.map(one => one.getAttribute('aria-checked') === 'true')")
-        return torch.tensor(checked).view(size, size)
+    def run(x: torch.Tensor) -> torch.Tensor:
+        for _ in range(layers):
+            x = attention(x, x, x, mask)
+        return x
 
-    def agrees(layers: int = 1) -> torch.Tensor:
-        """Is each number how far an output moves? Give the leaks, marked by an exclamation mark."""
+    moved = []
+    for j in range(len(inputs)):
+        nudged = inputs.clone()
+        nudged[j] = replaced[j]
+        moved.append((run(nudged) - run(inputs)).norm(dim=-1))
+    texts = page.locator(".play-panels > svg").nth(1).locator("g text").all_text_contents()
+    shown = torch.tensor([numbers(text)[0] for text in texts]).view_as(mask)
+    assert torch.allclose(shown.double(), torch.stack(moved, dim=1), atol=0.0051)
+    leaks = torch.tensor(["!" in text for text in texts]).view_as(mask)
+    assert page.locator(".play-said").inner_text().startswith("A leak" if leaks.any() else "No leak")
+    return leaks
 
-        def run(x: torch.Tensor) -> torch.Tensor:
-            for _ in range(layers):
-                x = attention(x, x, x, mask())
-            return x
 
-        moved = []
-        for j in range(size):
-            nudged = inputs.clone()
-            nudged[j] = replaced[j]
-            moved.append((run(nudged) - run(inputs)).norm(dim=-1))
-        texts = right.locator("g text").all_text_contents()
-        shown = torch.tensor([numbers(text)[0] for text in texts]).view(size, size)
-        assert torch.allclose(shown.double(), torch.stack(moved, dim=1), atol=0.0051)
-        leaks = torch.tensor(["!" in text for text in texts]).view(size, size)
-        assert said.inner_text().startswith("A leak" if leaks.any() else "No leak")
-        return leaks
-
-    everything = torch.ones(size, size, dtype=torch.bool)
-    causal, unpadded = everything.tril(), ~torch.tensor(data["padded"]).expand(size, size)
-    words = (~torch.tensor(data["padded"]))[:, None]
-    wrong = (~causal | ~unpadded) & words
-    presets = {
+@pytest.mark.parametrize("padding", ["right", "left"])
+def test_each_mask_leaks_what_attention_says(visit, padding: str) -> None:
+    data = data_of(SAVED["mask"])
+    if padding == "left":
+        data["padded"].reverse()
+    page = visit(play_html("mask", data, "words"))
+    padded = torch.tensor(data["padded"])
+    everything = torch.ones(len(padded), len(padded), dtype=torch.bool)
+    causal, unpadded = everything.tril(), ~padded.expand_as(everything)
+    wrong = ~(causal & unpadded) & ~padded[:, None]
+    masks = {
         "everything": everything,
         "causal": causal,
         "padding": unpadded,
         "off by one": everything.tril(1) & unpadded,
         "both": causal & unpadded,
     }
-    for name, expected in presets.items():
+    for name, expected in masks.items():
         page.get_by_role("button", name=name, exact=True).click()
-        assert torch.equal(mask(), expected)
-        assert torch.equal(agrees(), expected & wrong)
+        assert torch.equal(mask_on(page), expected)
+        assert torch.equal(leaks_on(page, data), expected & wrong)
     page.get_by_role("button", name="two layers").click()
-    assert not agrees(layers=2).any()
+    assert not leaks_on(page, data, layers=2).any()
     page.get_by_role("button", name="off by one").click()
-    assert torch.equal(agrees(layers=2), everything.tril(2) & unpadded & wrong)  # two words ahead, as model B
-    page.get_by_role("button", name="two layers").click()
-    page.get_by_role("button", name="both").click()
+    two_ahead = everything.tril(2) & unpadded & wrong  # as in the chapter's model B
+    assert torch.equal(leaks_on(page, data, layers=2), two_ahead)
 
-    drag(page, *(centre(squares.nth(i)) for i in (1, 2, 7)))  # opens two squares above the diagonal
-    assert mask().int().sum() == presets["both"].int().sum() + 3
-    assert agrees().nonzero().tolist() == [[0, 1], [0, 2], [1, 2]]
+
+def test_a_mask_is_painted_by_mouse_and_by_keys(visit) -> None:
+    data = data_of(SAVED["mask"])
+    page = visit(SAVED["mask"])
+    page.get_by_role("button", name="both").click()
+    squares, before = page.locator("[role=checkbox]"), mask_on(page)
+    drag(page, *(centre(squares.nth(i)) for i in (1, 2, 7)))  # opens three squares above the diagonal
+    assert mask_on(page).int().sum() == before.int().sum() + 3
+    assert leaks_on(page, data).nonzero().tolist() == [[0, 1], [0, 2], [1, 2]]
     squares.nth(1).click()
-    assert agrees().nonzero().tolist() == [[0, 2], [1, 2]]
-    page.keyboard.press("ArrowDown")
-    page.keyboard.press("ArrowRight")
+    assert leaks_on(page, data).nonzero().tolist() == [[0, 2], [1, 2]]
+    for key in ("ArrowDown", "ArrowRight", "Space"):
+        page.keyboard.press(key)
+    assert leaks_on(page, data).nonzero().tolist() == [[0, 2]]
+    for key in ("ArrowUp", "Space"):
+        page.keyboard.press(key)
+    assert torch.equal(mask_on(page), before) and not leaks_on(page, data).any()
+    for key in ("ArrowDown", "ArrowLeft", "Space", "ArrowLeft", "Space", "ArrowLeft"):  # the edge holds the last one
+        page.keyboard.press(key)
+    assert not mask_on(page)[1].any()  # a query that may look at nothing gets zeros
+    leaks_on(page, data)
     page.keyboard.press("Space")
-    assert agrees().nonzero().tolist() == [[0, 2]]
-    page.keyboard.press("ArrowUp")
-    page.keyboard.press("Space")
-    assert "No leak" in said.inner_text() and not agrees().any()
-    for _ in range(4):  # row 1, all that is left of it: a query that may look at nothing gets zeros
-        page.keyboard.press("ArrowLeft")
-    page.keyboard.press("ArrowDown")
-    page.keyboard.press("Space")
-    page.keyboard.press("ArrowRight")
-    page.keyboard.press("Space")
-    assert not mask()[1].any()
-    agrees()
+    assert mask_on(page)[1].tolist() == [True, False, False, False, False]

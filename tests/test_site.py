@@ -5,6 +5,7 @@ What needs a browser is skipped where Chromium is not found, and on an imitated 
 
 import os
 import re
+import runpy
 import shutil
 import subprocess
 import sys
@@ -16,17 +17,20 @@ from urllib.parse import quote, unquote, urljoin, urlsplit
 import nbformat
 import pytest
 import yaml
+from docutils import nodes
+from docutils.core import publish_doctree
 from once import once
 
+from tools import site as builder
 from tools.reading import is_folded
-from tools.site import indexed, page_text
+from tools.site import FONT, LIVE, indexed, page_text
 from tools.sync import ROOT, notebook_paths
 
 pytestmark = once
 
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 WIDTHS = (1280, 390)  # of a desktop's window and a phone's, in pixels
-LARGEST = 1_500_000  # bytes of one page
+LARGEST = 1_500_000  # bytes of one page, with all that it loads
 RAW_TEX = re.compile(r"\$[^$\n]+\$|\\[a-zA-Z]{2,}")
 
 
@@ -103,8 +107,11 @@ def test_every_notebook_and_module_has_its_page(site: Path) -> None:
 
 
 def test_no_page_is_large_or_lacks_what_it_refers_to(site: Path, pages: dict[Path, Page]) -> None:
+    fonts = [*(site / "_static").rglob("fa-solid-*.woff2"), site / "_static" / f"{FONT}.woff"]  # the style loads them
     for path, page in pages.items():
-        assert path.stat().st_size < LARGEST, path
+        loaded = {(path.parent / unquote(urlsplit(link).path)).resolve() for link in page.loads if ":" not in link}
+        weight = sum(one.stat().st_size for one in loaded | {path, *fonts} if one.suffix != ".html" or one == path)
+        assert weight < LARGEST or site / LIVE in path.parents, f"{path.relative_to(site)}: {weight}"
         for link in page.links + page.loads:
             parts = urlsplit(link)
             if parts.scheme in ("http", "https", "data"):
@@ -134,6 +141,33 @@ def test_what_is_folded_is_a_line_that_unfolds(site: Path) -> None:
     assert "Toggle hidden content" not in text  # to a screen reader a label hides the words
 
 
+def test_an_output_of_checks_is_a_list(site: Path) -> None:
+    text = (site / "notebooks" / "01_attention.html").read_text(encoding="utf-8")
+    assert re.search(
+        r'<ul class="checks simple">\s*<li class="passed"><p>✓ the output is \(5, 2\), as on paper</p>', text
+    )
+    assert re.search(r'<li class="open"><p>○ 01\.1 not attempted yet', text)
+    assert "tensor([1.39, 0.00, 0.00])\n</pre>" in text  # what is no check stays as it was printed
+
+
+def test_a_table_says_what_must_not_break_and_one_with_pictures_names_its_columns() -> None:
+    prepare_tables = runpy.run_path(str(ROOT / "docs" / "site" / "conf.py"))["prepare_tables"]
+    table = ".. list-table::\n   :header-rows: 1\n\n   * - chapter\n     - minutes\n   * - {}\n     - 45\n"
+    pictured = publish_doctree(table.format(".. image:: a.png"))
+    plain = publish_doctree(table.format("a cell of more than a few words"))
+    for page in (pictured, plain):
+        prepare_tables(None, page)
+    assert [entry["classes"] for entry in plain.findall(nodes.entry)] == [["short"], ["short"], [], ["short"]]
+    assert "minutes 45" in pictured.astext() and "minutes 45" not in plain.astext()
+    assert "pictured" in next(pictured.findall(nodes.table))["classes"]
+
+
+def test_solutions_and_module_have_a_list_each(site: Path, pages: dict[Path, Page]) -> None:
+    for folder, name in {"notebooks/solutions": "07_solutions.html", "api": "annotated.attention.html"}.items():
+        assert name in pages[site / folder / "index.html"].links
+    assert "Scaled dot-product" in " ".join(pages[site / "api" / "index.html"].text)
+
+
 def test_previous_and_next_lead_through_the_chapters(site: Path) -> None:
     text = (site / "notebooks" / "05_decoder.html").read_text(encoding="utf-8")
     assert re.search(r'class="left-prev"\s+href="04_encoder.html"', text)
@@ -146,8 +180,9 @@ def test_a_link_that_leads_nowhere_is_named(tmp_path: Path) -> None:
 
 
 def test_links_follow_what_became_of_their_targets(tmp_path: Path) -> None:
-    text = "[a](../annotated/attention.py) [b](../README.md#the-house) [c](../LICENSE) [d](solutions) `[e](x)`"
-    expected = "[a](../api/annotated.attention.md) [b](../index.md#the-house) [c](../LICENSE) d `[e](x)`"
+    text = "[a](../annotated/attention.py) [b](../README.md#the-house) [c](../LICENSE) [d](solutions) [e](../data)"
+    expected = "[a](../api/annotated.attention.md) [b](../index.md#the-house) [c](../LICENSE) [d](solutions/index.md) e"
+    text, expected = f"{text} `[f](x)`", f"{expected} `[f](x)`"
     assert page_text(text, Path("notebooks/01_attention.ipynb"), tmp_path) == expected
     assert (tmp_path / "LICENSE").is_file()
 
@@ -156,6 +191,43 @@ def test_a_link_to_a_heading_is_spelled_as_the_site_spells_it(tmp_path: Path) ->
     text = "[a](05_decoder.ipynb#8.-One-matrix%2C-three-times-%28%C2%A73.4%29) [b](../README.md#the-house)"
     expected = "[a](05_decoder.ipynb#8-one-matrix-three-times-34) [b](../index.md#the-house)"
     assert page_text(text, Path("notebooks/09_whole_transformer.ipynb"), tmp_path) == expected
+
+
+def test_a_link_or_picture_in_html_is_followed(tmp_path: Path) -> None:
+    text = (
+        '<a href="notebooks/05_decoder.ipynb#8.-One-matrix"><img src="docs/drawings/de-en.png"></a> <a href="#x">y</a>'
+    )
+    expected = text.replace("05_decoder.ipynb#8.-One-matrix", "05_decoder.html#one-matrix")
+    assert page_text(text, Path("README.md"), tmp_path) == expected
+    assert (tmp_path / "_extra" / "docs" / "drawings" / "de-en.png").is_file()
+    with pytest.raises(FileNotFoundError, match=r'README\.md: the link src="gone\.png" leads nowhere'):
+        page_text('<img src="gone.png">', Path("README.md"), tmp_path)
+
+
+def test_a_link_around_a_picture_is_followed(tmp_path: Path) -> None:
+    text = "[![a b](docs/drawings/de-en.png)](annotated/attention.py)"
+    expected = "[![a b](docs/drawings/de-en.png)](api/annotated.attention.md)"
+    assert page_text(text, Path("README.md"), tmp_path) == expected
+
+
+def test_the_live_page_is_a_page_and_no_download(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(builder, "ROOT", tmp_path)
+    (tmp_path / LIVE).mkdir(parents=True)
+    (tmp_path / LIVE / "index.html").write_text("")
+    text = "[See it *work*](../docs/live/index.html#now)"
+    expected = '<a href="../docs/live/index.html#now">See it *work*</a>'
+    assert page_text(text, Path("notebooks/00_tour.ipynb"), tmp_path / "built") == expected
+    text = '<a href="docs/live/index.html">See it work</a>'
+    assert page_text(text, Path("README.md"), tmp_path / "built") == text
+
+
+@pytest.mark.skipif(not (ROOT / LIVE).is_dir(), reason="there is no live page yet")
+def test_every_page_leads_to_the_live_page_which_is_as_it_was(site: Path, pages: dict[Path, Page]) -> None:
+    for path in (ROOT / LIVE).rglob("*"):
+        assert path.is_dir() or (site / path.relative_to(ROOT)).read_bytes() == path.read_bytes()
+    for path, page in pages.items():
+        leads = [urljoin(path.as_uri(), link) for link in page.links]
+        assert (site / LIVE / "index.html").as_uri() in leads or site / LIVE in path.parents, path
 
 
 def test_what_a_question_is_also_asked_as_is_found_at_its_heading() -> None:
@@ -226,6 +298,18 @@ def test_search_finds_multi_head(site: Path, browser) -> None:
     tab.close()
 
 
+def test_what_a_cell_draws_by_script_runs_in_light_and_dark(site: Path, browser) -> None:
+    grounds = set()
+    for scheme in ("light", "dark"):
+        tab = browser.new_page(color_scheme=scheme)
+        tab.goto((site / "notebooks" / "00_tour.html").as_uri())
+        view = tab.locator(".attention-view").first
+        assert view.locator("select").count() == 3
+        grounds.add(view.evaluate("view => getComputedStyle(view).backgroundColor"))
+        tab.close()
+    assert len(grounds) == 2
+
+
 ASKED = {  # as beginners type it, and what the page of questions calls it
     "why three matrices": "what-are-queries",
     "decoder input shifted right": "what-exactly-is-shifted",
@@ -246,6 +330,20 @@ ASKED_OTHERWISE = [
     "how many BPE merges",
     "kv cache why not query",
 ]
+LED = {  # as beginners type it, and to which page, or heading of it
+    "why residual connections": "notebooks/04_encoder.html#the-residual-connection",
+    "what is beam search": "notebooks/08_decoding.html#beam-search-by-hand",
+    "what is teacher forcing": "notebooks/questions.html",
+    "my loss is nan": "notebooks/questions.html",
+    "model repeats the same word": "notebooks/questions.html",
+    "overfitting small dataset": "notebooks/questions.html",
+    "learning rate warmup": "notebooks/07_training.html#the-learning-rate",
+    "how long does training take": "notebooks/13_speed.html#how-long-should-it-take",
+    "why do we need positional encoding": "notebooks/03_positional_encoding.html",
+    "what is BLEU": "notebooks/11_evaluation.html",
+    "how do transformers generate text": "notebooks/15_generation.html",
+    "translate my own sentence": "notebooks/08_decoding.html#translate-your-own-sentence",
+}
 
 
 def results(tab, site: Path, query: str) -> list[str]:
@@ -266,6 +364,9 @@ def test_search_leads_a_beginner_s_words_to_the_question(site: Path, browser) ->
         assert below.startswith(question), f"{query}: {below}"
     for query in ASKED_OTHERWISE:
         assert any("notebooks/questions.html" in one for one in results(tab, site, query)[:3]), query
+    for query, place in LED.items():
+        first = urljoin((site / "search.html").as_uri(), results(tab, site, query)[0])
+        assert re.sub(r"\?[^#]*", "", first).startswith(f"{site.as_uri()}/{place}"), f"{query}: {first}"
     for subject in ("beam search", "attention"):
         assert "questions" not in results(tab, site, subject)[0], "one word or two have a chapter"
     tab.close()

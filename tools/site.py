@@ -2,24 +2,29 @@
 
 The pages are laid out as the repository is, so that links between them keep working: the README is the first page, then
 the chapters, the notebooks beside them, the solutions, the other documents, and a page for each file of the module. A
-link to a file that is no page becomes a download; to a file of the module, its page; to a folder, plain text. An SVG
-becomes part of the page that shows it, so that its links work. Nothing is executed, and nothing is asked of any other
-host, now or by a reader's browser. A link that leads nowhere ends the build, and is named.
+link to a file that is no page becomes a download; to a file of the module, its page; to a folder, the list of its pages
+or plain text. What HTML links to or shows stays where it was, and so does the live page, with all that lies beside it.
+An SVG becomes part of the page that shows it, so that its links work. Nothing is executed, and nothing is asked of any
+other host, now or by a reader's browser. A link that leads nowhere ends the build, and is named.
 """
 
 import argparse
+import ast
+import logging
 import os
 import re
 import shutil
 import sys
-from html import escape
+from collections.abc import Iterable
+from html import escape, unescape
 from importlib.metadata import distribution
+from itertools import chain
 from pathlib import Path
 from urllib.parse import unquote
 
 import nbformat
 from docutils.nodes import make_id
-from fontTools.ttLib import TTFont
+from fontTools import subset
 from sphinx.cmd.build import build_main
 
 from tools.sync import PACKAGES, ROOT, is_lesson, notebook_paths
@@ -37,8 +42,15 @@ DOCUMENTS = [
     "data/README.md",
     "data/checkpoints/README.md",
 ]
+LIVE = Path("docs/live")  # pages of its own, with all that they need beside them
+WIDE = "---\nhtml_theme.sidebar_secondary.remove: true\n---"  # no list of its own headings beside the first page
+SOLUTIONS = Path("notebooks/solutions")
+API = Path("api")
 FONT = "STIXTwoMath-Regular"  # of the formulas
-LINK = re.compile(r"(!?)\[([^\]]*)\]\((?!https?:|#)([^)#\s]+)(#[^)\s]*)?\)")
+SLANTED = [0x210E, *range(0x1D434, 0x1D468), *range(0x1D6A8, 0x1D71C)]  # h, Latin, Greek: a browser's variables
+IMAGE = r"!\[[^\]]*\]\([^)]*\)"
+LINK = re.compile(rf"(!?)\[((?:{IMAGE}|[^\]])*)\]\((?!https?:|#)([^)#\s]+)(#[^)\s]*)?\)")
+ATTRIBUTE = re.compile(r'\b(href|src|srcset)="(?![a-z]+:|#)([^"#]+)(#[^"]*)?"')
 ALSO = re.compile(r"^<small>Also asked as: (.+)</small>$", re.MULTILINE)
 DETAILS = re.compile(r"<details><summary>(.*?)</summary>(.*?)</details>", re.DOTALL)
 
@@ -53,6 +65,8 @@ def main() -> int:
         shutil.rmtree(old, ignore_errors=True)
     lay_out(source)
     status = build_main(["-W", "--keep-going", "-q", "-d", f"{source}/.trees", str(source), str(folder)])
+    (folder / "_static" / "scripts" / "fontawesome.js").write_text("")  # 1.5 MB for icons of one's own: there are none
+    write_font(folder)
     for path in notebook_paths():  # what is downloaded is the notebook itself
         shutil.copy(path, folder / "_sources" / path.relative_to(ROOT))
     return status
@@ -67,13 +81,15 @@ def lay_out(source: Path) -> None:
     Raises:
         FileNotFoundError: a page links to something that is not there.
     """
-    (source / "_static").mkdir(parents=True)
+    for folder in ("_extra", "_static", "_templates"):
+        (source / folder).mkdir(parents=True)
     for name in ("conf.py", "scorer.js"):
         shutil.copy(ROOT / "docs" / "site" / name, source)
+    for name in ("layout.html", "see_it_work.html"):
+        shutil.copy(ROOT / "docs" / "site" / name, source / "_templates")
     shutil.copy(ROOT / "docs" / "site" / "style.css", source / "_static")
-    font = TTFont(distribution("ziamath").locate_file(f"ziamath/fonts/{FONT}.ttf"), recalcTimestamp=False)
-    font.flavor = "woff"  # half as long
-    font.save(source / "_static" / f"{FONT}.woff")
+    if (ROOT / LIVE).is_dir():
+        shutil.copytree(ROOT / LIVE, source / "_extra" / LIVE)
     files = (path for package in PACKAGES for path in sorted((ROOT / package).rglob("*.py")))
     modules = [path.relative_to(ROOT) for path in files if is_public(path)]
     notebooks = [path.relative_to(ROOT) for path in notebook_paths()]
@@ -91,21 +107,54 @@ def lay_out(source: Path) -> None:
     for path in modules:
         name = module_name(path)
         write(source / page_of(path), f"# {name}\n\n```{{eval-rst}}\n.. automodule:: {name}\n```\n")
-    contents = {
+    solutions = [path for path in notebooks if path.parent == SOLUTIONS]
+    write(source / SOLUTIONS / "index.md", f"# Solutions\n\n{contents(solutions, SOLUTIONS)}")
+    files = "\n".join(f"- [{module_name(path)}]({page_of(path).name}): {first_line(path)}" for path in modules)
+    write(source / API / "index.md", f"# The module\n\n{files}\n\n{contents(map(page_of, modules), API, ':hidden:')}")
+    lists = {
         "Chapters": [path for path in notebooks if is_lesson(path)],
-        "Beside the chapters": [path for path in notebooks if path.parent.name == "notebooks" and not is_lesson(path)],
-        "Solutions": [path for path in notebooks if path.parent.name == "solutions"],
+        "Beside the chapters": [path for path in notebooks if path.parent.name == "notebooks" and not is_lesson(path)]
+        + [SOLUTIONS / "index.md", API / "index.md"],
         "Documents": [Path(name) for name in DOCUMENTS],
-        "The module": [page_of(path) for path in modules],
     }
     readme = page_text((ROOT / "README.md").read_text(encoding="utf-8"), Path("README.md"), source)
-    trees = [
-        f"```{{toctree}}\n:hidden:\n:caption: {caption}\n\n"
-        + "\n".join(path.with_suffix("").as_posix() for path in paths)
-        for caption, paths in contents.items()
-        if paths
-    ]
-    write(source / "index.md", "\n\n".join([readme, *(f"{tree}\n```" for tree in trees)]) + "\n")
+    trees = [contents(paths, Path(), ":hidden:", f":caption: {caption}") for caption, paths in lists.items()]
+    write(source / "index.md", "\n\n".join([WIDE, readme, *trees]))
+
+
+def write_font(folder: Path) -> None:
+    """Write the font of the formulas with the characters that the pages' formulas have: a tenth of the whole.
+
+    Args:
+        folder: the site, built.
+    """
+    formulas = (re.findall(r"<math.*?</math>", path.read_text(encoding="utf-8")) for path in folder.rglob("*.html"))
+    written = unescape(re.sub("<.*?>", "", "".join(chain.from_iterable(formulas))))
+    logging.getLogger("fontTools").setLevel(logging.WARNING)  # Sphinx has turned it on
+    options = subset.Options(flavor="woff", recalc_timestamp=False)
+    font = subset.load_font(distribution("ziamath").locate_file(f"ziamath/fonts/{FONT}.ttf"), options)
+    subsetter = subset.Subsetter(options)
+    subsetter.populate(text=written, unicodes=SLANTED)
+    subsetter.subset(font)
+    subset.save_font(font, folder / "_static" / f"{FONT}.woff", options)
+
+
+def contents(pages: Iterable[Path], folder: Path, *options: str) -> str:
+    """Give a table of contents, which also says which page follows which.
+
+    Args:
+        pages: paths from the root.
+        folder: where the page is that holds the table.
+        options: of Sphinx's toctree.
+    """
+    names = (path.relative_to(folder).with_suffix("").as_posix() for path in pages)
+    return "\n".join(["```{toctree}", *(options or (":maxdepth: 1",)), "", *names, "```", ""])
+
+
+def first_line(path: Path) -> str:
+    """Say what a file of the module is for, as its own first line does, in Markdown."""
+    line = (ast.get_docstring(ast.parse((ROOT / path).read_text(encoding="utf-8"))) or "").split("\n")[0]
+    return re.sub(r"([*_|])", r"\\\1", line)
 
 
 def is_public(path: Path) -> bool:
@@ -120,7 +169,7 @@ def module_name(path: Path) -> str:
 
 def page_of(path: Path) -> Path:
     """Give the page of a file of the module."""
-    return Path("api") / f"{module_name(path)}.md"
+    return API / f"{module_name(path)}.md"
 
 
 def page_text(text: str, page: Path, source: Path) -> str:
@@ -135,31 +184,60 @@ def page_text(text: str, page: Path, source: Path) -> str:
         FileNotFoundError: a link leads nowhere.
     """
 
+    def found(link: re.Match[str], address: str) -> Path:
+        target = Path(os.path.normpath(page.parent / address))
+        if not (ROOT / target).exists():
+            raise FileNotFoundError(f"{page}: the link {link[0]} leads nowhere.")
+        return target
+
     def follow(link: re.Match[str]) -> str:
         mark, label, address, anchor = link.groups(default="")
-        target = Path(os.path.normpath(page.parent / address))
-        found = ROOT / target
-        if not found.exists():
-            raise FileNotFoundError(f"{page}: the link [{label}]({address}) leads nowhere.")
-        if found.is_dir():
-            return label
+        label = LINK.sub(follow, label)
+        target = found(link, address)
+        built = page_for(target)
         if mark and target.suffix == ".svg":
             return drawing(target, label, page)
-        if target.parts[0] in PACKAGES:
-            target = page_of(target)
-        elif target == Path("README.md"):
-            target = Path("index.md")
-        elif target.suffix == ".ipynb":  # JupyterLab and MyST spell the address of a heading differently
+        if target.is_relative_to(LIVE):
+            return f'<a href="{address}{anchor}">{label}</a>'
+        if built is None and (ROOT / target).is_dir():
+            return label
+        if target.suffix == ".ipynb":  # JupyterLab and MyST spell the address of a heading differently
             anchor = re.sub(r"[^\w#-]", "", unquote(anchor).lower())
-        elif target.as_posix() not in DOCUMENTS:
-            (source / target).parent.mkdir(parents=True, exist_ok=True)
-            shutil.copy(found, source / target)
-        return f"{mark}[{label}]({os.path.relpath(target, page.parent)}{anchor})"
+        if built is None:
+            copy(target, source)
+        return f"{mark}[{label}]({os.path.relpath(built or target, page.parent)}{anchor})"
+
+    def follow_html(link: re.Match[str]) -> str:
+        name, address, anchor = link.groups(default="")
+        target = found(link, address)
+        built = page_for(target)
+        if built is None and not target.is_relative_to(LIVE):
+            copy(target, source / "_extra")
+        if built and built.suffix == ".ipynb":
+            anchor = anchor and f"#{make_id(unquote(anchor).replace('-', ' '))}"
+        return f'{name}="{os.path.relpath(built.with_suffix(".html") if built else target, page.parent)}{anchor}"'
 
     outside_code = re.split(r"(```.*?```|`[^`\n]+`)", text, flags=re.DOTALL)
-    outside_code[::2] = [LINK.sub(follow, part) for part in outside_code[::2]]
+    outside_code[::2] = [LINK.sub(follow, ATTRIBUTE.sub(follow_html, part)) for part in outside_code[::2]]
     # Markdown reads what stands between tags only after an empty line.
     return DETAILS.sub(r"<details><summary>\1</summary>\n\n\2\n\n</details>", "".join(outside_code))
+
+
+def page_for(target: Path) -> Path | None:
+    """Give the source of the page that shows a file or folder of the repository; None if there is none."""
+    if target in (SOLUTIONS, Path("annotated")):
+        return (SOLUTIONS if target == SOLUTIONS else API) / "index.md"
+    if target == Path("README.md"):
+        return Path("index.md")
+    if target.parts[0] in PACKAGES and (ROOT / target).is_file():
+        return page_of(target)
+    return target if target.suffix == ".ipynb" or target.as_posix() in DOCUMENTS else None
+
+
+def copy(target: Path, folder: Path) -> None:
+    """Copy a file of the repository to the same place in a folder."""
+    (folder / target).parent.mkdir(parents=True, exist_ok=True)
+    shutil.copy(ROOT / target, folder / target)
 
 
 def indexed(text: str) -> str:

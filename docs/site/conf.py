@@ -49,8 +49,8 @@ html_context = {
 }
 html_theme_options = {
     "article_header_end": ["see_it_work", "article-header-buttons"],
-    "collapse_navbar": True,
     "home_page_in_toc": True,
+    "max_navbar_depth": 1,  # a list inside a list opens by a button that has no name
     "navbar_persistent": [],
     "pygments_dark_style": "github-dark",
     "show_navbar_depth": 1,

@@ -61,7 +61,9 @@ const headingsLike = (words) => {
   };
   for (const [text, places] of Object.entries(alltitles)) compare(text, places, "title");
   for (const [text, places] of Object.entries(indexentries)) compare(text, places, "index");
-  return [...best.values()].sort((one, other) => one[4] - other[4]).slice(-SHOWN);
+  // Of two that are as like, the title of a page comes before a heading in it, and an earlier page before a later one.
+  const order = (one, other) => one[4] - other[4] || !one[2] - !other[2] || (one[0] < other[0] ? 1 : -1);
+  return [...best.values()].sort(order).slice(-SHOWN);
 };
 
 // Where no page holds all the words: those that hold the rarest of them.

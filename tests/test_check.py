@@ -20,6 +20,7 @@ import numpy as np
 import pytest
 import shapes
 import torch
+from once import once
 
 from annotated_course import exercises
 from annotated_course.exercises import EXERCISES, check, is_untouched, limits, settings
@@ -345,6 +346,7 @@ def test_a_figure_that_was_open_stays_open(capsys: pytest.CaptureFixture[str]) -
         plt.close(figure)
 
 
+@once
 def test_plots_that_an_answer_loads_are_as_usual_afterwards_and_no_check_loads_them() -> None:
     code = """if True:
         import sys
@@ -367,6 +369,7 @@ def test_plots_that_an_answer_loads_are_as_usual_afterwards_and_no_check_loads_t
 
 
 @pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="no time limit on this system")
+@once
 def test_an_alarm_at_whatever_moment_leaves_nothing_behind(capsys: pytest.CaptureFixture[str]) -> None:
     handler = signal.getsignal(signal.SIGALRM)
     files = (exercises.__file__, limits.__file__, settings.__file__, contextlib.__file__, signal.__file__)

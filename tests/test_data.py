@@ -13,6 +13,7 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from once import once
 
 from annotated.config import BOS, EOS, PAD, UNK
 from annotated_workbench import data
@@ -150,6 +151,7 @@ def test_captions_need_the_repository(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("split", CORPORA["captions"])
+@once
 def test_captions_come_with_the_repository(split):
     pairs = load_corpus("captions", split)
     assert len(pairs.source) == len(pairs.target) >= 500
@@ -459,6 +461,7 @@ def subwords(splits):
     return SubwordTokenizer.train(splits["train"])
 
 
+@once
 def test_multi30k_has_its_published_sizes(splits):
     assert {split: len(pairs.source) for split, pairs in splits.items()} == {
         "train": 29000,
@@ -467,6 +470,7 @@ def test_multi30k_has_its_published_sizes(splits):
     }
 
 
+@once
 def test_words_of_multi30k_come_from_the_training_split_alone(splits):
     train = Pairs(*(side[:3000] for side in splits["train"]))
     tokenizer = WordTokenizer.train(train)
@@ -482,12 +486,14 @@ def test_words_of_multi30k_come_from_the_training_split_alone(splits):
     assert set(tokenizer.vocabulary.encode(unseen)) == {UNK}
 
 
+@once
 def test_subwords_give_back_every_line_of_multi30k(splits, subwords):
     assert len(subwords) == 6000
     for language, lines in zip(("de", "en"), splits["val"], strict=True):
         assert [subwords.decode(ids) for ids in subwords.encode_batch(lines, language)] == lines
 
 
+@once
 def test_batches_of_multi30k_hold_little_padding(splits, subwords):
     encoded = encode_pairs(splits["train"], subwords, "de", "en", max_length=256)
     batches = make_batches(encoded.sources, encoded.targets, max_tokens=4096, seed=1)

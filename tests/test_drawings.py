@@ -7,9 +7,12 @@ import pytest
 import torch
 from matplotlib.colors import to_rgb
 from matplotlib.patches import Circle, PathPatch, Polygon, Rectangle
+from once import once
 
 from annotated_course.drawings import Node, describe_tree, plot_dials, plot_plane, plot_tree
 from tests.test_plotting import no_window  # noqa: F401
+
+pytestmark = once
 
 CORNERS = {"Hund\ndog": (8, 0), "jagt\nchases": (0, 4), "Katze\ncat": (4, 4)}
 OUTPUTS = {"output of Hund": (5.0, 2.0), "output of jagt": (2.4, 3.2)}

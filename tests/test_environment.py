@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 import yaml
+from once import once
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 from packaging.version import Version
@@ -113,6 +114,7 @@ def import_contracts(project: Path) -> str:
     return subprocess.run([linter, "--no-cache"], cwd=project, capture_output=True, text=True).stdout
 
 
+@once
 def test_imports_run_one_way() -> None:  # each line breaks a contract
     assert "Contracts: 3 kept, 0 broken." in import_contracts(ROOT)
 
@@ -128,6 +130,7 @@ def test_imports_run_one_way() -> None:  # each line breaks a contract
         ("annotated_course/claims.py", "import tools.sync"),
     ],
 )
+@once
 def test_an_import_the_other_way_is_seen(file: str, line: str, tmp_path: Path) -> None:
     shutil.copy(ROOT / "pyproject.toml", tmp_path)
     for package in PACKAGES:

@@ -7,9 +7,12 @@ import sys
 from pathlib import Path
 
 import pytest
+from once import once
 
 from annotated_workbench import files
 from annotated_workbench.files import locked, remove_leftovers, write_whole
+
+pytestmark = once
 
 
 def test_a_file_is_replaced_and_not_overwritten(tmp_path):

@@ -7,9 +7,12 @@ import pytest
 import torch
 from matplotlib.colors import to_rgb
 from matplotlib.patches import Rectangle
+from once import once
 
 from annotated_course.grids import Grid, describe, plot_matrices
 from tests.test_plotting import luminance, no_window  # noqa: F401
+
+pytestmark = once
 
 WORDS = ["Hund\ndog", "jagt\nchases"]
 WEIGHTS = Grid(torch.tensor([[0.75, 0.25], [0.5, 0.5]]), "weights", rows=WORDS, columns=WORDS)

@@ -9,11 +9,14 @@ from typing import Any
 import matplotlib.pyplot as plt
 import nbformat
 import pytest
+from once import once
 
 from annotated_course.exercises import EXERCISES, check
 from tools import handout as module
 from tools.handout import handout
 from tools.sync import ROOT, is_lesson, notebook_paths
+
+pytestmark = once
 
 LESSONS = [path for path in notebook_paths() if is_lesson(path)]
 CHECK = re.compile(r'^check\("(\d\d\.\d+)", (\w+)\)', re.MULTILINE)

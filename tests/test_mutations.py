@@ -4,9 +4,12 @@ import os
 from pathlib import Path
 
 import pytest
+from once import once
 
 from experiments import mutations
 from experiments.mutations import ROOT, mutants
+
+pytestmark = once
 
 SOURCE = '''
 def area(sizes: dict[str, "2"], times=3, exact: bool = True) -> "4":

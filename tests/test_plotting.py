@@ -7,9 +7,12 @@ import matplotlib.pyplot as plt
 import pytest
 import torch
 from matplotlib.colors import to_rgb
+from once import once
 from PIL import Image
 
 from annotated_course.plotting import Arrow, Box, glossed, plot_attention, plot_dataflow, plot_lines, show
+
+pytestmark = once
 
 WEIGHTS = torch.tensor([[0.5, 0.25, 0.25], [0.1, 0.2, 0.7]])
 

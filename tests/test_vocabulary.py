@@ -12,6 +12,7 @@ import spacy
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from once import once
 
 from annotated.config import BOS, EOS, PAD, UNK
 from annotated_workbench import vocabulary
@@ -24,6 +25,8 @@ from annotated_workbench.vocabulary import (
     WordTokenizer,
     load_tokenizer,
 )
+
+pytestmark = once
 
 PAIRS = (
     ["Der Hund jagt die Katze.", "Die Katze schläft, z.B. im Haus.", "Den Hund sieht die Frau im Haus."],

@@ -19,6 +19,7 @@ import pytest
 import yaml
 from docutils import nodes
 from docutils.core import publish_doctree
+from fontTools.ttLib import TTFont
 from once import once
 
 from tools import site as builder
@@ -129,6 +130,8 @@ def test_every_picture_has_a_text_and_every_formula_is_drawn(site: Path, pages: 
         left = RAW_TEX.findall(" ".join(page.text))
         assert not left, f"{path.relative_to(site)}: {left[:3]}"
     assert (site / "notebooks" / "01_attention.html").read_text(encoding="utf-8").count("<math") > 50
+    font = TTFont(site / "_static" / f"{FONT}.woff").getBestCmap()
+    assert {ord(sign) for sign in "√∏∑∂α∞≈≤×"} | {0x210E, 0x1D444} <= font.keys()  # h and Q slant
 
 
 def test_what_is_folded_is_a_line_that_unfolds(site: Path) -> None:

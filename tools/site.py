@@ -47,7 +47,8 @@ WIDE = "---\nhtml_theme.sidebar_secondary.remove: true\n---"  # no list of its o
 SOLUTIONS = Path("notebooks/solutions")
 API = Path("api")
 FONT = "STIXTwoMath-Regular"  # of the formulas
-SLANTED = [0x210E, *range(0x1D434, 0x1D468), *range(0x1D6A8, 0x1D71C)]  # h, Latin, Greek: a browser's variables
+# What a browser draws though no formula writes it: the root, and the slanted h, Latin and Greek letters of variables.
+DRAWN = [0x221A, 0x210E, *range(0x1D434, 0x1D468), *range(0x1D6A8, 0x1D71C)]
 IMAGE = r"!\[[^\]]*\]\([^)]*\)"
 LINK = re.compile(rf"(!?)\[((?:{IMAGE}|[^\]])*)\]\((?!https?:|#)([^)#\s]+)(#[^)\s]*)?\)")
 ATTRIBUTE = re.compile(r'\b(href|src|srcset)="(?![a-z]+:|#)([^"#]+)(#[^"]*)?"')
@@ -134,7 +135,7 @@ def write_font(folder: Path) -> None:
     options = subset.Options(flavor="woff", recalc_timestamp=False)
     font = subset.load_font(distribution("ziamath").locate_file(f"ziamath/fonts/{FONT}.ttf"), options)
     subsetter = subset.Subsetter(options)
-    subsetter.populate(text=written, unicodes=SLANTED)
+    subsetter.populate(text=written, unicodes=DRAWN)
     subsetter.subset(font)
     subset.save_font(font, folder / "_static" / f"{FONT}.woff", options)
 

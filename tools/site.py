@@ -89,8 +89,9 @@ def lay_out(source: Path) -> None:
     for name in ("layout.html", "see_it_work.html"):
         shutil.copy(ROOT / "docs" / "site" / name, source / "_templates")
     shutil.copy(ROOT / "docs" / "site" / "style.css", source / "_static")
-    if (ROOT / LIVE).is_dir():
-        shutil.copytree(ROOT / LIVE, source / "_extra" / LIVE)
+    shutil.copytree(ROOT / LIVE, source / "_extra" / LIVE)
+    page = (ROOT / LIVE / "index.html").read_text(encoding="utf-8")
+    write(source / "_extra" / LIVE / "index.html", page.replace('data-course=""', 'data-course="../.."'))
     files = (path for package in PACKAGES for path in sorted((ROOT / package).rglob("*.py")))
     modules = [path.relative_to(ROOT) for path in files if is_public(path)]
     notebooks = [path.relative_to(ROOT) for path in notebook_paths()]

@@ -43,10 +43,7 @@ html_sourcelink_suffix = ""
 html_search_scorer = str(Path(__file__).with_name("scorer.js"))
 html_show_search_summary = False  # it would be fetched, which a page opened as a file must not do
 html_show_copyright = False
-html_context = {
-    "default_mode": "auto",
-    "live": Path(__file__).with_name("_extra").joinpath("docs", "live", "index.html").is_file(),
-}
+html_context = {"default_mode": "auto"}
 html_theme_options = {
     "article_header_end": ["see_it_work", "article-header-buttons"],
     "home_page_in_toc": True,

@@ -26,7 +26,7 @@ start("query", play => {
   const handle = draw("g", plane);
   draw("circle", handle, { class: "halo", r: 17 });
   draw("circle", handle, { r: 8, fill: "var(--ink)" });
-  draw("text", handle, { class: "middle", y: -22, text: "query" });
+  const label = draw("text", handle, { class: "middle", text: "query" });
 
   const result = play.panel(340, side, "the weights, and the output between the values");
   draw("text", result, { class: "small quiet end", x: 150, y: 10, text: "match" });
@@ -59,6 +59,7 @@ start("query", play => {
     const weights = weightsAt(strictness.value), found = mean(weights);
     set(shaft, { d: path([[origin, origin], placed(query)]) });
     set(handle, { transform: `translate(${at(placed(query))})` });
+    set(label, { y: query[upwards] < 0 ? 31 : -22 });  // beyond the tip, where no key's name stands
     set(handle, { "aria-valuenow": query[across], "aria-valuetext": point(query) });
     rows.forEach(({ match, bar, share }, i) => {
       set(match, { text: fixed(dot(keys[i], query)) });

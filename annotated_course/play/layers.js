@@ -1,0 +1,65 @@
+// Chapter 04: ten words travel through a stack of six layers, with or without the sum and the norm.
+
+start("layers", play => {
+  const { stacks } = play.data, stops = stacks[0].points.length, side = 310, switches = { add: true, normalise: true };
+  const PARTS = ["attention", "LayerNorm", "feed-forward", "LayerNorm"];
+  const name = at => at ? `layer ${Math.floor((at - 1) / 4)}, ${PARTS[(at - 1) % 4]}` : "the start";
+  const stop = play.slider("after", { min: 0, max: stops - 1, value: 0, show: name }, () => travel());
+  play.toggle("residual", true, on => { switches.add = on; travel(); });
+  play.toggle("LayerNorm", true, on => { switches.normalise = on; travel(); });
+
+  const plane = play.panel(side, side, "the ten words, as points in a plane");
+  draw("path", plane, { class: "line", d: `M0 0H${side}V${side}H0ZM0 ${side / 2}H${side}M${side / 2} 0V${side}` });
+  const ring = draw("circle", plane, { class: "line", cx: side / 2, cy: side / 2, "stroke-dasharray": "4 3" });
+  const radius = draw("text", plane, { class: "small quiet", y: side / 2 - 4, text: "1" });
+  draw("text", plane, { class: "small quiet end", x: side - 4, y: side - 6, text: "first number →" });
+  draw("text", plane, { class: "small quiet", x: 4, y: 14, text: "↑ second number" });
+  const words = stacks[0].points[0].map((_, i) => {
+    const word = draw("g", plane);
+    draw("circle", word, { r: 9, fill: "var(--paper)", stroke: `var(--c${i % 5})`, "stroke-width": 2 });
+    draw("text", word, { class: "middle small", y: 4, text: i });
+    return word;
+  });
+
+  const charts = play.panel(side, side, "what tells the words apart, and the size of their numbers, at every stop");
+  function chart(title, top, most) {
+    const label = draw("text", charts, { y: top }), width = side / stops, [floor, unit] = [top + 125, 113 / most];
+    const bars = stacks[0].points.map((_, i) => draw("rect", charts, { x: width * i + 1, width: width - 2 }));
+    draw("path", charts, { class: "line", d: `M0 ${floor}H${side}` });
+    return (values, at) => {
+      set(label, { text: `${title}: ${fixed(values[at])}` });
+      values.forEach((value, i) => set(bars[i], { y: floor - unit * value, height: unit * value, stroke: "var(--quiet)",
+        fill: i > at ? "none" : "rgb(var(--blue))" }));
+    };
+  }
+  const showDifference = chart("what tells the words apart", 14, 1);
+  const showSize = chart("size of the numbers", 178, Math.max(...stacks.flatMap(stack => stack.size)));
+
+  let shown = null;
+  /** Put the words at these points, in a frame that reaches so far to each side. */
+  function place(points, reach) {
+    shown = { points, reach };
+    const unit = side / 2 / reach, at = number => (side / 2 + unit * number).toFixed(1);
+    set(ring, { r: unit });
+    set(radius, { x: side / 2 + unit + 3 });
+    points.forEach(([x, y], i) => set(words[i], { transform: `translate(${at(x)} ${at(-y)})` }));
+  }
+
+  function travel() {
+    const { add, normalise } = switches, at = stop.value, from = shown;
+    const { points, difference, size } = stacks.find(stack => stack.add === add && stack.normalise === normalise);
+    const to = points[at], farthest = Math.max(...to.flat().map(Math.abs));
+    const reach = 2.5 * 2 ** Math.max(0, Math.ceil(Math.log2(farthest / 2.4)));
+    if (!from) place(to, reach);
+    else glide(share => {
+      const between = (start, end) => start + share * (end - start);
+      place(to.map((point, i) => point.map((end, j) => between(from.points[i][j], end))), between(from.reach, reach));
+    });
+    showDifference(difference, at);
+    showSize(size, at);
+    const how = at % 2 ? (add ? ", added" : ", replacing what was there") : at && !normalise ? ", switched off" : "";
+    play.say(`After ${name(at)}${how}: ${fixed(100 * difference[at], 0)} % of the vectors' length tells the words ` +
+      `apart; the numbers' size is ${fixed(size[at])}. The dashed ring marks 1.`);
+  }
+  travel();
+});

@@ -40,6 +40,8 @@ endif
 .PHONY: help env run test test-all timing lab site check sync notebooks train bench
 
 help:  ## show this list
+	@echo "Begin with \`make lab\`: it opens the course in your browser, at the tour."
+	@echo
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' Makefile
 	@echo
 	@echo "Add TORCH=2.13.0 to run any of them on that torch, in an environment of its own, or PYTHON=python3.13 to"
@@ -62,7 +64,7 @@ test-all: check  ## the same, and the long proofs: sections again, planted bugs,
 timing: env  ## list how many core-seconds each file of the test takes
 	$(PY) -m tools.timing
 
-lab: env  ## open your copy of the notebooks in JupyterLab; ARGS="--no-browser --port 9999" are passed on
+lab: env  ## open your copy of the notebooks in JupyterLab, at the tour; ARGS="--no-browser --port 9999" are passed on
 	@mkdir -p $(LAB_SETTINGS)
 	@echo '{"@jupyterlab/docmanager-extension:plugin": {"defaultViewers": {"markdown": "Markdown Preview"}},' \
 		'"@jupyterlab/apputils-extension:notification": {"fetchNews": "false", "checkForUpdates": false}}' \

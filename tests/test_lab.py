@@ -18,7 +18,7 @@ from urllib.request import urlopen
 import nbformat
 import pytest
 
-from tools.sync import ROOT
+from tools.sync import ROOT, notebook_paths
 
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 pytestmark = pytest.mark.thorough  # JupyterLab in a browser
@@ -102,11 +102,12 @@ def tab(lab: str) -> Iterator:
         chromium.close()
 
 
-def test_it_opens_at_the_table_of_notebooks_which_leads_to_them(tab) -> None:
-    tab.wait_for_selector(".jp-MarkdownViewer table a")
-    assert tab.locator(".jp-MarkdownViewer table a").count() == 20
+def test_it_opens_at_the_start_page_which_leads_to_the_tour_and_shows_every_notebook(tab) -> None:
+    tab.wait_for_selector(".jp-MarkdownViewer table img")
+    listed = [path for path in notebook_paths() if path.parent.name == "notebooks"]
+    assert tab.locator(".jp-MarkdownViewer table img").count() == len(listed)
     assert "0 of " in tab.locator(".jp-MarkdownViewer").inner_text()
-    tab.locator(".jp-MarkdownViewer table a").nth(0).click()
+    tab.locator(".jp-MarkdownViewer p a").nth(0).click()
     tab.wait_for_selector(".jp-Notebook-ExecutionIndicator[data-status=idle]")
     assert tab.evaluate("window.jupyterapp.shell.currentWidget.context.path") == "work/00_tour.ipynb"
 

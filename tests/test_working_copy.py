@@ -37,6 +37,13 @@ def texts(path: Path) -> list[str]:
     return [cell.source for cell in nbformat.read(path, as_version=4).cells]
 
 
+def give_pages(course: Path) -> None:
+    """Copy what the first page is made of."""
+    (course / "docs").mkdir()
+    for name in ("README.md", "docs/WAYS.md"):
+        shutil.copy(ROOT / name, course / name)
+
+
 @pytest.fixture
 def course(tmp_path: Path) -> Path:
     """A course of one lesson and its solutions."""
@@ -203,7 +210,7 @@ DAMAGE = {
 def test_whatever_is_damaged_the_rest_goes_on(
     course: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], name: str
 ) -> None:
-    (tmp_path / "README.md").write_text((ROOT / "README.md").read_text("utf-8"), "utf-8")
+    give_pages(tmp_path)
     work = tmp_path / "work"
     monkeypatch.setattr(working_copy, "ROOT", tmp_path)
     for place in (working_copy, done):
@@ -304,7 +311,7 @@ def test_nor_does_it_without_ids(given, reader, new, without) -> None:
 
 
 def test_the_first_page_lists_every_notebook_with_what_is_solved(tmp_path: Path) -> None:
-    text = start_page((ROOT / "README.md").read_text("utf-8"), {"00.1", "00.2", "01.1", "01.3", "99.9", "no"})
+    text = start_page(ROOT, {"00.1", "00.2", "01.1", "01.3", "99.9", "no"})
     assert "**4 of 102 exercises solved**" in text.replace(str(len(EXERCISES)), "102")
     assert "The next one is 01.2" in text
     assert text.count("✓ 7 more checks") == 1  # said here, once
@@ -314,8 +321,17 @@ def test_the_first_page_lists_every_notebook_with_what_is_solved(tmp_path: Path)
     listed = re.findall(r"^\| \[\w+\]\((\w+\.ipynb)\)", text, re.MULTILINE)
     assert listed[: len(lessons)] == lessons
     assert sorted(listed) == [path.name for path in notebook_paths() if path.parent.name == "notebooks"]
-    for address in re.findall(r"\]\((?!https?:)([^)#]+)", text):
+    shown = re.findall(r'src="([^"]+)"', text)
+    for address in [*re.findall(r"\]\((?!https?:)([^)#]+)", text), *shown]:
         assert (ROOT / "notebooks" / address).exists(), address  # the working copy stands beside notebooks/
+    assert len(shown) == len(listed)
+
+
+def test_the_first_page_begins_with_the_tour_then_come_the_ways_then_the_notebooks() -> None:
+    text = start_page(ROOT, set())
+    assert re.findall(r"\]\((.*?)\)", text)[0] == "00_tour.ipynb"
+    assert re.findall("^#+ .*", text, re.MULTILINE)[1:] == ["## Which way through", "## The notebooks"]
+    assert text.count("](../docs/TEACHING.md)") == 1  # as WAYS.md, itself in docs/, calls it TEACHING.md
 
 
 def test_the_minutes_in_the_readme_are_those_of_the_lessons() -> None:
@@ -332,7 +348,7 @@ def test_the_minutes_in_the_readme_are_those_of_the_lessons() -> None:
 def test_the_command_makes_the_folder_and_its_first_page(
     course: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    (tmp_path / "README.md").write_text((ROOT / "README.md").read_text("utf-8"), "utf-8")
+    give_pages(tmp_path)
     monkeypatch.setattr(working_copy, "ROOT", tmp_path)
     monkeypatch.setattr(working_copy, "WORK", tmp_path / "work")
     monkeypatch.setattr(working_copy, "solved", set)

@@ -1,4 +1,4 @@
-"""Draw the README's figure from a trained run: python tools/draw_readme.py runs/de-en docs/drawings/de-en.png"""
+"""Draw the figure in RESULTS.md from a trained run: python tools/draw_readme.py runs/de-en docs/drawings/de-en.png"""
 
 import json
 import sys

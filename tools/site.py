@@ -30,6 +30,9 @@ from sphinx.cmd.build import build_main
 from tools.sync import PACKAGES, ROOT, is_lesson, notebook_paths
 
 DOCUMENTS = [
+    "docs/INSTALL.md",
+    "docs/WAYS.md",
+    "docs/COMMANDS.md",
     "docs/PAPER_MAP.md",
     "docs/RESULTS.md",
     "docs/TEACHING.md",

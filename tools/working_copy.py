@@ -3,8 +3,8 @@
 What a reader writes is never lost. A notebook that nobody has changed is replaced by the course's newer one. In one
 that has been worked in, the reader's cells stay as they are, the others become the course's newer ones, and the
 notebook as it was before is kept beside, in `kept/`. What was given last is remembered in `.given.json`. The folder's
-first page, `start.md`, is written anew each time: the README's table of notebooks, with what is solved, and below it
-what the reader has added.
+first page, `start.md`, is written anew each time: the tour, the ways through (`docs/WAYS.md`), the README's table of
+notebooks with what is solved, and below it what the reader has added.
 """
 
 import json
@@ -33,8 +33,9 @@ from tools.sync import ROOT, notebook_paths
 GIVEN = ".given.json"
 START = "start.md"
 NOTES = "## Your notes"
-ROW = re.compile(r"^\| \[(\d\d)_\w+\]\(notebooks/.*$", re.MULTILINE)
-SECTIONS = ("The notebooks", "Which way through")  # of the README, that the first page has, too
+ROW = re.compile(r"^\| \[(\d\d)_\w+\]\(.*$", re.MULTILINE)
+TABLE = re.compile(r"^## The notebooks\n.*?^$", re.MULTILINE | re.DOTALL)  # of the README, that the first page has, too
+ADDRESS = re.compile(r'(?<=\]\()(?!https?:|#)[^)]+|(?<=src=")[^"]+')  # of what a page links to or shows
 
 Sources = dict[str, str]  # a notebook's text: what each cell says, by the cell's id
 
@@ -48,7 +49,7 @@ def main() -> None:
         lines.append(f"{SOLVED}: cannot be read, so no exercise counts as solved ({error.strerror}).")
         done = set()
     try:
-        lines += update_page(start_page((ROOT / "README.md").read_text("utf-8"), done), WORK)
+        lines += update_page(start_page(ROOT, done), WORK)
     except (OSError, ValueError) as error:
         lines.append(f"{WORK / START}: left as it is ({getattr(error, 'strerror', error)}).")
     for line in lines:
@@ -275,12 +276,15 @@ def merge(reader: list[NotebookNode], new: list[NotebookNode], own: set[str]) ->
     return merged
 
 
-def start_page(readme: str, done: set[str]) -> str:
+def start_page(course: Path, done: set[str]) -> str:
     """Write the first page of the working copy.
 
     Args:
-        readme: the README, with the table of notebooks.
+        course: the folder with the README, which has the table of notebooks, and `docs/WAYS.md`.
         done: the numbers of the solved exercises.
+
+    Raises:
+        OSError: one of the two cannot be read.
     """
 
     def with_marks(row: re.Match[str]) -> str:
@@ -289,25 +293,39 @@ def start_page(readme: str, done: set[str]) -> str:
         cells[-1] = "".join("●" if number in done else "○" for number in numbers) + " |"
         return " | ".join(cells)
 
-    parts = [part for part in re.split(r"^(?=## )", readme, flags=re.MULTILINE) if part[3:].startswith(SECTIONS)]
-    text = ROW.sub(with_marks, "".join(parts))
-    text = (
-        re.sub(r"\]\((?!https?:|#|notebooks)", "](../", text)
-        .replace("](notebooks/", "](")
-        .replace("](notebooks)", "](.)")
-    )
+    (table,) = TABLE.findall(relinked(course / "README.md", course))
+    ways = relinked(course / "docs" / "WAYS.md", course).replace("# ", "## ", 1)
     left = [number for number in EXERCISES if number not in done]
     ahead = f" The next one is {left[0]}, {EXERCISES[left[0]].title}." if done and left else ""
     return (
         "# Attention Is All You Need, in notebooks\n\n"
-        "This folder is your copy of the course: change what you like. `make lab` brings it up to date with the course "
-        "and keeps all that you wrote. Click a notebook to open it; Shift+Enter runs a cell.\n\n"
+        "**Begin with [the tour](00_tour.ipynb)**: half an hour with a trained Transformer; nothing to know first. "
+        "Click it, then press Shift+Enter to run one cell after another.\n\n"
+        f"{ways}\n"
+        f"{ROW.sub(with_marks, table)}\n"
         f"**{len(done & EXERCISES.keys())} of {len(EXERCISES)} exercises solved** when this page was written.{ahead} "
         "How it stands now, `progress()` prints in a notebook, after "
         "`from annotated_course import progress`, and `python -m annotated progress` in a terminal.\n\n"
-        + text.rstrip()
-        + "\n\n[More about the course](../README.md)\n"
+        "This folder is your copy of the course: change what you like. `make lab` brings it up to date with the course "
+        "and keeps all that you wrote. [More about the course](../README.md)\n"
     )
+
+
+def relinked(page: Path, course: Path) -> str:
+    """Give a page's text with the addresses in it as they are seen from the working copy.
+
+    Args:
+        page: a file of Markdown.
+        course: the folder of the course, in which the working copy lies beside `notebooks/`.
+    """
+
+    def follow(address: re.Match[str]) -> str:
+        target = Path(os.path.relpath(os.path.normpath(page.parent / address[0]), course))
+        return (
+            target.relative_to("notebooks").as_posix() if target.parts[0] == "notebooks" else f"../{target.as_posix()}"
+        )
+
+    return ADDRESS.sub(follow, page.read_text("utf-8"))
 
 
 if __name__ == "__main__":

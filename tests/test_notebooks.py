@@ -15,6 +15,7 @@ import pytest
 from once import once
 
 from annotated_course.exercises import check
+from tools.address import FIRST, read_address, with_first_cell
 from tools.reading import claims_shown, count, is_folded, is_proof
 from tools.sync import ROOT, is_lesson, notebook_paths, stale_cells
 
@@ -98,6 +99,11 @@ def test_every_code_cell_was_executed_in_order(notebook: nbformat.NotebookNode) 
 
 def test_synced_cells_equal_the_module(notebook: nbformat.NotebookNode) -> None:
     assert [number for number, *_ in stale_cells(notebook)] == [], "run make sync, then make notebooks"
+
+
+def test_the_first_code_cell_finds_the_course(notebook: nbformat.NotebookNode) -> None:
+    assert code_cells(notebook)[0].id == FIRST
+    assert with_first_cell(notebook, read_address(ROOT)) == notebook, "run make sync"
 
 
 def test_nothing_went_wrong_when_it_was_saved(notebook: nbformat.NotebookNode) -> None:

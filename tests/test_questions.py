@@ -11,12 +11,14 @@ from nbformat import NotebookNode
 from once import once
 
 from tools import run
+from tools.address import FIRST
 from tools.reading import is_folded
 from tools.sync import ROOT
 
 pytestmark = once
 
-SETUP, *CELLS = nbformat.read(ROOT / "notebooks" / "questions.ipynb", as_version=4).cells[1:-1]
+PAGE = nbformat.read(ROOT / "notebooks" / "questions.ipynb", as_version=4).cells
+SETUP, *CELLS = [cell for cell in PAGE[1:-1] if cell.id != FIRST]
 PARTS = [
     r"### (?P<heading>.+)",
     r"(?P<answer>.+)",

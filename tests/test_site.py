@@ -139,7 +139,9 @@ def test_what_is_folded_is_a_line_that_unfolds(site: Path) -> None:
     cells = [cell for cell in nbformat.read(path, as_version=4).cells if cell.cell_type == "code"]
     shown = [output.get("data", {}).get("text/html", "") for cell in cells for output in cell.outputs]
     text = (site / "notebooks" / "05_decoder.html").read_text(encoding="utf-8")
-    assert text.count("<details><summary>Code</summary>") == sum(is_folded(cell) for cell in cells) > 0
+    assert (
+        text.count("<details><summary>Code</summary>") == sum(map(is_folded, cells)) - 1 > 0
+    )  # the one that finds the course is left out
     assert text.count("more checks</summary>") == sum("more checks</summary>" in one for one in shown) > 0
     assert "Toggle hidden content" not in text  # to a screen reader a label hides the words
 

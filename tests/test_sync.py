@@ -21,6 +21,7 @@ from torch import nn
 import annotated.transformer
 from annotated.training import label_smoothed_loss
 from tools import sync
+from tools.address import read_address, with_first_cell
 from tools.plain import plain
 
 pytestmark = once
@@ -52,11 +53,13 @@ SECOND = '''class Second:
 
 @pytest.fixture
 def project(tmp_path: Path) -> Path:
-    """A project with the tool, one module, and one notebook whose second cell is out of date."""
-    for folder in ("annotated", "notebooks", "tools"):
+    """A project with the tool, one module, and one notebook whose third cell is out of date."""
+    for folder in ("annotated", "docs", "notebooks", "tools"):
         (tmp_path / folder).mkdir()
-    for tool in ("sync", "plain"):
+    for tool in ("address", "sync", "plain"):
         shutil.copy(Path(sync.__file__).with_name(f"{tool}.py"), tmp_path / "tools")
+    for page in ("pyproject.toml", "README.md", "docs/INSTALL.md", "CITATION.cff"):
+        shutil.copy(sync.ROOT / page, tmp_path / page)
     (tmp_path / "annotated" / "some.py").write_text(MODULE, encoding="utf-8")
     stale = new_code_cell(
         "def first(x): ...",
@@ -64,7 +67,9 @@ def project(tmp_path: Path) -> Path:
         execution_count=2,
         outputs=[new_output("stream", text="kept\n")],
     )
-    nbformat.write(new_notebook(cells=[new_code_cell("first(2)"), stale]), tmp_path / "notebooks" / "01_some.ipynb")
+    notebook = new_notebook(cells=[new_code_cell("first(2)", execution_count=1), stale])
+    notebook = with_first_cell(notebook, read_address(tmp_path))
+    nbformat.write(notebook, tmp_path / "notebooks" / "01_some.ipynb")
     return tmp_path
 
 
@@ -85,14 +90,14 @@ def test_check_lists_the_cells_that_differ_and_changes_nothing(project: Path) ->
     before = (project / "notebooks" / "01_some.ipynb").read_bytes()
     result = run(project, "--check")
     assert result.returncode == 1
-    assert "notebooks/01_some.ipynb, cell 1: differs from annotated/some.py" in result.stdout
+    assert "notebooks/01_some.ipynb, cell 2: differs from annotated/some.py" in result.stdout
     assert (project / "notebooks" / "01_some.ipynb").read_bytes() == before
 
 
 def test_refreshing_changes_only_the_source_of_the_synced_cell(project: Path) -> None:
     path = project / "notebooks" / "01_some.ipynb"
     expected = nbformat.read(path, as_version=4)
-    expected.cells[1].source = FIRST
+    expected.cells[2].source = FIRST
     assert run(project).returncode == 0
     assert nbformat.read(path, as_version=4) == expected
     assert run(project, "--check").returncode == 0

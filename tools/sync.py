@@ -1,5 +1,7 @@
 """Copy the module's definitions into the notebooks that show them: `make sync`, or `python -m tools.sync [--check]`.
 
+It also writes each notebook's first cell, and the course's address wherever that stands: see `tools.address`.
+
 A code cell asks for it in its metadata, with the full name of one object or a list of names from one file:
 
     {"annotated": {"source": "annotated.multi_head.MultiHeadAttention"}}
@@ -18,6 +20,7 @@ from typing import Any
 
 import nbformat
 
+from tools.address import addressed, read_address, with_first_cell
 from tools.plain import plain
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -121,15 +124,29 @@ def stale_cells(notebook: nbformat.NotebookNode, root: Path = ROOT) -> Iterator[
 
 
 def main() -> int:
-    """Refresh every notebook, or with --check only list the cells that differ; 1 if there were any, 2 on bad input."""
+    """Refresh every notebook, or with --check only list what differs; 1 if anything did, 2 on bad input."""
     parser = argparse.ArgumentParser(description="Copy the module's definitions into the notebooks that show them.")
-    parser.add_argument("--check", action="store_true", help="change nothing, list the cells that differ, exit with 1")
+    parser.add_argument("--check", action="store_true", help="change nothing, list what differs, exit with 1")
     check = parser.parse_args().check
     verb = "differs" if check else "refreshed"
     count = 0
+    try:
+        address = read_address(ROOT)
+        for path, text in addressed(ROOT).items():
+            if path.read_text(encoding="utf-8") != text:
+                print(f"{path.relative_to(ROOT).as_posix()}: {verb} from the address in pyproject.toml")
+                if not check:
+                    path.write_text(text, encoding="utf-8")
+                count += 1
+    except (OSError, KeyError, ValueError) as error:
+        print(error, file=sys.stderr)
+        return 2
     for path in notebook_paths():
         name = path.relative_to(ROOT).as_posix()
-        notebook = nbformat.read(path, as_version=4)
+        given = nbformat.read(path, as_version=4)
+        notebook = with_first_cell(given, address)
+        if first_differs := notebook != given:
+            print(f"{name}, first cell: {verb} from tools/address.py")
         try:
             stale = list(stale_cells(notebook))
         except ValueError as error:
@@ -138,9 +155,9 @@ def main() -> int:
         for number, cell, expected in stale:
             cell.source = expected
             print(f"{name}, cell {number}: {verb} from {expected.splitlines()[0][2:]}")
-        if stale and not check:
+        if (stale or first_differs) and not check:
             nbformat.write(notebook, path)
-        count += len(stale)
+        count += len(stale) + first_differs
     if not count:
         print("Every synced cell equals the module.")
     elif check:

@@ -52,7 +52,7 @@ def test_a_fork_sets_it_in_one_place_and_can_take_it_back(course: Path, url: str
         assert text != before[path] and "OWNER" not in text
         path.write_text(text, "utf-8")
     readme = texts[course / "README.md"]
-    assert readme.count("\n") <= 70
+    assert readme.count("\n") <= 70 and readme.count("https://anna-b.github.io/our.course/docs/live/index.html") == 3
     assert yaml.safe_load(texts[course / "CITATION.cff"])["repository-code"] == ANNA.url
     assert f"git clone {ANNA.url} &&" in texts[course / "docs" / "INSTALL.md"]
     put(course, NOBODY.url)

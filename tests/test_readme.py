@@ -6,6 +6,7 @@ import pytest
 from once import once
 from PIL import Image
 
+from tools.address import LIVE, read_address
 from tools.draw_chapters import FOLDER, PARTS, SIZE, figure
 from tools.sync import ROOT, notebook_paths
 
@@ -28,6 +29,8 @@ def test_it_says_how_to_run_the_course_and_what_that_takes() -> None:
 
 def test_something_can_be_clicked_before_anything_must_be_installed() -> None:
     before, _, after = README.partition("make run")
+    here = re.findall(r'\]\((?!https://arxiv)([^)]+)|href="([^"]+)', before)
+    assert [address or link for address, link in here[:2]] == [LIVE, LIVE] or not read_address(ROOT).is_placeholder
     assert "notebooks/00_tour.ipynb" in before and "docs/INSTALL.md" not in before
     assert not re.search(r"\bGB\b|WSL|torchrun|Docker", before)
     assert "docs/INSTALL.md" in after

@@ -13,10 +13,10 @@ from pathlib import Path
 import nbformat
 
 from annotated_workbench.files import write_whole
+from tools.address import FIRST
 from tools.reading import SECTION
 from tools.sync import is_lesson, notebook_paths
 
-FIRST = "find-the-course"  # the id of the cell that finds the course, or on Colab fetches it, where a chapter has one
 CHECK = re.compile(r'^check\("([\d.]+)"', re.MULTILINE)
 SOLUTIONS = re.compile(r" ?\[Solutions\]\([^)]*\)[^.]*\.| · \[solution\]\([^)]*\)")  # where they are
 LINK = re.compile(r"\[([^]]*)\]\((?!https?:)[^)]*\)")  # to something that the handout does not bring

@@ -46,6 +46,7 @@ html_show_copyright = False
 html_context = {"default_mode": "auto"}
 html_theme_options = {
     "article_header_end": ["see_it_work", "article-header-buttons"],
+    "footer_content_items": [],
     "home_page_in_toc": True,
     "max_navbar_depth": 1,  # a list inside a list opens by a button that has no name
     "navbar_persistent": [],

@@ -6,7 +6,7 @@
 
 const QUESTIONS = "notebooks/questions";
 const SHOWN = 5; // headings in front of the pages
-const LIKE = 0.3; // 1: the same words; 0: none in common
+const LIKE = 0.27; // 1: the same words; 0: none in common
 
 var Scorer = {
   score: (result) => {

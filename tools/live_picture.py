@@ -1,14 +1,13 @@
 """Film the live page for the README: python -m tools.live_picture
 
-Plays its first sentence in Chromium, word by word, then points at a few words; writes docs/drawings/live.gif and, for
-those who want nothing to move, its last frame, docs/drawings/live.png. Run it after a change of what the page's first
-screen shows.
+Plays its first sentence in Chromium, word by word, then points at a few words; writes docs/drawings/live.gif, the same
+in the dark, live-dark.gif, and for those who want nothing to move the last frame, live.png. Buttons are left out: in a
+picture they would do nothing. Run it after a change of what the page's first screen shows.
 """
 
 import shutil
 from collections.abc import Sequence
 from io import BytesIO
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -26,10 +25,11 @@ COLORS = 128
 PACE = 250  # milliseconds between two words, as on the page
 POINTED, END = 1_100, 2_600  # milliseconds for a word that is pointed at, and for the last frame
 WORDS = ("ball", "snow")  # to point at
+LEFT_OUT = ".buttons, #limits, .under, figcaption, section + section { display: none !important; }"
 
 
 def main() -> None:
-    """Film the page and write both pictures."""
+    """Film the page and write the pictures."""
     from playwright.sync_api import sync_playwright  # which no other part of this file needs
 
     with sync_playwright() as playwright:
@@ -37,10 +37,20 @@ def main() -> None:
             executable_path=shutil.which("chromium") or shutil.which("google-chrome"),
             args=["--no-sandbox", "--disable-gpu"],
         )
-        page = browser.new_page(viewport={"width": WIDTH, "height": 1000}, color_scheme="light")
-        frames = film(page)
+        for name, scheme in (("live-dark", "dark"), ("live", "light")):
+            frames = film(browser.new_page(viewport={"width": WIDTH, "height": 1000}, color_scheme=scheme))
+            pictures, durations = zip(*frames, strict=True)
+            first, *others = with_few_colors(pictures)
+            first.save(
+                FOLDER / f"{name}.gif",
+                save_all=True,
+                append_images=others,
+                duration=list(durations),
+                loop=0,
+                optimize=True,
+            )
+        others[-1].save(FOLDER / "live.png", optimize=True)
         browser.close()
-    save(frames, FOLDER)
 
 
 def film(page: "Page") -> list[tuple[Image.Image, int]]:
@@ -52,6 +62,7 @@ def film(page: "Page") -> list[tuple[Image.Image, int]]:
 
     page.goto((LIVE / "index.html").as_uri())
     page.wait_for_function("document.getElementById('spoken').textContent")
+    page.add_style_tag(content=LEFT_OUT)
     top, bottom = page.locator("#form").bounding_box(), page.locator("#candidates").bounding_box()
     clip = {
         "x": 0,
@@ -60,7 +71,7 @@ def film(page: "Page") -> list[tuple[Image.Image, int]]:
         "height": bottom["y"] + bottom["height"] + 4 * MARGIN - top["y"],
     }
     page.clock.install()  # from here on, time goes on only when it is told to
-    page.get_by_role("button", name="Play again").click()
+    page.get_by_text("Play again").dispatch_event("click")
     page.mouse.move(0, 0)
     take(3 * PACE)
     for count in range(page.locator("#translation button").count()):
@@ -75,21 +86,6 @@ def film(page: "Page") -> list[tuple[Image.Image, int]]:
     page.clock.run_for(PACE)
     take(END)
     return frames
-
-
-def save(frames: list[tuple[Image.Image, int]], folder: Path) -> None:
-    """Write the moving picture and the still one.
-
-    Args:
-        frames: each with the milliseconds that it stays.
-        folder: where to put `live.gif` and `live.png`.
-    """
-    pictures, durations = zip(*frames, strict=True)
-    reduced = with_few_colors(pictures)
-    reduced[0].save(
-        folder / "live.gif", save_all=True, append_images=reduced[1:], duration=list(durations), loop=0, optimize=True
-    )
-    reduced[-1].save(folder / "live.png", optimize=True)
 
 
 def with_few_colors(pictures: Sequence[Image.Image]) -> list[Image.Image]:

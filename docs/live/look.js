@@ -4,7 +4,10 @@
 const ROW = 30; // pixels of a word
 const FAINTEST = 0.02; // of a weight that is drawn
 
-/** Two lists of words and a line for each weight; pointing at a word, on either side, shows its weights as numbers. */
+/**
+ * Two lists of words and a line for each weight; pointing at a word, on either side, shows its weights as numbers.
+ * A click, a tap or the keyboard pins the word: it stays until another click on it, or Escape.
+ */
 class Look {
   /**
    * @param parent an empty element
@@ -14,37 +17,62 @@ class Look {
     const list = title => make("div", { className: "words", role: "group", ariaLabel: `${title}: words` });
     this.titles = [lookedTitle, lookersTitle].map(textContent => make("span", { textContent }));
     this.lists = { looked: list(lookedTitle), lookers: list(lookersTitle) };
+    this.words = { looked: [], lookers: [] };
+    this.pinned = null; // { side, place } of a word
+    document.addEventListener("keydown", event => event.key === "Escape" && this.pin(null));
     this.lines = makeSvg("svg", { preserveAspectRatio: "none", "aria-hidden": "true" });
     parent.replaceChildren(make("div", { className: "titles" }, ...this.titles),
       make("div", { className: "map" }, this.lists.looked, this.lines, this.lists.lookers));
   }
 
   /**
-   * Show other words or weights.
+   * Show other words or weights; a word that is still in its place stays pinned.
    *
    * @param lookers, looked words
    * @param weight (looker, looked) => from 0 to 1
    * @param onPoint told of each word pointed at: (side, place, its strongest partner's place, that weight)
    */
   show({ lookers, looked, weight, onPoint = () => {} }) {
-    Object.assign(this, { words: { lookers, looked }, weight, onPoint, count: lookers.length });
-    for (const side of ["looked", "lookers"]) {
-      fill(this.lists[side], this.words[side].map((word, i) => {
-        const button = make("button", { type: "button", title: word }, make("span", { textContent: word }), make("i"));
-        for (const event of ["mouseenter", "focus"]) button.addEventListener(event, () => this.point(side, i));
-        for (const event of ["mouseleave", "blur"]) button.addEventListener(event, () => this.point(null));
-        return button;
-      }));
+    const words = { lookers, looked }, isOther = side => words[side].join("\n") !== this.words[side].join("\n");
+    if (this.pinned && isOther(this.pinned.side)) this.pinned = null;
+    for (const side of ["looked", "lookers"].filter(isOther)) {
+      fill(this.lists[side], words[side].map((word, i) => this.listen(side, i,
+        make("button", { type: "button", title: word }, make("span", { textContent: word }), make("i")))));
     }
+    Object.assign(this, { words, weight, onPoint, count: lookers.length });
     const height = ROW * Math.max(lookers.length, looked.length);
     this.lines.setAttribute("viewBox", `0 0 100 ${height}`);
     this.lines.style.height = `${height}px`;
-    this.point(null);
+    this.release();
+  }
+
+  /** Let a button, here or elsewhere on the page, stand for a word. */
+  listen(side, place, button) {
+    const isPinned = () => this.pinned?.side === side && this.pinned.place === place;
+    let wasPinned = false; // before the press that is about to focus it
+    button.addEventListener("mouseenter", () => this.point(side, place));
+    button.addEventListener("mouseleave", () => this.release());
+    button.addEventListener("focus", () => this.pin({ side, place }));
+    button.addEventListener("pointerdown", () => { wasPinned = isPinned(); });
+    button.addEventListener("click", event => this.pin(event.detail && wasPinned ? null : { side, place }));
+    return button;
+  }
+
+  /** Keep a word lit, or with null none. */
+  pin(word) {
+    this.pinned = word;
+    this.release();
+  }
+
+  /** Show the pinned word again, or all lines. */
+  release() {
+    this.point(this.pinned?.side ?? null, this.pinned?.place);
   }
 
   /** Show only the first lookers, and what the last of these looks at. */
   reveal(count) {
     this.count = count;
+    this.pinned = null;
     [...this.lists.lookers.children].forEach((button, i) => button.classList.toggle("unwritten", i >= count));
     this.point(count ? "lookers" : null, count - 1);
   }
@@ -73,6 +101,7 @@ class Look {
         button.style.setProperty("--weight", weight ?? 0);
         button.lastChild.textContent = weight === null || weight < 0.005 ? "" : `${Math.round(100 * weight)} %`;
         button.classList.toggle("pointed", one === side && i === place);
+        button.ariaPressed = this.pinned?.side === one && this.pinned.place === i;
       });
     }
     if (!side) return this.onPoint(null);
@@ -91,7 +120,7 @@ whenSeen("pieces", () => {
     "li", { className: `${continues(id) && i ? "joined" : ""} ${id === EOS ? "special" : ""}` },
     make("span", { textContent: named[i], lang: "de" }), make("small", { textContent: id }))));
   const words = text.trim().split(/\s+/u).length, pieces = source.length - 1;
-  find("read-count").textContent = `${words} ${words === 1 ? "word" : "words"} with their signs, ${pieces} ` +
+  find("read-count").textContent = `${words} ${words === 1 ? "word" : "words"} with punctuation, ${pieces} ` +
     `${pieces === 1 ? "piece" : "pieces"}, and ⟨end⟩, which every sentence gets.`;
 });
 
@@ -103,8 +132,11 @@ whenSeen("where", () => {
   looks ??= new Look(find("looks"), "is looked at", "looks");
   const { heads, layers } = model.config;
   if (!find("layer").length) {
-    for (let i = 0; i < layers; i++) find("layer").add(new Option(i, i, i === layers - 1, i === layers - 1));
-    find("head").add(new Option("mean of all", "mean"));
+    for (let i = 0; i < layers; i++) {
+      const name = i === 0 ? "0 (the first)" : i === layers - 1 ? `${i} (the last)` : i;
+      find("layer").add(new Option(name, i, i === layers - 1, i === layers - 1));
+    }
+    find("head").add(new Option(`all ${heads}, averaged`, "mean"));
     for (let i = 0; i < heads; i++) find("head").add(new Option(i, i));
   }
   showLooks();
@@ -117,16 +149,17 @@ function showLooks() {
   const seen = ["⟨start⟩", ...written.slice(0, -1)];
   const lookers = stack === "encoder" ? source : seen.map((word, i) => `${word} → ${written[i]}`);
   const looked = kind === "cross" || stack === "encoder" ? source : seen;
-  const where = `layer ${layer}, ${head === "mean" ? "mean of the heads" : `head ${head}`}`;
+  const where = `layer ${layer}, ${head === "mean" ? "its heads averaged" : `head ${head}`}`;
   looks.show({
     lookers, looked, weight: (q, k) => head === "mean" ? mean(weights, q, k) : weightOf(weights[head], q, k),
     onPoint: (side, place, best, weight) => {
       const strength = `${Math.round(100 * weight)} % (${where}).`;
       find("looks-said").textContent =
         side === "lookers" ? `“${lookers[place]}” looks most at “${looked[best]}”: ${strength}`
-        : side === "looked" ? `“${looked[place]}” gets most from “${lookers[best]}”: ${strength}`
-        : stack === "encoder" ? "Point at a word, on either side."
-        : "Point at a word, on either side. “a → ball” has read “a” and is about to write “ball”.";
+        : side === "looked" ? `“${looked[place]}” is looked at most by “${lookers[best]}”: ${strength}`
+        : stack === "encoder" ? "Point at a word, on either side; click or tap to keep it."
+        : "Point at a word, on either side; click or tap to keep it. “a → ball” has read “a” and is about to write " +
+          "“ball”.";
     },
   });
 }
@@ -138,10 +171,8 @@ find("looks").addEventListener("keydown", event => {
   if (!turn) return;
   event.preventDefault();
   event.stopPropagation();
-  const list = event.target.parentElement, place = [...list.children].indexOf(event.target);
   head.selectedIndex = (head.selectedIndex + turn + head.length) % head.length;
   showLooks();
-  focusOn([...list.children], list.children[place]);
 }, true);
 
 // --- 4. Break it -----------------------------------------------------------------------------------------------------
@@ -154,9 +185,11 @@ const STACKS = [ // with heads
 const broken = { hidden: new Set(), positions: true, causal: true, heads: new Set() };
 const nextBreak = newest();
 let brokenText; // of which the words in `broken.hidden` are
+let isOld = false; // whether the changes were made for another sentence
 
 whenSeen("break", () => {
   if (brokenText !== shown.text) broken.hidden.clear();
+  isOld ||= brokenText !== undefined && brokenText !== shown.text;
   brokenText = shown.text;
   const named = labels(shown.source);
   fill(find("hide"), shown.source.slice(0, -1).map((id, i) =>
@@ -165,6 +198,16 @@ whenSeen("break", () => {
   breakIt();
 });
 
+/** Name what is changed now, "" if nothing. */
+function tellChanges({ hidden, positions, causal, heads }) {
+  const named = labels(shown.source), count = heads.size;
+  return [
+    hidden.size ? `${named.filter((_, i) => hidden.has(i)).map(word => `“${word}”`).join(", ")} hidden` : "",
+    positions ? "" : "positions off", causal ? "" : "causal mask off",
+    count ? `${count} ${count === 1 ? "head" : "heads"} off` : "",
+  ].filter(Boolean).join("; ");
+}
+
 /** Make a button that puts something into a set, pressed, and takes it out again. */
 function toggle(textContent, set, item, properties) {
   return make("button", {
@@ -172,6 +215,7 @@ function toggle(textContent, set, item, properties) {
     onclick: event => {
       if (!set.delete(item)) set.add(item);
       event.target.ariaPressed = set.has(item);
+      isOld = false;
       breakIt();
     },
   });
@@ -197,6 +241,8 @@ async function breakIt() {
   broken.positions = find("positions").checked;
   broken.causal = find("causal").checked;
   const changes = { ...broken, hidden: new Set(broken.hidden), heads: new Set(broken.heads) };
+  const changed = tellChanges(changes);
+  find("still").textContent = changed && `${isOld ? "Still changed" : "Changed"}: ${changed}.`;
   find("changed").textContent = "Translating …";
   await inSlices(greedyDecode(model, source, changes), step => steps.push(step.token), isWanted);
   if (!isWanted()) return;
@@ -207,9 +253,8 @@ async function breakIt() {
   find("before").replaceChildren(...marked(old, kept.old, "del"));
   find("after").replaceChildren(...(now.length ? marked(now, kept.now, "ins") : ["(nothing: it stops at once)"]));
   const gone = old.length - kept.old.size, fresh = now.length - kept.now.size;
-  const isWhole = !changes.hidden.size && !changes.heads.size && changes.positions && changes.causal;
   const are = count => count === 1 ? "is" : "are";
-  find("changed").textContent = isWhole ? "Nothing is broken yet."
+  find("changed").textContent = !changed ? "Nothing is broken yet."
     : old.join(" ") === now.join(" ") ? "Not a word changed: here, the model can do without it."
     : `${gone} of ${old.length} words ${are(gone)} gone (struck out), ${fresh} ${are(fresh)} new (underlined).` +
       (steps.at(-1) === EOS ? "" : " It found no end, and was cut off.");
@@ -234,7 +279,10 @@ function commonWords(old, now) {
   return places;
 }
 
-for (const id of ["positions", "causal"]) find(id).onchange = () => shown && breakIt();
+for (const id of ["positions", "causal"]) find(id).onchange = () => {
+  isOld = false;
+  if (shown) breakIt();
+};
 
 find("mend").onclick = () => {
   broken.hidden.clear();

@@ -6,6 +6,8 @@
 const PACE = 250; // milliseconds a word, so that one can watch
 const LONGEST_TEXT = 600; // characters; longer ones are refused
 const LONGEST_SOURCE = 60; // tokens; what follows is cut off
+const ENGLISH = /\b(the|is|are|and|with|of|on|at|this|you)\b/gi;
+const GERMAN = /\b(der|die|das|eine?|ist|sind|und|mit|auf)\b/i;
 const CAPTIONS = [ // German, and what it means
   ["Zwei Hunde spielen im Schnee mit einem Ball.", "Two dogs are playing with a ball in the snow."],
   ["Ein Mann mit Hut spielt auf der Straße Gitarre.", "A man with a hat is playing the guitar in the street."],
@@ -70,8 +72,12 @@ function read(text) {
     return { source, note: `That's long. ${cut}` };
   }
   const spelled = labels(source).find(label => / 1\/\d$/.test(label));
-  const note = `“${spelled?.slice(0, -4)}” isn't among the 6,000 pieces that it knows: it gets the bytes, and guesses.`;
-  return { source, note: spelled ? note : "" };
+  if (spelled) {
+    const unknown = `“${spelled.slice(0, -4)}” isn't among the 6,000 pieces that it knows`;
+    return { source, note: `${unknown}: it sees only raw bytes, and guesses.` };
+  }
+  const isEnglish = (text.match(ENGLISH) ?? []).length > 1 && !GERMAN.test(text);
+  return { source, note: isEnglish ? "Is that English? This model reads German." : "" };
 }
 
 const nextSentence = newest(), nextShow = newest();
@@ -84,11 +90,16 @@ async function go() {
   clearTimeout(pausing);
   tellMeaning();
   if (!model) return;
+  nextShow(); // stops the one before from being written
   const { source, note } = read(text);
-  find("note").textContent = note;
+  const still = shown && !source ? ` The sections below are still about “${brief(shown.text)}”` : "";
+  find("note").textContent = note + still;
+  find("stage").className = `stage ${source ? "waiting" : "empty"}`;
+  const address = source ? `#s=${encodeURIComponent(text)}` : "";
+  if (location.hash !== address) history.replaceState(null, "", location.href.split("#")[0] + address);
   if (!source) return;
-  const address = `#s=${encodeURIComponent(text)}`;
-  if (location.hash !== address) history.replaceState(null, "", address);
+  find("time").textContent = "Translating …";
+  find("skip").textContent = "Skip";
   const run = await translate(text, source, isWanted);
   if (!run) return;
   shown = run;
@@ -97,10 +108,14 @@ async function go() {
   await show();
 }
 
+/** Shorten what is only to be recognised. */
+const brief = text => text.length > 60 ? `${text.slice(0, 60)}…` : text;
+
 /** Write the translation that was found, word by word. */
 async function show() {
   const isWanted = nextShow(), run = shown, labelled = labels(run.steps.map(step => step.token));
   let isSkipped = isCalm();
+  find("stage").className = "stage";
   find("time").textContent = "";
   find("skip").textContent = "Skip";
   skip = () => { isSkipped = true; };
@@ -111,9 +126,7 @@ async function show() {
   const buttons = labelled.map((label, i) => {
     const button = make("button", { type: "button", textContent: label });
     button.classList.toggle("special", run.steps[i].token === EOS);
-    for (const event of ["mouseenter", "focus"]) button.addEventListener(event, () => alignment.point("lookers", i));
-    button.addEventListener("mouseleave", () => alignment.point(null));
-    return button;
+    return alignment.listen("lookers", i, button);
   });
   fill(find("translation"), buttons);
   for (const [i, button] of buttons.entries()) { // a word's pieces stay together
@@ -136,11 +149,12 @@ async function show() {
   }
   alignment.point(null);
   const doubts = run.steps.map(step => step.logProbs[step.token]);
-  tellCandidates(doubts.indexOf(Math.min(...doubts))); // where it was least sure, there's most to see
+  tellCandidates(doubts.indexOf(Math.min(...doubts)), "Least sure here: "); // there's most to see
   skip = show;
   find("skip").textContent = "Play again";
-  find("time").textContent = `${run.seconds.toFixed(2)} s to compute, in your browser` +
-    (isCalm() ? "." : "; the pace is for your eyes.") + (isFinished(run) ? "" : " It found no end, and was cut off.");
+  find("time").textContent = `${run.seconds.toFixed(2)} s to compute` +
+    (isCalm() ? "." : ", slowed down so you can follow.") +
+    (isFinished(run) ? "" : " It found no end, and was cut off.");
   find("spoken").textContent = `Translation: ${tokenizer.decode(run.ids) || "nothing"}`;
 }
 
@@ -149,19 +163,19 @@ const lastCross = () => `decoder.${model.config.layers - 1}.cross`;
 const weightOf = (head, q, k) => head[q][k] ?? 0; // what had not been written yet, nobody looked at
 const mean = (heads, q, k) => heads.reduce((sum, head) => sum + weightOf(head, q, k), 0) / heads.length;
 
-/** Show the five likeliest tokens at a step, and what all others have together. */
-function tellCandidates(step) {
+/** Show the five likeliest tokens at a step, and what all others have together; `why` this step. */
+function tellCandidates(step, why = "") {
   const { logProbs, token } = shown.steps[step];
   [...find("translation").querySelectorAll("button")].forEach((one, i) => one.classList.toggle("asked", i === step));
   const before = tokenizer.decode(shown.steps.slice(0, step).map(one => one.token));
   const end = before.length > 60 ? `… ${before.slice(-60).replace(/^\S*\s/, "")}` : before;
-  find("could").textContent = before ? `After “${end}” it could go on with` : "It could begin with";
+  const could = before ? `After “${end}” it could go on with` : "It could begin with";
+  find("could").textContent = why + (why ? could[0].toLowerCase() + could.slice(1) : could);
   const best = largest(logProbs, 5), row = (label, part, isTaken, isOther) => make(
     "li", { className: [isTaken ? "taken" : "", isOther ? "others" : ""].join(" ").trim() },
     make("span", { className: "word", textContent: label }),
     make("span", { className: "bar" }, make("i", { style: `width: ${(100 * part).toFixed(2)}%` })),
-    make("span", { className: "percent", textContent: percent(part) }),
-    make("span", { className: "log", textContent: isOther ? "" : `log P ${number(Math.log(part))}` }));
+    make("span", { className: "percent", textContent: percent(part) }));
   const rows = best.map(id => row(labels([id])[0], Math.exp(logProbs[id]), id === token, false));
   const rest = 1 - best.reduce((sum, id) => sum + Math.exp(logProbs[id]), 0);
   find("candidates").replaceChildren(...rows, row("all others", Math.max(0, rest), false, true));
@@ -175,6 +189,11 @@ let alignment; // the picture beside the translation
 /** Say what a caption of ours means; what a visitor has typed, only the visitor knows. */
 function tellMeaning() {
   find("meaning").textContent = MEANINGS.has(find("sentence").value) ? MEANINGS.get(find("sentence").value) : "";
+  fitSentence();
+}
+
+/** Make the field as high as its sentence. */
+function fitSentence() {
   find("sentence").style.height = "auto";
   find("sentence").style.height = `${find("sentence").scrollHeight + 2}px`;
 }
@@ -195,13 +214,21 @@ function addressed() {
   }
 }
 
-/** Follow the reader's own choice of light or dark, then the other, then the system's. */
+const THEMES = { system: "Theme", light: "Theme: light", dark: "Theme: dark" };
+
+/** Show the page in the system's colours, in light or in dark. */
+function useTheme(theme) {
+  if (theme === "system") delete document.documentElement.dataset.theme;
+  else document.documentElement.dataset.theme = theme;
+  find("theme").textContent = THEMES[theme];
+}
+
+/** Go on from the system's colours to light, to dark, and back; a later visit finds the last choice. */
 function switchTheme() {
-  const themes = ["system", "light", "dark"], root = document.documentElement;
-  const next = themes[(themes.indexOf(root.dataset.theme ?? "system") + 1) % 3];
-  if (next === "system") delete root.dataset.theme;
-  else root.dataset.theme = next;
-  find("theme").textContent = { system: "Theme", light: "Theme: light", dark: "Theme: dark" }[next];
+  const names = Object.keys(THEMES), now = document.documentElement.dataset.theme ?? "system";
+  const next = names[(names.indexOf(now) + 1) % names.length];
+  useTheme(next);
+  stored(storage => storage.setItem("live-theme", next));
 }
 
 /** Link what stands in the course, where its pages are beside this one. */
@@ -215,6 +242,8 @@ function linkCourse() {
 
 function start() {
   linkCourse();
+  const theme = stored(storage => storage.getItem("live-theme"));
+  if (Object.hasOwn(THEMES, theme)) useTheme(theme);
   alignment = new Look(find("alignment"), "German", "English");
   find("sentence").value = addressed() ?? CAPTIONS[0][0];
   tellMeaning();
@@ -249,7 +278,8 @@ function start() {
     const sentence = addressed();
     if (sentence !== null && sentence !== find("sentence").value) choose(sentence);
   });
-  find("note").textContent = "The model's weights are on their way: 8 MB …";
+  addEventListener("resize", fitSentence);
+  find("time").textContent = "The model's weights are on their way: 8 MB …";
   requestAnimationFrame(() => setTimeout(() => document.head.append(make("script", {
     src: "weights.js",
     onload: () => {
@@ -259,7 +289,10 @@ function start() {
       document.dispatchEvent(new Event("model"));
       go();
     },
-    onerror: () => { find("note").textContent = "There's no model: the file weights.js isn't beside this page."; },
+    onerror: () => {
+      find("time").textContent = "";
+      find("note").textContent = "There's no model: the file weights.js isn't beside this page.";
+    },
   })))); // after the page has been drawn
 }
 

@@ -4,6 +4,15 @@
 const SLICE = 12; // milliseconds of work, then the browser may draw and listen
 const parts = []; // of the page, which are brought up to date when they are seen
 
+/** Do something with what the browser has kept of an earlier visit; give null where it keeps nothing. */
+function stored(action) {
+  try {
+    return action(localStorage);
+  } catch {
+    return null; // refused, as some browsers do for a file
+  }
+}
+
 const find = id => document.getElementById(id);
 const isCalm = () => matchMedia("(prefers-reduced-motion: reduce)").matches;
 

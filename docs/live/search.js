@@ -20,22 +20,24 @@ async function searchBeam() {
   const path = new Set();
   for (let node = ends[0] ?? steps.at(-1).find(one => one.fate === "kept"); node; node = node.parent) path.add(node);
   drawTree(steps, path);
-  tellVerdict(run, best, beam);
+  tellVerdict(run, best, beam, alpha);
   const row = ({ beginning, logProb, score }) =>
     [tokenizer.decode(beginning.ids), number(logProb), String(beginning.ids.length), number(score)];
   find("finished").replaceChildren(
-    make("caption", { textContent: ends.length ? "Those that finished, the best first" : "None has finished." }),
+    make("caption", { textContent: ends.length ? "Finished translations, best first" : "None has finished." }),
     make("thead", {}, tableRow("th", ["translation", "log P", "length", "score"])),
     make("tbody", {}, ...ends.slice(0, 5).map(node => tableRow("td", row(node)))));
 }
 
 const tableRow = (name, cells) => make("tr", {}, ...cells.map(textContent => make(name, { textContent })));
 
-function tellVerdict(run, best, beam) {
+function tellVerdict(run, best, beam, alpha) {
   const greedy = tokenizer.decode(run.ids), found = tokenizer.decode(best.ids);
   const ratio = Math.exp(best.logProb - run.logProb);
+  const greedyScore = run.logProb / lengthPenalty(run.steps.length, alpha);
   const compared = ratio >= 1 ? `${number(ratio, 1)} times as probable.`
-    : `${number(1 / ratio, 1)} times less probable, but wins by its length.`;
+    : `less probable by a factor of ${number(1 / ratio, 1)}` + (best.score > greedyScore
+      ? ", but the length penalty favours it." : ": the beam had dropped greedy's beginning on its way.");
   find("verdict").textContent = greedy === found
     ? `Greedy search and a beam of ${beam} agree: “${found}” (log P ${number(best.logProb)}).`
     : `They disagree. Greedy wrote “${greedy}” (log P ${number(run.logProb)}). A beam of ${beam} found “${found}” ` +
@@ -71,10 +73,12 @@ function drawTree(steps, path) {
     return button;
   });
   const tree = find("tree");
+  find("beam-top").textContent = find("beam").value;
   fill(tree, buttons);
   walkTree(tree, [...places.keys()], places);
   tree.prepend(lines, make("span", { className: "node root", textContent: "⟨start⟩" }));
   Object.assign(tree.style, { width: `${width}px`, height: `${height}px` });
+  find("wide").hidden = width <= tree.parentElement.clientWidth;
   find("tree-said").textContent =
     "Point at a word, or walk through the tree with the arrow keys: ← to what it continues, → onward.";
 }
@@ -140,24 +144,27 @@ async function runSides() {
   left.forEach((row, i) => { row.lastChild.textContent = number(training[i], 4); });
   right.forEach(row => row.classList.add("unwritten"));
   const cache = model.newCache(memory);
-  let equal = 0;
+  let equal = 0, worse = 0;
   for (let i = 0; i < n; i++) {
     if (!isCalm()) await wait(PACE);
     if (!isWanted()) return;
     const logProb = model.logProbs(model.decode([inputs[i]], cache)[0])[targets[i]];
     const isSame = Math.abs(logProb - training[i]) < SAME;
     equal += isSame;
+    worse += !isSame && training[i] < logProb;
     right[i].lastChild.textContent = number(logProb, 4);
     right[i].classList.remove("unwritten");
+    if (!isSame) left[i].classList.add("other"); // what was written is right
     for (const row of [left[i], right[i]]) {
-      row.classList.add(isSame ? "same" : "other");
+      row.classList.toggle("same", isSame);
       row.lastChild.append(make("b", { textContent: isSame ? " =" : " ≠", ariaLabel: isSame ? "equal" : "different" }));
     }
   }
   find("sides-said").textContent = equal === n
     ? `All ${n} numbers are equal. Training took one pass, writing took ${n} steps: its cache holds ${n} positions.`
-    : `${n - equal} of ${n} numbers differ: without the mask, a position in training sees the words that it should ` +
-      "predict. In writing they aren't there yet.";
+    : `${n - equal} of ${n} numbers differ, ${worse} for the worse. Without the mask, each position sees the very ` +
+      "word that it should predict. That ought to help, but this model was never trained to see later words: to it, " +
+      "they are noise. The last row sees nothing new itself, but the rows that it looks at have changed.";
 }
 
 find("run-sides").onclick = runSides;

@@ -326,7 +326,7 @@ def test_the_tree_s_winner_is_that_of_beam_search(page: Opened, translator) -> N
     page.translate(CAT)
     page.scroll_to("search")
     greedy = tokenizer.decode(greedy_decode(model, src)[0].ids)
-    for beam, alpha in [(1, 0.0), (6, 2.0), (4, 0.6)]:
+    for beam, alpha in [(1, 0.0), (3, 2.0), (4, 0.6)]:
         set_search(page, beam, alpha)
         best = beam_search(model, src, beam, alpha)[0]
         found = tokenizer.decode(best.ids)

@@ -93,8 +93,8 @@ def visit(browser) -> Iterator[Callable]:
     """Show pictures on a page; what the console says in the meantime must be nothing."""
     pages, complaints = [], []
 
-    def open_page(*shown: str, width: int = 1280, scheme: str = "light"):
-        page = browser.new_page(viewport={"width": width, "height": 900}, color_scheme=scheme)
+    def open_page(*shown: str, width: int = 1280, scheme: str = "light", touch: bool = False):
+        page = browser.new_page(viewport={"width": width, "height": 900}, color_scheme=scheme, has_touch=touch)
         page.set_default_timeout(5000)
         page.on("console", lambda message: complaints.append(message.text))
         page.on("pageerror", lambda error: complaints.append(str(error)))
@@ -130,6 +130,16 @@ def drag(page, *places: tuple[float, float], seen: Callable = lambda: None) -> N
         page.mouse.move(*place, steps=3)
     seen()
     page.mouse.up()
+
+
+def swipe(page, start: tuple[float, float], right: float, down: float) -> None:
+    """Put a finger on a place, move it, lift it."""
+    finger = page.context.new_cdp_session(page)
+    places = [{"x": start[0] + right * i / 10, "y": start[1] + down * i / 10} for i in range(11)]
+    for i, place in enumerate(places):
+        event = {"type": "touchMove" if i else "touchStart", "touchPoints": [place]}
+        finger.send("Input.dispatchTouchEvent", event)
+    finger.send("Input.dispatchTouchEvent", {"type": "touchEnd", "touchPoints": []})
 
 
 @pytest.mark.parametrize("name", PICTURES)
@@ -261,7 +271,7 @@ def test_the_clock_s_dot_product_hangs_on_the_distance_alone(visit) -> None:
 def mask_on(page) -> torch.Tensor:
     """The mask that a page shows, by what its squares say of themselves."""
     checked = "squares => squares.map(square => square.getAttribute('aria-checked') === 'true')"
-    squares = torch.tensor(page.locator("[role=checkbox]").evaluate_all(checked))
+    squares = torch.tensor(page.locator("g[role=checkbox]").evaluate_all(checked))
     return squares.view(math.isqrt(len(squares)), -1)
 
 
@@ -305,11 +315,12 @@ def test_each_mask_leaks_what_attention_says(visit, padding: str) -> None:
         "off by one": everything.tril(1) & unpadded,
         "both": causal & unpadded,
     }
+    pressed = page.locator("button[aria-pressed=true]")
     for name, expected in masks.items():
         page.get_by_role("button", name=name, exact=True).click()
-        assert torch.equal(mask_on(page), expected)
+        assert torch.equal(mask_on(page), expected) and pressed.all_text_contents() == [name]
         assert torch.equal(leaks_on(page, data), expected & wrong)
-    page.get_by_role("button", name="two layers").click()
+    page.get_by_role("checkbox", name="two layers").click()
     assert not leaks_on(page, data, layers=2).any()
     page.get_by_role("button", name="off by one").click()
     two_ahead = everything.tril(2) & unpadded & wrong  # as in the chapter's model B
@@ -320,7 +331,7 @@ def test_a_mask_is_painted_by_mouse_and_by_keys(visit) -> None:
     data = data_of(SAVED["mask"])
     page = visit(SAVED["mask"])
     page.get_by_role("button", name="both").click()
-    squares, before = page.locator("[role=checkbox]"), mask_on(page)
+    squares, before = page.locator("g[role=checkbox]"), mask_on(page)
     drag(page, *(centre(squares.nth(i)) for i in (1, 2, 7)))  # opens three squares above the diagonal
     assert mask_on(page).int().sum() == before.int().sum() + 3
     assert leaks_on(page, data).nonzero().tolist() == [[0, 1], [0, 2], [1, 2]]
@@ -338,3 +349,33 @@ def test_a_mask_is_painted_by_mouse_and_by_keys(visit) -> None:
     leaks_on(page, data)
     page.keyboard.press("Space")
     assert mask_on(page)[1].tolist() == [True, False, False, False, False]
+
+
+def test_a_finger_drags_the_query_taps_a_square_and_scrolls_the_rest(visit) -> None:
+    page = visit(SAVED["mask"], SAVED["query"], width=390, touch=True)
+    scrolled = "document.documentElement.scrollTop"
+    query, handle = page.locator("div.play").last, page.locator("div.play").last.locator(".play-handle")
+    handle.scroll_into_view_if_needed()
+    before = page.evaluate(scrolled)
+    swipe(page, centre(handle.locator("circle").nth(1)), -120, 150)
+    first, _, last = numbers(query.locator(".play-said").inner_text())[:3]
+    assert first < -0.3 and last < -0.6 and page.evaluate(scrolled) == before  # all the way, and the page stays
+    plane = query.locator("svg").first.bounding_box()
+    page.touchscreen.tap(plane["x"] + plane["width"] / 2, plane["y"] + plane["height"] / 2)
+    assert numbers(query.locator(".play-said").inner_text())[:3] == [0, 0, 0]
+
+    page.evaluate("scrollTo(0, 0)")
+    squares, mask = page.locator("g[role=checkbox]"), mask_on(page)
+    swipe(page, centre(squares.nth(21)), 0, -200)
+    assert page.evaluate(scrolled) > 100 and torch.equal(mask_on(page), mask)
+    for _ in range(2):
+        squares.nth(2).tap()
+        mask[0, 2] = ~mask[0, 2]
+        assert torch.equal(mask_on(page), mask)
+
+
+def test_a_finger_finds_large_controls(visit) -> None:
+    page = visit(*SAVED.values(), width=390, touch=True)
+    assert page.evaluate("matchMedia('(pointer: coarse)').matches")
+    heights = "all => all.map(one => one.getBoundingClientRect().height)"
+    assert min(page.locator(".play-controls :is(button, input)").evaluate_all(heights)) >= 36

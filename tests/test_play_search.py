@@ -61,7 +61,7 @@ def test_the_words_travel_as_the_encoder_moves_them(visit) -> None:
     page = visit(SAVED["layers"], width=390)
     page.emulate_media(reduced_motion="reduce")
     said, slider = page.locator(".play-said"), page.get_by_label("after")
-    residual, norm = (page.get_by_role("button", name=name) for name in ("residual", "LayerNorm"))
+    residual, norm = (page.get_by_role("checkbox", name=name) for name in ("residual", "LayerNorm"))
     words, ring = page.locator(".play-panels > svg").first.locator("g"), page.locator("circle.line")
     bars = page.locator(".play-panels > svg").last.locator("rect")
 
@@ -83,9 +83,8 @@ def test_the_words_travel_as_the_encoder_moves_them(visit) -> None:
 
     for add, normalise in SETTINGS:
         states = states_of_the_chapter(add, normalise)
-        for button, on in ((residual, add), (norm, normalise)):
-            if (button.get_attribute("aria-pressed") == "true") != on:
-                button.click()
+        for box, on in ((residual, add), (norm, normalise)):
+            box.set_checked(on)
         slider.focus()
         page.keyboard.press("Home")
         agrees(states[0])
@@ -100,7 +99,7 @@ def test_the_words_travel_as_the_encoder_moves_them(visit) -> None:
         page.mouse.click(box["x"] + box["width"] / 2, box["y"] + box["height"] / 2)
         agrees(states[12])
     norm.press("Space")
-    assert "LayerNorm: " in said.inner_text() and norm.get_attribute("aria-pressed") == "true"
+    assert "LayerNorm: " in said.inner_text() and norm.is_checked()
 
 
 def test_the_words_glide_to_where_the_reader_went_last(visit) -> None:

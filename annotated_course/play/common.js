@@ -60,14 +60,12 @@ class Play {
     return button;
   }
 
-  /** Add a switch that is on or off; `changed` gets each new state. */
+  /** Add a box to tick, for what is on or off; `changed` gets each new state. */
   toggle(words, on, changed) {
-    const button = this.button(words, () => {
-      button.ariaPressed = button.ariaPressed !== "true";
-      changed(button.ariaPressed === "true");
-    });
-    button.ariaPressed = on;
-    return button;
+    const field = make("label", this.controls);
+    const input = make("input", field, { type: "checkbox", checked: on });
+    field.append(words);
+    input.addEventListener("change", () => changed(input.checked));
   }
 
   /** Add a drawing of this size in pixels; `label` is its name for those who cannot see it. */
@@ -80,6 +78,7 @@ class Play {
   drag(handle, panel, label, moved, stepped) {
     const move = event => moved(placeIn(panel, event).x, placeIn(panel, event).y);
     set(handle, { class: "play-handle", tabindex: 0, role: "slider", "aria-label": label, "aria-valuenow": 0 });
+    handle.addEventListener("touchstart", event => event.preventDefault());  // a finger drags it and scrolls elsewhere
     handle.addEventListener("pointerdown", event => handle.setPointerCapture(event.pointerId));
     handle.addEventListener("pointermove", event => handle.hasPointerCapture(event.pointerId) && move(event));
     panel.addEventListener("click", move);

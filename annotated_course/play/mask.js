@@ -10,7 +10,7 @@ start("mask", play => {
     "both": (query, key) => key <= query && !padded[key],
     "off by one": (query, key) => key <= query + 1 && !padded[key],
   };
-  let mask, layers = 1, brush, current = [0, 0];
+  let mask, layers = 1, brush, tapping = true, current = [0, 0];
 
   // A query that may look at nothing gets zeros, as in annotated.attention.
   const attend = x => x.map((query, i) => {
@@ -56,8 +56,10 @@ start("mask", play => {
       }
       if (leaked.length) wrong.push(`“${words[i]}” reads ${leaked.join(", ")}`);
     }
+    for (const button of buttons) button.ariaPressed = shows(button.textContent);
     play.say(wrong.length ? `A leak (!): ${wrong.join("; ")}.` : "No leak: no word reads its future or padding.");
   };
+  const shows = name => all.every(i => all.every(j => mask[i][j] === masks[name](i, j)));
   const use = name => { mask = all.map(i => all.map(j => masks[name](i, j))); show(); };
   const paint = (i, j, value) => { mask[i][j] = value; current = [i, j]; show(); };
   const panel = squares[0][0].cell.ownerSVGElement;
@@ -70,9 +72,12 @@ start("mask", play => {
     const { cell } = squares[i][j];
     set(cell, { class: "play-handle", role: "checkbox", "aria-label": `${words[i]} may look at ${words[j]}` });
     cell.addEventListener("pointerdown", event => {
+      tapping = event.pointerType !== "mouse";
+      if (tapping) return;  // a finger may be about to scroll: it paints by tapping
       panel.setPointerCapture(event.pointerId);
       paint(i, j, brush = !mask[i][j]);
     });
+    cell.addEventListener("click", () => tapping && paint(i, j, !mask[i][j]));
     onArrows(cell, (right, up) => {
       const [row, column] = current = [within(i - up), within(j + right)];
       show();
@@ -84,7 +89,7 @@ start("mask", play => {
       paint(i, j, !mask[i][j]);
     });
   }));
-  Object.keys(masks).forEach(name => play.button(name, () => use(name)));
+  const buttons = Object.keys(masks).map(name => play.button(name, () => use(name)));
   play.toggle("two layers", false, on => { layers = on ? 2 : 1; show(); });
   use("off by one");
 });

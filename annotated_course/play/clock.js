@@ -27,10 +27,10 @@ start("clock", play => {
   draw("path", chart, { class: "line", d: path([spot(0, 0), spot(0, rates.length)]) });
   const curve = [...Array(8 * reach + 1).keys()].map(step => step / 4 - reach).map(k => spot(k, sum(dot(0, k))));
   draw("path", chart, { fill: "none", stroke: "var(--quiet)", "stroke-width": 1.5, d: path(curve) });
-  for (const k of [-reach, 0, reach]) {
-    draw("text", chart, { class: "small quiet middle", x: spot(k, 0)[0], y: 130, text: fixed(k, 0) });
-  }
-  draw("text", chart, { class: "small quiet middle", x: 160, y: 146, text: "distance" });
+  const note = (side, x, y, text) => draw("text", chart, { class: `small quiet ${side}`, x, y, text });
+  for (const k of [-reach, 0, reach]) note("middle", spot(k, 0)[0], 130, fixed(k, 0));
+  for (const height of [0, rates.length]) note("end", 14, spot(0, height)[1] + 4, height);
+  note("middle", 160, 146, "distance");
   const mark = draw("circle", chart, { r: 6, fill: "var(--ink)" });
   const product = draw("text", chart, { class: "middle bold", x: 160, y: 14 });
 
@@ -46,7 +46,7 @@ start("clock", play => {
       const [x, y] = wound(1), degrees = end * 180 / Math.PI + (end < start ? 180 : 0);
       set(head, { transform: `translate(${x.toFixed(1)} ${y.toFixed(1)}) rotate(${degrees.toFixed(1)})` });
       set(head, { visibility: Math.abs(end - start) > 0.25 ? "visible" : "hidden" });  // else there is no room for it
-      set(words, { text: `turn ${fixed(end - start)}, cos ${fixed(parts[i])}` });
+      set(words, { text: `turn ${fixed(end - start, rates[i] < 0.01 ? 3 : 2)}, cos ${fixed(parts[i])}` });
     });
     const [x, y] = spot(far.value, total);
     set(mark, { cx: x, cy: y });

@@ -55,15 +55,12 @@ class Play {
 
   /** Add a button; `clicked` is called at each click. */
   button(words, clicked) {
-    const button = make("button", this.controls, { type: "button", textContent: words });
-    button.addEventListener("click", clicked);
-    return button;
+    return make("button", this.controls, { type: "button", textContent: words, onclick: clicked });
   }
 
   /** Add a box to tick, for what is on or off; `changed` gets each new state. */
   toggle(words, on, changed) {
-    const field = make("label", this.controls);
-    const input = make("input", field, { type: "checkbox", checked: on });
+    const field = make("label", this.controls), input = make("input", field, { type: "checkbox", checked: on });
     field.append(words);
     input.addEventListener("change", () => changed(input.checked));
   }

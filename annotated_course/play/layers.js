@@ -21,7 +21,7 @@ start("layers", play => {
     return word;
   });
 
-  const charts = play.panel(side, side, "what tells the words apart, and the size of their numbers, at every stop");
+  const charts = play.panel(side, side, "difference between the words, and the size of their numbers, at each stop so far");
   function chart(title, top, most) {
     const label = draw("text", charts, { y: top }), width = side / stops, [floor, unit] = [top + 125, 113 / most];
     const bars = stacks[0].points.map((_, i) => draw("rect", charts, { x: width * i + 1, width: width - 2 }));
@@ -29,13 +29,13 @@ start("layers", play => {
     return (values, at) => {
       set(label, { text: `${title}: ${fixed(values[at])}` });
       values.forEach((value, i) => set(bars[i], { y: floor - unit * value, height: unit * value, stroke: "var(--quiet)",
-        fill: i > at ? "none" : "rgb(var(--blue))" }));
+        fill: i > at ? "none" : "rgb(var(--blue))", visibility: i > farthest ? "hidden" : "visible" }));
     };
   }
-  const showDifference = chart("what tells the words apart", 14, 1);
-  const showSize = chart("size of the numbers", 178, Math.max(...stacks.flatMap(stack => stack.size)));
+  const showDifference = chart("difference between the words", 14, 1);
+  const showSize = chart("size of their numbers", 178, Math.max(...stacks.flatMap(stack => stack.size)));
 
-  let shown = null;
+  let shown = null, farthest = 0;  // the last stop that was reached: what comes after it is still to be guessed
   /** Put the words at these points, in a frame that reaches so far to each side. */
   function place(points, reach) {
     shown = { points, reach };
@@ -48,8 +48,9 @@ start("layers", play => {
   function travel() {
     const { add, normalise } = switches, at = stop.value, from = shown;
     const { points, difference, size } = stacks.find(stack => stack.add === add && stack.normalise === normalise);
-    const to = points[at], farthest = Math.max(...to.flat().map(Math.abs));
-    const reach = 2.5 * 2 ** Math.max(0, Math.ceil(Math.log2(farthest / 2.4)));
+    const to = points[at], largest = Math.max(...to.flat().map(Math.abs));
+    const reach = 2.5 * 2 ** Math.max(0, Math.ceil(Math.log2(largest / 2.4)));
+    farthest = Math.max(farthest, at);
     if (!from) place(to, reach);
     else glide(share => {
       const between = (start, end) => start + share * (end - start);
@@ -58,8 +59,8 @@ start("layers", play => {
     showDifference(difference, at);
     showSize(size, at);
     const how = at % 2 ? (add ? ", added" : ", replacing what was there") : at && !normalise ? ", switched off" : "";
-    play.say(`After ${name(at)}${how}: ${fixed(100 * difference[at], 0)} % of the vectors' length tells the words ` +
-      `apart; the numbers' size is ${fixed(size[at])}. The dashed ring marks 1.`);
+    play.say(`After ${name(at)}${how}: the difference between the words is ${fixed(difference[at])}, and the size of ` +
+      `their numbers (the standard deviation) ${fixed(size[at])}. The dashed ring marks 1.`);
   }
   travel();
 });

@@ -18,9 +18,9 @@ start("query", play => {
     const [x, y] = placed(key), upright = x === origin && y === origin;  // it shares no number with the plane
     draw("path", plane, { d: path([[origin, origin], [x, y]]), stroke: colour(i), "stroke-width": 4 });
     draw("circle", plane, { cx: x, cy: y, r: 6, fill: colour(i) });
-    const [side, right, below] = upright ? ["end", -8, 20] : x > origin ? ["middle", 0, 24] : ["end", -12, 5];
+    const [side, right, below] = upright ? ["end", -8, -25] : x > origin ? ["middle", 0, 24] : ["end", -12, 5];
     draw("text", plane, { class: side, x: x + right, y: y + below, text: `key of ${name(i)}` });
-    if (upright) draw("text", plane, { class: "small quiet end", x: x - 8, y: y + 37, text: "(out of the page)" });
+    if (upright) draw("text", plane, { class: "small quiet end", x: x - 8, y: y - 8, text: "(out of the page)" });
   });
   const shaft = draw("path", plane, { stroke: "var(--ink)", "stroke-width": 3 });
   const handle = draw("g", plane);
@@ -58,9 +58,10 @@ start("query", play => {
   const show = () => {
     const weights = weightsAt(strictness.value), found = mean(weights);
     set(shaft, { d: path([[origin, origin], placed(query)]) });
-    set(handle, { transform: `translate(${at(placed(query))})` });
-    set(label, { y: query[upwards] < 0 ? 31 : -22 });  // beyond the tip, where no key's name stands
-    set(handle, { "aria-valuenow": query[across], "aria-valuetext": point(query) });
+    const inward = query[across] < 0 ? 26 : -26, beyond = query[upwards] < 0 ? 36 : -26;  // where no key's name stands
+    const atEdge = Math.abs(query[upwards]) > 1.1;
+    set(label, atEdge ? { class: inward < 0 ? "end" : "", x: inward, y: 5 } : { class: "middle", x: 0, y: beyond });
+    set(handle, { transform: `translate(${at(placed(query))})`, "aria-valuenow": query[across], "aria-valuetext": point(query) });
     rows.forEach(({ match, bar, share }, i) => {
       set(match, { text: fixed(dot(keys[i], query)) });
       set(bar, { width: 120 * weights[i] });

@@ -240,7 +240,7 @@ def test_the_clock_s_dot_product_hangs_on_the_distance_alone(visit) -> None:
         for i, rate in enumerate(rates.tolist()):
             turn, cosine = numbers(panels.nth(i).locator("text").last.text_content())
             pair = slice(2 * i, 2 * i + 2)
-            assert turn == pytest.approx((there - here) * rate, abs=0.0051)
+            assert turn == pytest.approx((there - here) * rate, abs=0.0051 if rate > 0.005 else 0.00051)
             assert cosine == pytest.approx(float(table[here, pair] @ table[there, pair]), abs=0.0051)
         return here, there
 
@@ -265,7 +265,7 @@ def test_the_clock_s_dot_product_hangs_on_the_distance_alone(visit) -> None:
         page.mouse.click(box["x"] + place * box["width"], box["y"] + box["height"] / 2)
         agrees()
     here, there = agrees()
-    assert here > 180 and abs(there - here) <= 1
+    assert here > 110 and abs(there - here) <= 1
 
 
 def mask_on(page) -> torch.Tensor:

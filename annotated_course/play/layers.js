@@ -1,8 +1,8 @@
 // Chapter 04: ten words travel through a stack of six layers, with or without the sum and the norm.
 
 start("layers", play => {
-  const { stacks } = play.data, stops = stacks[0].points.length, side = 310, switches = { add: true, normalise: true };
-  const PARTS = ["attention", "LayerNorm", "feed-forward", "LayerNorm"];
+  const { stacks, width } = play.data, stops = stacks[0].points.length, side = 310;
+  const PARTS = ["attention", "LayerNorm", "feed-forward", "LayerNorm"], switches = { add: true, normalise: true };
   const name = at => at ? `layer ${Math.floor((at - 1) / 4)}, ${PARTS[(at - 1) % 4]}` : "the start";
   const stop = play.slider("after", { min: 0, max: stops - 1, value: 0, show: name }, () => travel());
   play.toggle("residual", true, on => { switches.add = on; travel(); });
@@ -12,8 +12,8 @@ start("layers", play => {
   draw("path", plane, { class: "line", d: `M0 0H${side}V${side}H0ZM0 ${side / 2}H${side}M${side / 2} 0V${side}` });
   const ring = draw("circle", plane, { class: "line", cx: side / 2, cy: side / 2, "stroke-dasharray": "4 3" });
   const radius = draw("text", plane, { class: "small quiet", y: side / 2 - 4, text: "1" });
-  draw("text", plane, { class: "small quiet end", x: side - 4, y: side - 6, text: "first number →" });
-  draw("text", plane, { class: "small quiet", x: 4, y: 14, text: "↑ second number" });
+  draw("text", plane, { class: "small quiet end", x: side - 4, y: side - 6, text: `first of ${width} numbers →` });
+  draw("text", plane, { class: "small quiet", x: 4, y: 14, text: `↑ second of ${width} numbers` });
   const words = stacks[0].points[0].map((_, i) => {
     const word = draw("g", plane);
     draw("circle", word, { r: 9, fill: "var(--paper)", stroke: `var(--c${i % 5})`, "stroke-width": 2 });
@@ -21,10 +21,10 @@ start("layers", play => {
     return word;
   });
 
-  const charts = play.panel(side, side, "difference between the words, and the size of their numbers, at each stop so far");
+  const charts = play.panel(side, side, "the difference between the words, and the size of their numbers");
   function chart(title, top, most) {
-    const label = draw("text", charts, { y: top }), width = side / stops, [floor, unit] = [top + 125, 113 / most];
-    const bars = stacks[0].points.map((_, i) => draw("rect", charts, { x: width * i + 1, width: width - 2 }));
+    const label = draw("text", charts, { y: top }), step = side / stops, [floor, unit] = [top + 125, 113 / most];
+    const bars = stacks[0].points.map((_, i) => draw("rect", charts, { x: step * i + 1, width: step - 2 }));
     draw("path", charts, { class: "line", d: `M0 ${floor}H${side}` });
     return (values, at) => {
       set(label, { text: `${title}: ${fixed(values[at])}` });

@@ -56,12 +56,12 @@ start("query", play => {
   const weightsAt = strictness => softmax(keys.map(key => strictness * dot(key, query)));
   const mean = weights => [0, 1].map(n => dot(weights, values.map(value => value[n])));
   const show = () => {
-    const weights = weightsAt(strictness.value), found = mean(weights);
-    set(shaft, { d: path([[origin, origin], placed(query)]) });
+    const weights = weightsAt(strictness.value), found = mean(weights), tip = placed(query);
+    set(shaft, { d: path([[origin, origin], tip]) });
     const inward = query[across] < 0 ? 26 : -26, beyond = query[upwards] < 0 ? 36 : -26;  // where no key's name stands
     const atEdge = Math.abs(query[upwards]) > 1.1;
     set(label, atEdge ? { class: inward < 0 ? "end" : "", x: inward, y: 5 } : { class: "middle", x: 0, y: beyond });
-    set(handle, { transform: `translate(${at(placed(query))})`, "aria-valuenow": query[across], "aria-valuetext": point(query) });
+    set(handle, { transform: `translate(${at(tip)})`, "aria-valuenow": query[across], "aria-valuetext": point(query) });
     rows.forEach(({ match, bar, share }, i) => {
       set(match, { text: fixed(dot(keys[i], query)) });
       set(bar, { width: 120 * weights[i] });

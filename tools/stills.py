@@ -1,7 +1,8 @@
 """Save what each picture to play with shows before anyone plays: python -m tools.stills
 
 Takes the pictures from the saved notebooks, lets a browser draw them, and writes each as an SVG into
-`annotated_course/play/stills`. Execute a notebook before, so that its picture is there, and after, for it to hold its
+`annotated_course/play/stills`. Where nobody can play, a button marked `data-still` is pressed first: the tree of a
+search is full-grown there. Execute a notebook before, so that its picture is there, and after, for it to hold its
 still.
 """
 
@@ -18,6 +19,7 @@ CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", 
 ARGUMENTS = ["--no-sandbox", "--disable-gpu", "--disable-background-networking"]
 # The panels in rows, as on a desk; the style goes along, since a picture in a picture does not see the page's.
 DRAW = """style => {
+  document.querySelectorAll("[data-still]").forEach(button => button.click());
   const [desk, gap, edge] = [656, 20, 8];
   let [x, y, width, height] = [0, 0, 0, 0];
   const copies = [...document.querySelectorAll(".play-panels > svg")].map(panel => {

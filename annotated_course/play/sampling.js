@@ -1,7 +1,7 @@
 // Chapter 15: temperature, top k and nucleus, over a model's next character after two texts.
 
 start("sampling", play => {
-  const SHOWN = 24, [width, top, floor] = [312, 52, 190], slot = width / (SHOWN + 1), { texts } = play.data;
+  const SHOWN = 24, [width, top, floor] = [312, 52, 236], slot = width / (SHOWN + 1), { texts } = play.data;
   const total = p => p.reduce((sum, one) => sum + one, 0), stretched = p => p.map(one => one / total(p));
 
   /** As `annotated.models.language_model.sampling_probabilities`, of logits in falling order; and what is cut off. */
@@ -20,19 +20,23 @@ start("sampling", play => {
   }
 
   let { seed } = play.data, darts = [];
-  const panels = texts.map(({ after }) => play.panel(width, 258, `the next character after ${after}`));
+  const panels = texts.map(({ after }) => play.panel(width, 304, `the next character after ${after}`));
 
   function showText({ after, characters, logits }, panel) {
     const [p, cut] = probabilities(logits, temperature.value, k.value, share.value), kept = p.filter(one => one > 0);
     const perplexity = Math.exp(-total(kept.map(one => one * Math.log(one))));
     const [own, now] = [softmax(logits), p].map(all => [...all.slice(0, SHOWN), total(all.slice(SHOWN))]);
-    const unit = (floor - top) / Math.max(...own, ...now);
+    const unit = floor - top;  // as tall as 100 % in every chart, so that the charts can be compared
     panel.replaceChildren();
     draw("text", panel, { y: 12, text: `after ${after}` });
-    const stay = `${kept.length} of ${p.length} stay`;
+    const stay = `${kept.length} of ${p.length} ${kept.length === 1 ? "stays" : "stay"}`;
     draw("text", panel, { class: "small quiet", y: 30, text: `${stay}, ${fixed(100 * cut, 1)} % cut off` });
-    const above = floor - unit * Math.max(own[0], now[0]) - 4;
+    const above = floor - 4 - unit * Math.max(own[0], now[0]);
     draw("text", panel, { class: "small", y: above, text: `${fixed(100 * now[0], 1)} %` });
+    for (const [y, text] of [[top, "100 %"], [floor - unit / 2, "50 %"]]) {
+      draw("path", panel, { class: "line", d: `M60 ${y}H${width}` });
+      draw("text", panel, { class: "end small quiet", x: width, y: y - 4, text });
+    }
     own.forEach((one, i) => {
       const x = slot * i + 1.5, w = slot - 3, [height, before] = [unit * now[i], unit * one];
       if (now[i]) draw("rect", panel, { x, y: floor - height, width: w, height, fill: "rgb(var(--blue))" });
@@ -43,20 +47,19 @@ start("sampling", play => {
         text: i < SHOWN ? characters[i] : "…" });
     });
     draw("path", panel, { class: "line", d: `M0 ${floor}H${width}` });
-    draw("text", panel, { y: floor + 38, text: `as unsure as among ${fixed(perplexity, 1)} equal ones` });
+    const like = `like a choice among ${fixed(perplexity, 1)} equally likely letters`;
+    draw("text", panel, { class: "small", y: floor + 38, text: like });
     const drawn = darts.length ? `drawn: ${darts.map(dart => characters[hit(p, dart)]).join(" ")}` : "";
     draw("text", panel, { y: floor + 60, text: drawn });
-    return `After ${after}, ${stay}, as unsure as among ${fixed(perplexity, 1)}` +
-      `${drawn && `; ${drawn}`}.`;
+    return `After ${after}, ${stay}: ${like}${drawn && `; ${drawn}`}.`;
   }
 
   const show = () => play.say(texts.map((text, i) => showText(text, panels[i])).join(" "));
   const all = texts[0].logits.length;
   const temperature = play.slider("T", { min: 0, max: 2, step: 0.1, value: 1, show: value => fixed(value, 1) }, show);
-  const k = play.slider("top k",
-    { min: 1, max: all, value: play.data.k, show: value => value === all ? "all" : value }, show);
-  const share = play.slider("nucleus",
-    { min: 0.05, max: 1, step: 0.05, value: 1, show: value => value === 1 ? "all" : fixed(value) }, show);
+  const k = play.slider("top k", { min: 1, max: all, value: play.data.k, show: n => n === all ? "all" : n }, show);
+  const part = { min: 0.05, max: 1, step: 0.05, value: 1, show: p => p === 1 ? "all" : fixed(p) };
+  const share = play.slider("nucleus", part, show);
   play.button("draw ten", () => {
     darts = Array.from({ length: 10 }, () => (seed = (1664525 * seed + 1013904223) % 2 ** 32) / 2 ** 32);
     show();

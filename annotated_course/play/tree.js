@@ -1,9 +1,10 @@
-// Chapter 08: the tree of a beam search over a table of next words, step by step.
+// Chapter 08: the tree of a beam search over a table of next words: each step's candidates, then which of them stay.
 
 start("tree", play => {
-  const { table, limit } = play.data, wide = play.panels.clientWidth >= 600, width = wide ? 640 : 340, row = 38;
+  const { table, limit } = play.data, finished = node => node.kept && node.word === "<eos>";
   const penalty = length => ((5 + length) / 6) ** alpha.value, three = number => fixed(number, 3);
-  let steps = [], shown = limit;
+  const write = (text, x, y, look) => draw("text", panel, { text, x, y, class: `small ${look}` });
+  let steps = [], shown = 0, width;  // a step is shown by two presses
 
   /** Search as `annotated.decoding.search` does (§6.1), and give what each step found. */
   function search() {
@@ -26,65 +27,81 @@ start("tree", play => {
 
   /** Give each node of the whole search its place, so that nothing moves while the tree grows; and give its height. */
   function arrange(nodes) {
-    let leaves = 0;
+    let bottom = 27;
     (function place(node) {
       const children = nodes.filter(one => one.parent === node);
       children.forEach(place);
-      node.y = children.length ? (children[0].y + children.at(-1).y) / 2 : 44 + row * leaves++;
+      node.height = finished(node) && alpha.value ? 47 : 34;
+      node.y = children.length ? (children[0].y + children.at(-1).y) / 2 : bottom + node.height / 2;
       node.x = (node.length + 0.5) * width / (steps.length + 1);
+      if (!children.length) bottom += node.height + 5;
     })(nodes[0]);
-    return 40 + row * leaves;
+    return bottom;
   }
 
-  /** Draw a node, and the branch that leads to it. */
-  function box({ x, y, parent, word, kept, total, score }, best) {
-    const w = Math.min(width / (steps.length + 1) - (wide ? 16 : 7), 104), left = x - w / 2;
-    const finished = kept && word === "<eos>", scored = finished && alpha.value > 0;
+  /** Draw a node, and the branch that leads to it; before it is decided, all look alike. */
+  function box(node, decided, best) {
+    const { x, y, parent, word, total, score } = node, [kept, dropped] = [decided && node.kept, decided && !node.kept];
+    const w = Math.min(width / (steps.length + 1) - (width < 600 ? 7 : 16), 104), left = x - w / 2;
+    const ended = decided && finished(node), high = ended ? node.height : 34;
     const thin = { fill: "none", stroke: kept ? "rgb(var(--blue))" : "var(--quiet)" };
-    const look = { ...thin, "stroke-width": best ? 3 : 1, "stroke-dasharray": kept ? "none" : "4 3" };
-    const at = { x, class: `middle small ${kept ? "" : "quiet"}` }, fill = kept ? "rgba(var(--blue), 0.12)" : "none";
-    draw("rect", panel, { ...look, fill, x: left, y: y - 16, width: w, height: 32, rx: 3 });
-    if (finished) draw("rect", panel, { ...thin, x: left + 3, y: y - 13, width: w - 6, height: 26 });
-    draw("text", panel, { ...at, y: parent ? y - 1 : y + 4, text: parent ? word : "(start)" });
+    const look = { ...thin, "stroke-width": best ? 3 : 1, "stroke-dasharray": dropped ? "4 3" : "none" };
+    const fill = kept ? "rgba(var(--blue), 0.16)" : "none", lines = parent ? [word, three(total)] : ["(start)"];
+    if (ended && alpha.value) lines.push(three(score));
+    draw("rect", panel, { ...look, fill, x: left, y: y - high / 2, width: w, height: high, rx: 3 });
+    if (ended) draw("rect", panel, { ...thin, x: left + 3, y: y - high / 2 + 3, width: w - 6, height: high - 6 });
+    const first = y + 4 - 6.5 * (lines.length - 1), tone = dropped ? "middle quiet" : "middle";
+    lines.forEach((text, i) => write(text, x, first + 13 * i, tone));
     if (!parent) return;
     const [from, middle, to, above, here] = [parent.x + w / 2, (parent.x + x) / 2, left, parent.y, y].map(Math.round);
     draw("path", panel, { ...look, d: `M${from} ${above}C${middle} ${above} ${middle} ${here} ${to} ${here}` });
-    const text = (wide || !scored ? three(total) : "") + (scored ? ` → ${three(score)}` : "");
-    draw("text", panel, { ...at, y: y + 10, style: "font-size: 10px", text });
   }
 
   /** Say what a step did, and at the end why the search stops and what wins. */
-  function told({ candidates, ended, unfinished, best, hope }, i) {
-    const over = i === steps.length - 1, sentence = node => `“${node.text.replace(" <eos>", "")}” ${three(node.total)}`;
+  function told({ ended, unfinished, best, hope }, i) {
+    const over = i === steps.length - 1, quoted = node => `“${node.text.replace(" <eos>", "")}”`;
+    const logP = node => `${quoted(node)} ${three(node.total)}`;
     const list = (name, nodes, write) => nodes.length ? ` ${name}: ${nodes.map(write).join(", ")}.` : "";
-    return `Step ${i}: ${candidates.length} candidates.` + list("Kept", unfinished, sentence) +
-      list("Finished", ended, node => `${sentence(node)} / ${three(penalty(node.length))} = ${three(node.score)}`) +
-      (best && unfinished.length ? ` The best unfinished one's hope is ${three(hope)}, ` +
-        `${over ? "no better" : "better"} than ${three(best.score)}: ${over ? "stop" : "go on"}.` : "") +
-      (!over ? "" : best ? ` The winner is “${best.text.replace(" <eos>", "")}”: no finished one has a better score.`
-        : " No sentence has ended in time.");
+    const divided = node => ` / ${three(penalty(node.length))} = ${three(node.score)}`;
+    return `Step ${i}.` + list("Kept", unfinished, logP) + list("Finished", ended, node => logP(node) + divided(node)) +
+      (best && unfinished.length ? ` ${quoted(unfinished[0])} can hope for ${three(hope)} at best, ` +
+        `${quoted(best)} has ${three(best.score)}: ${over ? "stop" : "go on"}.` : "") +
+      (over ? ` ${quoted(best)} wins.` : "");
   }
 
-  function show(step) {
+  function show(place) {
+    width = Math.min(Math.max(play.panels.clientWidth, 340), 640);
     steps = search();
-    shown = Math.min(Math.max(step, 0), steps.length);
+    shown = Math.min(Math.max(place, 0), 2 * steps.length);
     const nodes = [steps[0].candidates[0].parent, ...steps.flatMap(one => one.candidates)], height = arrange(nodes);
-    const over = shown === steps.length, way = [];
+    const over = shown === 2 * steps.length, way = [], i = Math.ceil(shown / 2) - 1;
     for (let node = over && steps.at(-1).best; node; node = node.parent) way.push(node);
-    set(panel, { viewBox: `0 0 ${width} ${height + 48}`, height: height + 48 }).replaceChildren();
-    steps.forEach((_, i) => draw("text", panel,
-      { class: "middle small quiet", x: (i + 1.5) * width / (steps.length + 1), y: 14, text: `step ${i}` }));
-    nodes.filter(node => node.length <= shown).forEach(node => box(node, way.includes(node)));
-    ["log P, and → the score · filled: kept · dashed: dropped", "double frame: finished · thick: the winner"].forEach(
-      (text, i) => draw("text", panel, { class: "small quiet", y: height + 22 + 18 * i, text }));
-    [back.disabled, forward.disabled] = [shown === 0, over];
-    play.say(shown ? told(steps[shown - 1], shown - 1) : "Nothing is written yet. Which words will step 0 keep?");
+    set(panel, { viewBox: `0 0 ${width} ${height + 62}`, width, height: height + 62 }).replaceChildren();
+    steps.forEach((_, j) => write(`step ${j}`, (j + 1.5) * width / (steps.length + 1), 14, "middle quiet"));
+    for (const node of nodes) if (node.length <= i + 1) box(node, node.length <= shown / 2, way.includes(node));
+    ["log P, and below it the score of what is finished", "outlined: undecided · filled: kept · dashed: dropped",
+      "double frame: finished · thick: the winner"].forEach((key, j) => write(key, 0, height + 20 + 18 * j, "quiet"));
+    [back.ariaDisabled, forward.ariaDisabled] = [!shown, over];
+    play.said.style.minHeight = width < 600 ? "9.8em" : "5.6em";
+    play.say(!shown ? "Nothing is written yet. Press next: first come the candidates, then which of them stay."
+      : shown % 2 ? `Step ${i}. Candidates: ${steps[i].candidates.length}. With K = ${beam.value}, which will stay?`
+        : told(steps[i], i));
   }
 
-  const back = play.button("◀ back", () => show(shown - 1)), forward = play.button("step ▶", () => show(shown + 1));
-  const beam = play.slider("beam K", { min: 1, max: 5, value: play.data.beam }, () => show(limit));
-  const alpha = play.slider("α", { min: 0, max: 2, step: 0.1, value: play.data.alpha }, () => show(limit));
-  const panel = set(play.panel(width, row, "the tree; arrow keys go back and forward"), { tabindex: 0 });
-  onArrows(panel, right => show(shown + right));
-  show(limit);
+  play.button("start", () => show(0));
+  const back = play.button("◀ back", () => show(shown - 1)), forward = play.button("next ▶", () => show(shown + 1));
+  play.button("end", () => show(Infinity)).dataset.still = "";  // so looks the still picture
+  const again = () => show(shown < 2 * steps.length ? shown : Infinity);
+  const beam = play.slider("beam K", { min: 1, max: 5, value: play.data.beam }, again);
+  const alpha = play.slider("α", { min: 0, max: 2, step: 0.1, value: play.data.alpha }, again);
+  const panel = set(play.panel(640, 400, "the tree; arrow keys go back and forward"), { tabindex: 0 });
+  panel.addEventListener("keydown", event => {
+    const presses = { ArrowRight: 1, ArrowLeft: -1, Home: -Infinity, End: Infinity }[event.key];
+    if (!presses) return;  // up and down move the page
+    event.preventDefault();
+    show(shown + presses);
+  });
+  addEventListener("resize", () => show(shown));
+  play.panels.before(play.said);  // beside the buttons: a phone shows both
+  show(0);
 });

@@ -17,6 +17,7 @@ from annotated.multi_head import MultiHeadAttention
 from annotated_workbench.vocabulary import SPECIALS
 from tests import test_play
 from tests.test_play import SAVED, data_of, numbers
+from tools.stills import still
 
 browser, visit = test_play.browser, test_play.visit  # fixtures: pytest finds them by these names
 SETTINGS = list(itertools.product((True, False), repeat=2))  # with the sum, with the norm
@@ -173,25 +174,26 @@ def test_the_tree_is_that_of_beam_search(visit) -> None:
     data = data_of(SAVED["tree"])
     page = visit(SAVED["tree"])
     said, beam, alpha = page.locator(".play-said"), page.get_by_label("beam"), page.get_by_label("α")
-    back, forward = (page.get_by_role("button", name=name) for name in ("back", "step"))
+    back, forward = (page.get_by_role("button", name=name) for name in ("back", "next"))
     panel = page.locator(".play-panels > svg")
+    assert said.inner_text().startswith("Nothing is written yet")
+    panel.press("End")
     winners = set()
     for k, tenths in itertools.product(range(1, 6), (0, 3, 4, 20)):
         beam.fill(str(k))
         alpha.fill(str(tenths / 10))
+        panel.focus()
         model = TableModel(data["table"])
         source = torch.tensor([[EOS]])
         (best,) = beam_search(model, source, k, tenths / 10, max_extra=data["limit"] - 1, use_cache=False)
         winner = " ".join(model.words[i] for i in best.ids)
         winners.add(winner)
-        assert f"The winner is “{winner}”" in said.inner_text()
+        assert said.inner_text().endswith(f" “{winner}” wins.")  # another beam or α leaves a reader at the end
         penalty = length_penalty(len(best.ids) + 1, tenths / 10)
         seen = False
         for step in reversed(range(len(model.asked))):
             told = said.inner_text()
-            kept = re.findall(
-                r"“([^”]*)” (\S+?)[,.](?: |$)", told
-            )  # what finished is divided, and not followed by this
+            kept = re.findall(r"“([^”]*)” (\S+?)[,.](?: |$)", told.partition("Finished")[0].partition(" can hope")[0])
             if step + 1 < len(model.asked):  # what the search went on from is what it has kept
                 expected = model.log_probs(model.asked[step + 1])
                 expected = expected[expected > -math.inf].sort(descending=True).values
@@ -204,20 +206,25 @@ def test_the_tree_is_that_of_beam_search(visit) -> None:
                     shown = [numbers(value)[0] for value in values]
                     assert shown == pytest.approx([best.log_prob, penalty, best.score], abs=6e-4)
                     seen = True
-            if hope := re.search(r"hope is (\S+), (no better|better) than (\S+):", told):
+            if hope := re.search(r"“([^”]*)” can hope for (\S+) at best, “[^”]*” has (\S+): (stop|go on)", told):
                 expected = numbers(kept[0][1])[0] / length_penalty(data["limit"], tenths / 10)
-                assert numbers(hope[1])[0] == pytest.approx(expected, abs=1.1e-3)
-                assert (numbers(hope[1])[0] > numbers(hope[3])[0]) == (hope[2] == "better") == ("go on" in told)
-            assert told.startswith(f"Step {step}:")
-            panel.press("ArrowLeft")
+                assert hope[1] == kept[0][0] and numbers(hope[2])[0] == pytest.approx(expected, abs=1.1e-3)
+                assert (numbers(hope[2])[0] > numbers(hope[3])[0]) == (hope[4] == "go on")
+            assert told.startswith(f"Step {step}. ")
+            page.keyboard.press("ArrowLeft")
+            totals = model.log_probs(model.asked[step])[:, None] + model.rows[model.asked[step][:, -1]]
+            count = int((totals > -math.inf).sum())  # all that the search can go on to
+            assert said.inner_text() == f"Step {step}. Candidates: {count}. With K = {k}, which will stay?"
+            page.keyboard.press("ArrowLeft")
         assert seen, "the winner finished at one of the steps"
         assert said.inner_text().startswith("Nothing is written yet") and back.is_disabled() and forward.is_enabled()
+        panel.press("End")
     assert winners == {"the dog sleeps", "a dog", "a dog sleeps"}
 
 
 def test_the_tree_grows_by_keys_and_its_shapes_tell_what_became_of_a_word(visit) -> None:
     page = visit(SAVED["tree"], width=390)
-    panel, said, forward = page.locator(".play-panels > svg"), page.locator(".play-said"), page.get_by_text("step ▶")
+    panel, said, forward = page.locator(".play-panels > svg"), page.locator(".play-said"), page.get_by_text("next ▶")
 
     def boxes(condition: str) -> int:
         """How many boxes fulfil a condition."""
@@ -233,25 +240,69 @@ def test_the_tree_grows_by_keys_and_its_shapes_tell_what_became_of_a_word(visit)
             boxes("one.getAttribute('stroke-width') === '3'"),
         )
 
-    assert forward.is_disabled() and shapes() == (7, 12, 3, 5)  # (start) among the kept ones
-    panel.focus()
-    for step, expected in ((2, (7, 8, 1, 0)), (1, (4, 5, 0, 0)), (0, (1, 3, 0, 0))):
-        page.keyboard.press("ArrowLeft")
-        assert shapes() == expected and said.inner_text().startswith(f"Step {step}:")
-    for _ in range(2):  # no further than the start
-        page.keyboard.press("ArrowLeft")
-        assert shapes() == (0, 1, 0, 0)
-    page.keyboard.press("ArrowRight")
-    forward.click()
-    assert shapes() == (4, 5, 0, 0)
+    assert shapes() == (0, 1, 0, 0)  # the reader begins at the start
+    after = {0: (1, 3, 0, 0), 1: (4, 5, 0, 0), 2: (7, 8, 1, 0), 3: (7, 12, 3, 5)}  # (start) among the kept ones
+    for step, expected in after.items():
+        before, candidates = shapes(), (3, 5, 6, 4)[step]
+        panel.press("ArrowRight")  # the candidates, and no verdict
+        assert shapes() == (before[0], before[1] + candidates, *before[2:])
+        assert (
+            boxes("one.getAttribute('fill') === 'none' && one.getAttribute('stroke-dasharray') === 'none'")
+            == candidates
+        )
+        panel.press("ArrowRight")
+        assert shapes() == expected and said.inner_text().startswith(f"Step {step}. Kept")
+    texts = panel.locator("text").all_text_contents()
+    at = texts.index("−1.756")  # what is finished has its log P, and below it its score
+    assert texts[at - 1 : at + 2] == ["<eos>", "−1.756", "−1.477"]
+    for key, expected in (("ArrowRight", after[3]), ("Home", (0, 1, 0, 0)), ("ArrowLeft", (0, 1, 0, 0))):
+        panel.press(key)  # no further than the end, or the start
+        assert shapes() == expected
+    for _ in range(4):
+        forward.click()
+    assert shapes() == after[1]
     texts = panel.locator("text").all_text_contents()
     assert "dog" in texts and "−1.022" in texts and "sleeps" not in texts
     page.get_by_label("beam").focus()
-    page.keyboard.press("ArrowRight")  # another beam replays the search, to its end
-    assert "The winner" in said.inner_text() and page.evaluate("document.documentElement.scrollWidth") <= 390
+    page.keyboard.press("ArrowRight")  # another beam replays the search, up to where the reader is
+    assert said.inner_text().startswith("Step 1. Kept: “a dog” −1.022, “the dog” −1.609, “the hound” −1.897.")
+    assert page.evaluate("document.documentElement.scrollWidth") <= 390
+    panel.press("End")
     page.get_by_label("beam").fill("5")
     beyond = "all => all.filter(one => one.getBoundingClientRect().right > 390).length"
     assert panel.locator("text").evaluate_all(beyond) == 0
+
+
+def test_a_reader_of_the_tree_keeps_focus_scrolls_turns_the_phone_and_sees_what_is_said(visit) -> None:
+    page = visit(SAVED["tree"], width=390)
+    panel, said, forward = page.locator(".play-panels > svg"), page.locator(".play-said"), page.get_by_text("next ▶")
+    focused = "document.activeElement.textContent"
+    for _ in range(9):
+        forward.press("Enter")
+    assert forward.is_disabled() and page.evaluate(focused) == "next ▶"
+    for end, name in (("start", "◀ back"), ("end", "next ▶")):
+        page.get_by_role("button", name=end, exact=True).press("Enter")
+        assert page.get_by_text(name).is_disabled() and page.evaluate(focused) == end
+    page.evaluate("document.addEventListener('keydown', event => { window.kept = event.defaultPrevented; })")
+    for key, kept in (("ArrowUp", False), ("ArrowDown", False), ("ArrowLeft", True), ("Home", True)):
+        panel.press(key)
+        assert page.evaluate("kept") == kept
+    below, tree = (place.bounding_box() for place in (said, panel))
+    assert below["y"] + below["height"] <= tree["y"] and below["y"] - forward.bounding_box()["y"] < 200
+    panel.press("End")
+    sizes = panel.locator("text").evaluate_all(
+        "all => all.map(one => parseFloat(getComputedStyle(one).fontSize) * one.getScreenCTM().a)"
+    )
+    assert min(sizes) > 10.5
+    for width in (844, 390):
+        page.set_viewport_size({"width": width, "height": 390})
+        room = min(page.locator(".play-panels").bounding_box()["width"], 640)
+        assert panel.bounding_box()["width"] == pytest.approx(room, abs=1)
+
+
+def test_a_still_shows_the_tree_full_grown(visit) -> None:
+    shown = still(visit(), SAVED["tree"])
+    assert shown.count("&lt;eos&gt;") == 4 and 'stroke-width="3"' in shown
 
 
 def test_the_bars_are_what_the_module_draws_by(visit) -> None:
@@ -275,16 +326,18 @@ def test_the_bars_are_what_the_module_draws_by(visit) -> None:
             drawn_by.append(p)
             texts = panels.nth(i).locator("text").all_text_contents()
             stay, of, cut = numbers(texts[1])
+            assert (" stays, " in texts[1]) == (stay == 1)
             tempered = logits.softmax(dim=-1) if heat == 0 else (logits / heat).softmax(dim=-1)
             assert (stay, of) == (int((p > 0).sum()), 65)
             assert cut == pytest.approx(100 * float(tempered[p == 0].sum()), abs=0.051)
             assert numbers(texts[2])[0] == pytest.approx(100 * float(p[0]), abs=0.051)
-            unsure = next(text for text in texts if text.startswith("as unsure"))
-            assert numbers(unsure)[0] == pytest.approx(float(torch.special.entr(p).sum().exp()), abs=0.051)
+            choice = next(text for text in texts if text.startswith("like a choice"))
+            assert numbers(choice)[0] == pytest.approx(float(torch.special.entr(p).sum().exp()), abs=0.051)
             shown = torch.cat([p[:24], p[24:].sum()[None]])
             fills, heights = bars(i, "rect", "fill"), bars(i, "rect", "height")
             solid = [float(height) for fill, height in zip(fills, heights, strict=True) if fill != "none"]
-            assert torch.allclose(torch.tensor(solid).double() / solid[0], shown[shown > 0] / shown[0], atol=2e-4)
+            unit = 184  # pixels, 100 % of both charts
+            assert torch.allclose(torch.tensor(solid).double(), unit * shown[shown > 0], atol=0.006)
             assert len(bars(i, "line", "x1")) == int((shown == 0).sum()) and fills.count("none") == 25
         return drawn_by
 

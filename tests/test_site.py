@@ -382,10 +382,11 @@ def test_search_leads_a_beginner_s_words_to_the_question(site: Path, browser) ->
 @pytest.mark.parametrize(
     "name",
     [
+        "index",
         "notebooks/01_attention",
         *(
             pytest.param(name, marks=pytest.mark.thorough)
-            for name in ("index", "notebooks/solutions/01_solutions", "api/annotated.attention", "search")
+            for name in ("notebooks/solutions/01_solutions", "api/annotated.attention", "search")
         ),
     ],
 )

@@ -7,6 +7,7 @@ import contextlib
 import io
 import os
 import re
+from collections.abc import Iterator
 from itertools import groupby
 from pathlib import Path
 from types import SimpleNamespace
@@ -17,6 +18,8 @@ import torch
 from hypothesis import settings
 from nbval.plugin import IPyNbCell
 from once import PINNED
+
+from tools.chromium import CHROMIUM, open_chromium
 
 shapes.install()  # before any test imports the packages: from here on a wrong shape is an error
 
@@ -72,6 +75,18 @@ def multi30k() -> Path:
     if not (folder / "train.de").is_file():
         pytest.skip("needs Multi30k: set ANNOTATED_DATA to the folder that holds multi30k/train.de")
     return folder
+
+
+@pytest.fixture(scope="module")  # a whole session would keep its event loop from the tests that want their own
+def browser() -> Iterator:
+    """A headless Chromium; the test is skipped where there is none, and on an imitated processor."""
+    if "ATEN_CPU_CAPABILITY" in os.environ:
+        pytest.skip("an imitated processor draws no other page.")
+    if CHROMIUM is None:
+        pytest.skip("there is no Chromium on this machine.")
+    pytest.importorskip("playwright.sync_api")
+    with open_chromium() as chromium:
+        yield chromium
 
 
 @pytest.fixture(scope="session")

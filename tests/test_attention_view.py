@@ -3,10 +3,7 @@
 import base64
 import html
 import json
-import os
 import re
-import shutil
-from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
 
@@ -21,7 +18,6 @@ from annotated_course.attention_view import Map, attention_html, view_attention
 from annotated_course.plotting import token_labels
 from annotated_workbench.vocabulary import CharacterTokenizer, SubwordTokenizer, WordTokenizer
 
-CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 NAMES = ("encoder, self", "decoder, self", "decoder to source")
 
 
@@ -114,20 +110,6 @@ def test_a_model_shows_all_its_attention() -> None:
     assert torch.allclose(encoder.float(), expected, atol=1e-4)
     with pytest.raises(ValueError, match="has no tokens"):
         view_attention(model, tokenizer, "  ")
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator:
-    """A headless Chromium."""
-    if CHROMIUM is None or "ATEN_CPU_CAPABILITY" in os.environ:
-        pytest.skip("there is no Chromium on this machine, or it is an imitated one, which draws no other page.")
-    sync_api = pytest.importorskip("playwright.sync_api")
-    with sync_api.sync_playwright() as playwright:
-        chromium = playwright.chromium.launch(
-            executable_path=CHROMIUM, args=["--no-sandbox", "--disable-gpu", "--disable-background-networking"]
-        )
-        yield chromium
-        chromium.close()
 
 
 @pytest.mark.parametrize(("width", "colors"), [(390, "dark"), (1280, "light")])

@@ -20,7 +20,6 @@ import pytest
 
 from tools.sync import ROOT, notebook_paths
 
-CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 pytestmark = pytest.mark.thorough  # JupyterLab in a browser
 
 NOTEBOOKS = ("01_attention", "02_multi_head", "11_evaluation")
@@ -48,12 +47,10 @@ OPEN = """async path => { await window.jupyterapp.commands.execute("docmanager:o
 
 
 @pytest.fixture(scope="module")
-def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+def lab(browser, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """The address of a JupyterLab that `make lab` has started, with a working copy in a folder of its own."""
-    if CHROMIUM is None or shutil.which("make") is None:
-        pytest.skip("there is no Chromium, or no make, on this machine.")
-    if "ATEN_CPU_CAPABILITY" in os.environ:
-        pytest.skip("an imitated processor draws no other page.")
+    if shutil.which("make") is None:
+        pytest.skip("there is no make on this machine.")
     folder = tmp_path_factory.mktemp("lab")
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
@@ -88,18 +85,12 @@ def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 
 @pytest.fixture(scope="module")
-def tab(lab: str) -> Iterator:
-    """A tab of a headless Chromium, at the page that `make lab` opens."""
-    sync_api = pytest.importorskip("playwright.sync_api")
-    with sync_api.sync_playwright() as playwright:
-        chromium = playwright.chromium.launch(
-            executable_path=CHROMIUM, args=["--no-sandbox", "--disable-gpu", "--disable-background-networking"]
-        )
-        page = chromium.new_page(viewport={"width": 1280, "height": 900})
-        page.set_default_timeout(60_000)
-        page.goto(lab)  # which leads to the page that it opens
-        yield page
-        chromium.close()
+def tab(browser, lab: str):
+    """A tab at the page that `make lab` opens."""
+    page = browser.new_page(viewport={"width": 1280, "height": 900})
+    page.set_default_timeout(60_000)
+    page.goto(lab)  # which leads to the page that it opens
+    return page
 
 
 def test_it_opens_at_the_start_page_which_leads_to_the_tour_and_shows_every_notebook(tab) -> None:

@@ -6,10 +6,8 @@ What needs a browser is skipped where Chromium is not found, and on an imitated 
 import base64
 import json
 import operator
-import os
 import re
-import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +29,6 @@ from tools.live import LIVE, MODEL, packed
 
 pytestmark = once
 
-CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 SENTENCE = "Ein Mann, der einen roten Hut trägt, spielt auf der Straße Gitarre."
 TEXTS = [
     *("", "   ", "a", SENTENCE, "Zwei Hunde  spielen\tim Schnee.\n", "don't they'll 'S", "1234.5 %", "x" * 300),
@@ -66,30 +63,21 @@ class Engine:
 
 
 @pytest.fixture(scope="module")
-def open_engine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[int], Engine]]:
+def open_engine(browser, tmp_path_factory: pytest.TempPathFactory) -> Callable[[int], Engine]:
     """What opens a page without a server, with weights of so many bits."""
-    if CHROMIUM is None:
-        pytest.skip("there is no Chromium on this machine.")
-    if "ATEN_CPU_CAPABILITY" in os.environ:
-        pytest.skip("an imitated processor runs no other JavaScript.")
-    sync_api = pytest.importorskip("playwright.sync_api")
-    with sync_api.sync_playwright() as playwright:
-        options = ["--no-sandbox", "--disable-gpu", "--disable-background-networking"]
-        chromium = playwright.chromium.launch(executable_path=CHROMIUM, args=options)
 
-        def open_engine(bits: int) -> Engine:
-            folder = tmp_path_factory.mktemp(f"live{bits}")
-            (folder / "weights.js").write_text(packed(MODEL, bits), "utf-8")
-            scripts = [*((LIVE / name).as_uri() for name in SCRIPTS), "weights.js"]
-            load = "const model = loadTransformer(WEIGHTS), tokenizer = new Tokenizer(WEIGHTS);" + LAST
-            tags = "".join(f'<script src="{address}"></script>' for address in scripts)
-            (folder / "page.html").write_text(f'<meta charset="utf-8">{tags}<script>{load}</script>', "utf-8")
-            tab = chromium.new_page()
-            tab.goto((folder / "page.html").as_uri())
-            return Engine(tab)
+    def open_engine(bits: int) -> Engine:
+        folder = tmp_path_factory.mktemp(f"live{bits}")
+        (folder / "weights.js").write_text(packed(MODEL, bits), "utf-8")
+        scripts = [*((LIVE / name).as_uri() for name in SCRIPTS), "weights.js"]
+        load = "const model = loadTransformer(WEIGHTS), tokenizer = new Tokenizer(WEIGHTS);" + LAST
+        tags = "".join(f'<script src="{address}"></script>' for address in scripts)
+        (folder / "page.html").write_text(f'<meta charset="utf-8">{tags}<script>{load}</script>', "utf-8")
+        tab = browser.new_page()
+        tab.goto((folder / "page.html").as_uri())
+        return Engine(tab)
 
-        yield open_engine
-        chromium.close()
+    return open_engine
 
 
 @pytest.fixture(scope="module")

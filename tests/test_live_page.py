@@ -4,9 +4,7 @@ What needs a browser is skipped where Chromium is not found, and on an imitated 
 """
 
 import copy
-import os
 import re
-import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from urllib.parse import quote
@@ -31,7 +29,6 @@ from tools.sync import ROOT
 
 pytestmark = once
 
-CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 PAGE = LIVE / "index.html"
 DOGS = "Zwei Hunde spielen im Schnee mit einem Ball."
 PLAY = "Zwei Hunde spielen."
@@ -56,19 +53,6 @@ def translator() -> tuple[Transformer, Tokenizer]:
 def source_of(tokenizer: Tokenizer, sentence: str) -> Tensor:
     """A sentence's ids, as a batch of one."""
     return torch.tensor([[*tokenizer.encode(sentence, "de"), EOS]])
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator:
-    """A headless Chromium."""
-    if CHROMIUM is None or "ATEN_CPU_CAPABILITY" in os.environ:
-        pytest.skip("there is no Chromium on this machine, or it is an imitated one, which draws no other page.")
-    sync_api = pytest.importorskip("playwright.sync_api")
-    with sync_api.sync_playwright() as playwright:
-        options = ["--no-sandbox", "--disable-gpu", "--disable-background-networking"]
-        chromium = playwright.chromium.launch(executable_path=CHROMIUM, args=options)
-        yield chromium
-        chromium.close()
 
 
 class Opened:

@@ -6,7 +6,6 @@ They are taken from the saved notebooks, as a reader meets them.
 import html
 import json
 import math
-import os
 import re
 from collections.abc import Callable, Iterator
 
@@ -16,7 +15,7 @@ import torch
 from annotated.attention import attention, attention_weights
 from annotated.positional_encoding import sinusoids
 from annotated_course.play import FOLDER, PICTURES, play_html
-from tools.stills import ARGUMENTS, CHROMIUM, saved_pictures, still
+from tools.stills import saved_pictures, still
 from tools.sync import ROOT
 
 SAVED = saved_pictures()
@@ -74,18 +73,6 @@ def test_a_tensor_s_numbers_are_rounded() -> None:
 def test_bad_input_is_named(name: str, data: dict, words: str, error: type, message: str) -> None:
     with pytest.raises(error, match=message):
         play_html(name, data, words)
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator:
-    """A headless Chromium."""
-    if CHROMIUM is None or "ATEN_CPU_CAPABILITY" in os.environ:
-        pytest.skip("there is no Chromium on this machine, or it is an imitated one, which draws no other page.")
-    sync_api = pytest.importorskip("playwright.sync_api")
-    with sync_api.sync_playwright() as playwright:
-        chromium = playwright.chromium.launch(executable_path=CHROMIUM, args=ARGUMENTS)
-        yield chromium
-        chromium.close()
 
 
 @pytest.fixture

@@ -15,22 +15,13 @@ from annotated.encoder import Encoder, FeedForward
 from annotated.models.language_model import sampling_probabilities
 from annotated.multi_head import MultiHeadAttention
 from annotated_workbench.vocabulary import SPECIALS
+from experiments.warm_up import xavier
 from tests import test_play
 from tests.test_play import SAVED, data_of, numbers
 from tools.stills import still
 
-browser, visit = test_play.browser, test_play.visit  # fixtures: pytest finds them by these names
+visit = test_play.visit  # a fixture: pytest finds it by this name
 SETTINGS = list(itertools.product((True, False), repeat=2))  # with the sum, with the norm
-
-
-def xavier(module: nn.Module) -> nn.Module:
-    """The chapter's initialisation."""
-    for part in module.modules():
-        if isinstance(part, nn.Linear):
-            nn.init.xavier_uniform_(part.weight)
-            if part.bias is not None:
-                nn.init.zeros_(part.bias)
-    return module
 
 
 def stack_of_the_chapter() -> Encoder:

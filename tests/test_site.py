@@ -3,13 +3,10 @@
 What needs a browser is skipped where Chromium is not found, and on an imitated processor: it draws no other page.
 """
 
-import os
 import re
 import runpy
-import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
 from html.parser import HTMLParser
 from pathlib import Path
 from urllib.parse import quote, unquote, urljoin, urlsplit
@@ -29,7 +26,6 @@ from tools.sync import ROOT, notebook_paths
 
 pytestmark = once
 
-CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 WIDTHS = (1280, 390)  # of a desktop's window and a phone's, in pixels
 LARGEST = 1_500_000  # bytes of one page, with all that it loads
 RAW_TEX = re.compile(r"\$[^$\n]+\$|\\[a-zA-Z]{2,}")
@@ -81,21 +77,6 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def pages(site: Path) -> dict[Path, Page]:
     """Every page, read."""
     return {path: Page(path) for path in sorted(site.rglob("*.html")) if "_static" not in path.parts}
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator:
-    """A headless Chromium."""
-    if CHROMIUM is None:
-        pytest.skip("there is no Chromium on this machine.")
-    if "ATEN_CPU_CAPABILITY" in os.environ:
-        pytest.skip("an imitated processor draws no other page.")
-    sync_api = pytest.importorskip("playwright.sync_api")
-    with sync_api.sync_playwright() as playwright:
-        options = ["--no-sandbox", "--disable-gpu", "--disable-background-networking"]
-        chromium = playwright.chromium.launch(executable_path=CHROMIUM, args=options)
-        yield chromium
-        chromium.close()
 
 
 def test_every_notebook_and_module_has_its_page(site: Path) -> None:

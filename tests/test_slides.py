@@ -1,10 +1,7 @@
 """Slides: a chapter's in one file that needs no other; each fits; no answer before the question, none to exercises."""
 
-import os
 import re
-import shutil
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import nbformat
@@ -18,7 +15,6 @@ from tools.sync import is_lesson, notebook_paths
 
 pytestmark = once
 LESSONS = [path for path in notebook_paths() if is_lesson(path)]
-CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 OVERFLOWS = """() => [...document.querySelectorAll("section")].flatMap((section, i) => {
   document.querySelectorAll(".frame").forEach(frame => frame.classList.toggle("here", frame === section.parentElement));
   const main = section.querySelector("main"), paper = section.getBoundingClientRect();
@@ -123,20 +119,6 @@ def test_the_command_writes_files_that_need_no_other(pages: dict[str, Path]) -> 
         )
         assert set(re.findall(r'(?:src|url)(?:=|\()"(\w+:)', text)) == {"data:"}
         assert not re.search(r"<(link|iframe|a)\b|@import|fetch\(|import\(", text)
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator:
-    """A headless Chromium."""
-    if CHROMIUM is None or "ATEN_CPU_CAPABILITY" in os.environ:
-        pytest.skip("there is no Chromium on this machine, or it is an imitated one, which draws no other page.")
-    sync_api = pytest.importorskip("playwright.sync_api")
-    with sync_api.sync_playwright() as playwright:
-        chromium = playwright.chromium.launch(
-            executable_path=CHROMIUM, args=["--no-sandbox", "--disable-gpu", "--disable-background-networking"]
-        )
-        yield chromium
-        chromium.close()
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,6 @@ in the dark, live-dark.gif, and for those who want nothing to move the last fram
 picture they would do nothing. Run it after a change of what the page's first screen shows.
 """
 
-import shutil
 from collections.abc import Sequence
 from io import BytesIO
 from typing import TYPE_CHECKING
@@ -13,6 +12,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from PIL import Image
 
+from tools.chromium import open_chromium
 from tools.live import LIVE
 from tools.sync import ROOT
 
@@ -30,13 +30,7 @@ LEFT_OUT = ".buttons, #limits, .under, figcaption, section + section { display: 
 
 def main() -> None:
     """Film the page and write the pictures."""
-    from playwright.sync_api import sync_playwright  # which no other part of this file needs
-
-    with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(
-            executable_path=shutil.which("chromium") or shutil.which("google-chrome"),
-            args=["--no-sandbox", "--disable-gpu"],
-        )
+    with open_chromium() as browser:
         for name, scheme in (("live-dark", "dark"), ("live", "light")):
             frames = film(browser.new_page(viewport={"width": WIDTH, "height": 1000}, color_scheme=scheme))
             pictures, durations = zip(*frames, strict=True)
@@ -50,7 +44,6 @@ def main() -> None:
                 optimize=True,
             )
         others[-1].save(FOLDER / "live.png", optimize=True)
-        browser.close()
 
 
 def film(page: "Page") -> list[tuple[Image.Image, int]]:

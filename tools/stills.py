@@ -7,16 +7,14 @@ still.
 """
 
 import re
-import shutil
 from typing import Any
 
 import nbformat
 
 from annotated_course.play import FOLDER
+from tools.chromium import open_chromium
 from tools.sync import notebook_paths
 
-CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
-ARGUMENTS = ["--no-sandbox", "--disable-gpu", "--disable-background-networking"]
 # The panels in rows, as on a desk; the style goes along, since a picture in a picture does not see the page's.
 DRAW = """style => {
   document.querySelectorAll("[data-still]").forEach(button => button.click());
@@ -64,15 +62,11 @@ def still(page: Any, shown: str) -> str:
 
 def main() -> None:
     """Save all stills."""
-    from playwright.sync_api import sync_playwright
-
-    with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=ARGUMENTS)
+    with open_chromium() as browser:
         page = browser.new_page()
         for name, shown in saved_pictures().items():
             (FOLDER / "stills" / f"{name}.svg").write_text(still(page, shown), encoding="utf-8")
             print(name)
-        browser.close()
 
 
 if __name__ == "__main__":

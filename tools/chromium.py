@@ -1,0 +1,29 @@
+"""A browser without a window, for what is drawn in pages, filmed and tested."""
+
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser
+
+CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+ARGUMENTS = ["--no-sandbox", "--disable-gpu", "--disable-background-networking"]
+
+
+@contextmanager
+def open_chromium() -> Iterator["Browser"]:
+    """Start Chromium, and close it in the end.
+
+    Raises:
+        FileNotFoundError: there is none on this machine.
+    """
+    from playwright.sync_api import sync_playwright  # whoever needs no browser needs no playwright
+
+    if CHROMIUM is None:
+        raise FileNotFoundError("There is no Chromium on this machine: install chromium or google-chrome.")
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=ARGUMENTS)
+        yield browser
+        browser.close()

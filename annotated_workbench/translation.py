@@ -6,6 +6,7 @@ from typing import Any
 from annotated import decoding
 from annotated.config import EOS
 from annotated.fast import decoding as fast
+from annotated.fast.accelerate import accelerate
 from annotated.fast.decoding import in_bfloat16
 from annotated.fast.translator import FastTranslator
 from annotated_workbench.data import pad
@@ -57,7 +58,10 @@ def translate(
             )
     if bf16:
         model = in_bfloat16(model)
-    search: Any = decoding if plain and not isinstance(model, FastTranslator) else fast
+    search: Any = decoding
+    if not plain or isinstance(model, FastTranslator):
+        search, model = fast, accelerate(model)
+        model = model.frozen() if isinstance(model, FastTranslator) else model
     device = next(model.parameters()).device
     rows = [[*ids, EOS] for ids in tokenizer.encode_batch(list(texts), language)]
     for number, row in enumerate(rows, start=1):

@@ -20,14 +20,17 @@ from collections.abc import Callable
 from functools import partial
 from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
+from torch import nn
 from torch.nn import functional as F
 
 from annotated.config import BOS, EOS, PAD, UNK, TransformerConfig
-from annotated.fast.decoding import beam_search, greedy_decode, in_bfloat16
+from annotated.fast.accelerate import accelerate
+from annotated.fast.decoding import beam_search, greedy_decode, in_bfloat16, in_int8
 from annotated.fast.memory import keep_memory
+from annotated.fast.products import linear
 from annotated.fast.training import bf16_is_fast, make_optimizer, train_step
 from annotated.models.recurrence import RecurrentConfig, RecurrentTranslator
 from annotated.training import make_optimizer as make_plain_optimizer
@@ -81,9 +84,16 @@ def training(bf16: bool, threads: int, repetitions: int) -> None:
         if bf16:
             contestants["Hugging Face MarianMTModel, bfloat16 autocast"] = Contestant(partial(_marian, True))
     kinds = {"float32": torch.float32} | ({"bfloat16": torch.bfloat16} if bf16 else {})
-    contestants |= {f"peak, {name}": Contestant(partial(_product, kind)) for name, kind in kinds.items()}
+    multiply = {"PyTorch's @": torch.matmul, "our product": linear}
+    contestants |= {
+        f"{how}, {name}": Contestant(partial(_product, function, kind))
+        for name, kind in kinds.items()
+        for how, function in multiply.items()
+    }
     seconds = _medians(contestants, threads, repetitions)
-    peaks = {name: PRODUCTS * 2 * 1024**3 / seconds.pop(f"peak, {name}") / 1e9 for name in kinds}
+    rates = {
+        name: {how: PRODUCTS * 2 * 1024**3 / seconds.pop(f"{how}, {name}") / 1e9 for how in multiply} for name in kinds
+    }
 
     operations = _multiplications(TransformerConfig.small(VOCAB)) * 6 / 1e9
     print(
@@ -91,9 +101,10 @@ def training(bf16: bool, threads: int, repetitions: int) -> None:
         f"one step is {operations:.0f} GFLOP of matrix products\n  {'':46} {'ms':>6} {'tokens/s':>9} {'times ours':>11}"
     )
     _print_steps(seconds, seconds[f"ours, {'bfloat16' if bf16 else 'float32'}"])
-    for name, peak in peaks.items():
-        time_ = seconds[f"ours, {name}"]
-        print(f"  measured {name} peak {peak:.0f} GFLOP/s: ours runs at {operations / time_ / peak:.0%} of it")
+    for name, peaks in rates.items():
+        rate = operations / seconds[f"ours, {name}"]
+        shares = ", ".join(f"{rate / peak:.0%} of the {peak:.0f} of {how}" for how, peak in peaks.items())
+        print(f"  {name}: ours runs at {rate:.0f} GFLOP/s, {shares} (1,024 × 1,024)")
 
 
 def neighbours(bf16: bool, repetitions: int) -> None:
@@ -176,9 +187,9 @@ def textbook_step(
     return step
 
 
-def _product(kind: torch.dtype) -> Callable[[], object]:
+def _product(multiply: Callable[..., torch.Tensor], kind: torch.dtype) -> Callable[[], object]:
     square = torch.randn(1024, 1024).to(kind)
-    return lambda: [square @ square for _ in range(PRODUCTS)]
+    return lambda: [multiply(square, square) for _ in range(PRODUCTS)]
 
 
 def _spin() -> None:
@@ -205,16 +216,17 @@ def decoding(bf16: bool, repetitions: int) -> None:
         f"\n  {'':34} {'s':>6} {'times ours':>11}"
     )
     for beam in (1, 4):
-        contestants = {"ours, float32": Contestant(partial(_search, beam, False), passive=True)}
-        if bf16:
-            contestants["ours, bfloat16"] = Contestant(partial(_search, beam, True), passive=True)
+        ours = {"float32": nn.Module.float} | ({"bfloat16": in_bfloat16} if bf16 else {}) | {"int8": in_int8}
+        contestants = {
+            f"ours, {kind}": Contestant(partial(_search, beam, change), passive=True) for kind, change in ours.items()
+        }
         if installed("ctranslate2"):
             for kind in ("float32", "int8"):
                 contestants[f"CTranslate2, {kind}"] = Contestant(partial(_ctranslate2, beam, kind))
         if installed("transformers"):
             contestants["Hugging Face generate"] = Contestant(partial(_generate, beam))
         seconds = _medians(contestants, 1, repetitions)
-        best = seconds["ours, bfloat16" if bf16 else "ours, float32"]
+        best = seconds["ours, int8"]
         for name, time_ in seconds.items():
             print(
                 f"  {f'beam {beam}' if beam > 1 else 'greedy':8}{name:26} {time_:6.2f} {time_ / best:11.2f}", flush=True
@@ -292,9 +304,9 @@ def _rows() -> list[list[list[int]]]:
     return [rows[i : i + BATCH] for i in range(0, len(rows), BATCH)]
 
 
-def _search(beam: int, bf16: bool) -> Callable[[], object]:
-    model = Transformer(TransformerConfig.small(VOCAB)).eval()
-    model = in_bfloat16(model) if bf16 else model
+def _search(beam: int, change: Callable[[nn.Module], nn.Module]) -> Callable[[], object]:
+    keep_memory()
+    model: Any = accelerate(change(Transformer(TransformerConfig.small(VOCAB)).eval())).frozen()
     search = partial(beam_search, beam=beam, max_extra=0) if beam > 1 else partial(greedy_decode, max_extra=0)
     batches = _rows()
     return lambda: [search(model, pad(batch)) for batch in batches]

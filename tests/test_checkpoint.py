@@ -18,7 +18,7 @@ from torch import nn
 from annotated.config import BOS, EOS, TransformerConfig
 from annotated.decoding import beam_search
 from annotated.fast.accelerate import accelerate
-from annotated.fast.decoding import in_bfloat16
+from annotated.fast.decoding import in_bfloat16, in_int8
 from annotated.models.relative_positions import RotaryAttention
 from annotated.transformer import Transformer
 from annotated_workbench.checkpoint import (
@@ -31,7 +31,7 @@ from annotated_workbench.checkpoint import (
     save_checkpoint,
     save_tensors,
 )
-from annotated_workbench.data import read_lines
+from annotated_workbench.data import load_corpus, read_lines
 from annotated_workbench.ensemble import Ensemble
 from annotated_workbench.metrics import bleu
 from annotated_workbench.translation import translate
@@ -410,6 +410,15 @@ def test_in_bfloat16_the_delivered_models_two_best_tokens_keep_most_of_their_dig
     assert 0 < low < 0.75 * plain
     assert low < 0.01
     torch.testing.assert_close(dict(model.named_parameters()), before, rtol=0, atol=0)
+
+
+def test_in_eight_bits_the_delivered_model_translates_nearly_alike() -> None:
+    model, _ = load_checkpoint(DELIVERED)
+    tokenizer, sources = load_tokenizer(DELIVERED), load_corpus("captions", "val").source[:100]
+    exact, low = (translate(form, tokenizer, sources, "de") for form in (model, in_int8(model)))
+    same = sum(found == expected for found, expected in zip(low, exact, strict=True))
+    assert 80 <= same < 100, same
+    assert bleu(low, exact)[0] > 90
 
 
 def test_the_delivered_model_translates_captions_it_has_never_seen(multi30k: Path) -> None:

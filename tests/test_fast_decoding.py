@@ -17,7 +17,8 @@ from annotated.config import BOS, EOS, PAD
 from annotated.decoding import Hypothesis
 from annotated.fast import decoding
 from annotated.fast.accelerate import accelerate
-from annotated.fast.decoding import beam_search, greedy_decode, in_bfloat16
+from annotated.fast.decoding import beam_search, greedy_decode, in_bfloat16, in_int8
+from annotated.models.language_model import LanguageModel, LanguageModelConfig
 from annotated.models.recurrence import RecurrentConfig, RecurrentTranslator
 from annotated.transformer import Transformer
 from annotated_workbench.data import pad
@@ -214,6 +215,56 @@ def test_in_bfloat16_both_models_of_an_ensemble_are_copied_and_moved():
     for bias in biases:
         torch.testing.assert_close(bias.float(), torch.full((11,), -math.log(99)), rtol=0, atol=0.02)
     assert {parameter.dtype for model in models for parameter in model.parameters()} == {torch.float32}
+
+
+# Weights laid out once, and in eight bits
+
+
+def test_a_frozen_model_keeps_its_layers_and_others_follow_the_model() -> None:
+    model, src = make_doubtful(0), torch.tensor([[4, 5, 6, EOS], [5, 4, EOS, PAD]])
+    fast = accelerate(model)
+    frozen = fast.frozen()
+    assert frozen is not fast and frozen.frozen() is frozen
+    expected = beam_search(frozen, src, max_extra=5)
+    assert_same(expected, beam_search(model, src, max_extra=5))
+    for layer in model.modules():
+        if isinstance(layer, nn.Linear) and layer is not model.output:  # that one is the embedding, too
+            for parameter in layer.parameters():
+                parameter.data.neg_()  # autograd's count of changes does not see it
+    assert_same(beam_search(frozen, src, max_extra=5), expected)
+    changed = beam_search(fast, src, max_extra=5)
+    assert changed != expected
+    assert_same(changed, beam_search(model, src, max_extra=5))
+
+
+def test_in_eight_bits_a_copy_translates_nearly_alike() -> None:
+    model = make_doubtful(0)
+    before = {name: weight.clone() for name, weight in model.named_parameters()}
+    low, src, tgt = in_int8(model), torch.tensor([[4, 5, 6, EOS], [5, 4, 7, 9]]), torch.tensor([[BOS, 7, 8]] * 2)
+    with torch.inference_mode():
+        difference = low(src, tgt) - model(src, tgt)
+    assert 0 < difference.abs().max() < 0.5, difference.abs().max()
+    assert difference.square().mean().sqrt() < 0.2
+    for search in (greedy_decode, beam_search):
+        assert len(search(low, src, max_extra=0)) == 2
+    torch.testing.assert_close(dict(model.named_parameters()), before, rtol=0, atol=0)
+
+
+def test_in_eight_bits_both_models_of_an_ensemble_are_rounded() -> None:
+    models = [make_doubtful(seed) for seed in (0, 1)]
+    low, src = in_int8(Ensemble(models)), torch.tensor([[4, 5, 6, EOS]])
+    assert [member.int8 for member in low.models] == [True, True]
+    tgt = torch.tensor([[BOS, 7, 8]])
+    with torch.inference_mode():
+        difference = low(src, tgt) - Ensemble(models)(src, tgt)
+    assert 0 < difference.abs().max() < 0.5
+
+
+def test_what_has_no_eight_bits_says_so() -> None:
+    with pytest.raises(TypeError, match="a RecurrentTranslator has no form in eight bits"):
+        in_int8(RecurrentTranslator(RecurrentConfig(11, d_model=8, layers=1)))
+    with pytest.raises(TypeError, match="a LanguageModel does not translate"):
+        in_int8(LanguageModel(LanguageModelConfig(11, d_model=8, d_ff=8, heads=2, layers=1)))
 
 
 # Modes and mistakes

@@ -103,6 +103,7 @@ def test_the_size_of_a_chunk_changes_nothing(monkeypatch, chunk, tied):
         return logits_to_gradient(logits, *rest)
 
     monkeypatch.setattr(training, "LOSS_CHUNK", chunk)
+    monkeypatch.setattr(training, "LOSS_BYTES", 0)
     monkeypatch.setattr(training, "logits_to_gradient", listen)
     assert train_step(model, src, tgt, sgd(model), 0.2) == pytest.approx(expected)
     assert_same_update(model, other)

@@ -143,7 +143,7 @@ def test_in_bfloat16_a_copy_translates(tokenizer, texter, monkeypatch, bf16):
     heard = []
 
     def listen(model, src, *arguments, **options):
-        heard.append((model is texter, {parameter.dtype for parameter in model.parameters()}))
+        heard.append((model.model is texter, {parameter.dtype for parameter in model.parameters()}))
         return [Hypothesis([], 0.0, 0.0)] * len(src)
 
     monkeypatch.setattr(fast, "beam_search", listen)

@@ -7,7 +7,7 @@ from torch import nn
 
 from annotated.fast.classifier import FastClassifier
 from annotated.fast.language_model import FastLanguageModel
-from annotated.fast.transformer import FastBlocks, FastTransformer
+from annotated.fast.transformer import FastTransformer
 from annotated.fast.translator import FastModel, PlainRows, PlainStates, Rows, Wrapper
 from annotated.models.alike import changed, inside
 from annotated.models.classifier import Classifier
@@ -43,7 +43,7 @@ def accelerate(model: nn.Module, *, bf16: bool = False) -> FastModel:
         TypeError: the model does none of this, or has a wrapped one inside.
     """
     inner = inside(model)
-    if isinstance(inner, Wrapper) and (bf16 > inner.bf16 or (isinstance(inner, FastBlocks) and changed(inner.model))):
+    if isinstance(inner, Wrapper) and (bf16 > inner.bf16 or inner.difference()):
         model, bf16 = inner.model, bf16 or inner.bf16
         inner = inside(model)
     elif isinstance(inner, FastModel):

@@ -21,7 +21,6 @@ class LayerCache:
         self.length = 0
         self.room: tuple[Float[Tensor, "sentence heads capacity _"], ...] = ()  # keys and values of tokens
         self.memory: tuple[Float[Tensor, "sentence heads source _"], ...] = ()
-        self.projection: tuple[Tensor, Tensor | None] | None = None  # onto queries, keys and values at once
 
     def append(
         self, keys: Float[Tensor, "sentence heads new d_k"], values: Float[Tensor, "sentence heads new d_v"]

@@ -126,6 +126,21 @@ def in_bfloat16(model: nn.Module) -> nn.Module:
     return model
 
 
+def in_int8(model: nn.Module) -> FastTranslator:
+    """Copy a model to translate with weights of eight bits, on a CPU; what they are multiplied with is rounded, too.
+
+    Args:
+        model: a trained model, or an ensemble of them; it stays as it is.
+
+    Raises:
+        TypeError: it has no such form.
+    """
+    fast = accelerate(copy.deepcopy(model))
+    if not isinstance(fast, FastTranslator):
+        raise TypeError(f"a {type(model).__name__} does not translate.")
+    return fast.frozen(int8=True)
+
+
 def _start(
     model: Any, src: Tensor, beam: int, max_extra: int
 ) -> tuple[FastTranslator, Tensor, Tensor, Tensor, FastCache]:
@@ -134,6 +149,7 @@ def _start(
     if not isinstance(fast, FastTranslator):
         raise TypeError(f"a {type(model).__name__} does not translate.")
     limits = longest_translations(model, src_mask, max_extra)
+    fast = fast.frozen()
     cache = fast.new_cache(beam * max(limits.tolist(), default=0))
     return fast, src_mask, fast.encode(src, src_mask), limits, cache
 
@@ -157,12 +173,11 @@ def _best_continuations(
     states = states.unflatten(0, (sentences, beginnings))
     at_once = max(1, CACHED_ROWS // beginnings) if states.device.type == "cpu" else sentences
     # All parts use the same memory: to touch new memory costs more than the work done in it.
-    shape = min(at_once, sentences), beginnings, model.config.vocab_size
-    logits, totals = torch.empty(2, *shape, device=states.device)
+    totals = torch.empty(min(at_once, sentences), beginnings, model.config.vocab_size, device=states.device)
     found = []
     for part, before in zip(states.split(at_once), log_probs.split(at_once), strict=True):
-        logits, totals = logits[: len(part)], totals[: len(part)]
-        torch.log_softmax(logits.copy_(model.logits(part)), dim=-1, out=totals)
+        totals = totals[: len(part)]
+        torch.log_softmax(model.logits(part).to(totals.dtype), dim=-1, out=totals)
         totals[..., [PAD, BOS]] = -torch.inf
         totals += before[..., None]
         found.append(_topk(totals.flatten(1), count))

@@ -1,4 +1,4 @@
-"""Memory that a training keeps: on a page fresh from the system, the first touch costs more than the work on it."""
+"""Memory that a process keeps: on a page fresh from the system, the first touch costs more than the work on it."""
 
 import ctypes
 import sys
@@ -7,7 +7,7 @@ TRIM_THRESHOLD, MMAP_THRESHOLD = -1, -3  # glibc's numbers of these settings, in
 
 
 def keep_memory() -> None:
-    """Let this process keep the memory it frees, for the next update, instead of giving it back to the system.
+    """Let this process keep the memory it frees, for the next update or batch, instead of giving it back to the system.
 
     Asks the C library of Linux; elsewhere nothing changes.
     """

@@ -53,11 +53,12 @@ def add_norm(
         norm: the LayerNorm.
         p: probability of dropping an element of the change.
     """
-    if change.device.type == "cpu":
+    if change.device.type == "cpu" and torch.is_grad_enabled():
         kept = dropout_mask(change, p) if p else None
         return _AddNorm.apply(x, change, norm.gain, norm.bias, norm.eps, kept)
-    total = x.to(norm.gain.dtype) + drop(change, p)
-    return F.layer_norm(total, norm.gain.shape, norm.gain, norm.bias, norm.eps).to(x.dtype)
+    wide = torch.promote_types(x.dtype, torch.float32)
+    total = x.to(wide) + drop(change, p)
+    return F.layer_norm(total, norm.gain.shape, norm.gain.to(wide), norm.bias.to(wide), norm.eps).to(x.dtype)
 
 
 class _AddNorm(torch.autograd.Function):

@@ -13,8 +13,8 @@ from annotated.fast.accelerate import accelerate
 from annotated.fast.translator import FastModel, Plain
 from annotated.training import check_loss, check_smoothing, label_smoothed_loss
 
-LOSS_CHUNK = 2048  # positions projected onto the vocabulary at a time,
-GPU_LOSS_CHUNK = 16_384  # and on a GPU, which would wait for the kernels of many small chunks to be launched
+LOSS_BYTES, LOSS_CHUNK = 24_000_000, 512  # logits at a time, but not fewer positions: glibc keeps pieces below 32 MB,
+GPU_LOSS_CHUNK = 16_384  # and a GPU, which has memory, would wait for the kernels of many small chunks to be launched
 Batch = Sequence[Int[Tensor, "_ _"]]  # what is given, such as sources, and last the targets; lengths of its own
 
 
@@ -101,7 +101,9 @@ def _add_gradients(model: FastModel, batch: Batch, places: Tensor, smoothing: fl
     *given, tgt = batch
     target = tgt[:, 1:].flatten()[places]
     states = model.states(*given, tgt[:, :-1]).flatten(0, 1)[places]
-    size = LOSS_CHUNK if tgt.device.type == "cpu" else GPU_LOSS_CHUNK
+    size = GPU_LOSS_CHUNK
+    if tgt.device.type == "cpu":
+        size = max(LOSS_CHUNK, LOSS_BYTES // (model.config.vocab_size * states.element_size()))
     chunks = [chunk.requires_grad_(states.requires_grad) for chunk in states.detach().split(size)]
     loss = torch.zeros((), device=tgt.device)
     for chunk, answers in zip(chunks, target.split(size), strict=True):

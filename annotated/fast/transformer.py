@@ -1,5 +1,6 @@
 """A Transformer's forward pass with fewer and larger operations, on the weights of the plain one."""
 
+import copy
 import math
 from collections.abc import Callable
 from typing import Any
@@ -13,6 +14,7 @@ from annotated.decoder import DecoderLayer
 from annotated.encoder import Dropout, EncoderLayer, FeedForward, LayerNorm
 from annotated.fast.attention import attend, attend_heads
 from annotated.fast.cache import Cache, LayerCache
+from annotated.fast.products import linear, prepared
 from annotated.fast.residual import add_norm, drop, dropout_mask, scale_before_drop
 from annotated.fast.translator import FastTranslator, Wrapper
 from annotated.masking import Mask, SourceMask, causal_mask, combine, padding_mask
@@ -31,14 +33,21 @@ class FastBlocks(Wrapper):
     1 / (1 − p) goes into the weights before it.
     """
 
+    laid_out: dict[tuple[nn.Linear, ...], Callable[[Tensor], Tensor]] | None = None
+    int8 = False
+
+    def difference(self) -> str | None:
+        """As `Wrapper.difference`. In a search, or while a program is traced, nobody looks."""
+        traced = torch.compiler.is_compiling() or torch.jit.is_tracing()
+        return None if traced or self.laid_out is not None else changed(self.model)
+
     def require_unchanged(self) -> None:
-        """Refuse to compute what the plain model no longer is. While a program is traced, nobody looks.
+        """Refuse to compute what the plain model no longer is.
 
         Raises:
             RuntimeError: the plain model was changed after it was wrapped.
         """
-        traced = torch.compiler.is_compiling() or torch.jit.is_tracing()
-        if not traced and (difference := changed(self.model)):
+        if difference := self.difference():
             raise RuntimeError(
                 f"the model was changed after `accelerate`: {difference}. Call `accelerate` again, or the model itself."
             )
@@ -50,7 +59,26 @@ class FastBlocks(Wrapper):
 
     def logits(self, states: Float[Tensor, "*batch d_model"]) -> Float[Tensor, "*batch vocab"]:
         """Project states onto the vocabulary."""
-        return _linear(states, self.model.output)
+        return self._product(states, self.model.output)
+
+    def frozen(self, *, int8: bool = False) -> Any:
+        """As `FastTranslator.frozen`: each weight is laid out once, when it is needed first."""
+        if self.laid_out is not None:
+            return self
+        frozen = copy.copy(self)
+        frozen.laid_out, frozen.int8 = {}, int8
+        return frozen
+
+    def _product(self, x: Tensor, *layers: nn.Linear, scale: float = 1.0) -> Tensor:
+        """Apply layers whose results, times `scale`, stand side by side, in the precision of x."""
+        if self.laid_out is None or scale != 1:
+            return linear(x, *_merged(*layers, dtype=x.dtype, scale=scale))
+        if layers not in self.laid_out:
+            self.laid_out[layers] = prepared(*_merged(*layers, dtype=x.dtype), int8=self.int8)
+        return self.laid_out[layers](x)
+
+    def _transform(self, x: Tensor, layer: FeedForward, scale: float) -> Tensor:
+        return self._product(layer.activation(self._product(x, layer.W_1)), layer.W_2, scale=scale)
 
     def _embed(
         self, embedding: nn.Embedding, ids: Int[Tensor, "row length"], start: int = 0
@@ -66,24 +94,22 @@ class FastBlocks(Wrapper):
     ) -> Tensor:
         first, second = layer.residuals
         x = self._residual(first, x, self._look_around(layer.self_attention, mask, cache))
-        return self._residual(second, x, lambda x, scale: _transform(x, layer.feed_forward, scale))
+        return self._residual(second, x, lambda x, scale: self._transform(x, layer.feed_forward, scale))
 
     def _look_around(self, attention: MultiHeadAttention, mask: Mask | None, cache: LayerCache | None) -> Sublayer:
         """Make the sub-layer that looks at all positions, or at those whose keys and values the cache keeps."""
 
         def look_around(x: Tensor, scale: float) -> Tensor:
-            together = F.linear(x, *_merged(attention.W_q, attention.W_k, attention.W_v, dtype=x.dtype))
+            together = self._product(x, attention.W_q, attention.W_k, attention.W_v)
             mixed = attend(together, heads=attention.heads, widths=[_widths(attention)], mask=mask)
-            return _linear(mixed, attention.W_o, scale)
+            return self._product(mixed, attention.W_o, scale=scale)
 
         def look_back(x: Tensor, scale: float) -> Tensor:
             assert cache is not None
-            if cache.projection is None:
-                cache.projection = _merged(attention.W_q, attention.W_k, attention.W_v, dtype=x.dtype)
-            together = F.linear(x, *cache.projection)
+            together = self._product(x, attention.W_q, attention.W_k, attention.W_v)
             query, key, value = (attention.split(part) for part in together.split(_widths(attention), dim=-1))
             keys, values = cache.append(key, value)
-            return _linear(attend_heads(query, keys, values, mask), attention.W_o, scale)
+            return self._product(attend_heads(query, keys, values, mask), attention.W_o, scale=scale)
 
         return look_around if cache is None else look_back
 
@@ -158,7 +184,7 @@ class FastTransformer(FastBlocks, FastTranslator):
         first, second, third = layer.residuals
         x = self._residual(first, x, self._look_around(layer.self_attention, tgt_mask, cache))
         x = self._residual(second, x, self._look_at_source(layer.cross_attention, memory, src_mask, cache))
-        return self._residual(third, x, lambda x, scale: _transform(x, layer.feed_forward, scale))
+        return self._residual(third, x, lambda x, scale: self._transform(x, layer.feed_forward, scale))
 
     def _look_at_source(
         self, attention: MultiHeadAttention, memory: Tensor, mask: SourceMask, cache: LayerCache | None
@@ -167,32 +193,28 @@ class FastTransformer(FastBlocks, FastTranslator):
         query_width, *memory_widths = _widths(attention)
 
         def project_memory() -> Tensor:
-            return F.linear(memory, *_merged(attention.W_k, attention.W_v, dtype=memory.dtype))
+            return self._product(memory, attention.W_k, attention.W_v)
 
         def look_at_source(x: Tensor, scale: float) -> Tensor:
             widths = [[query_width], memory_widths]
-            mixed = attend(_linear(x, attention.W_q), project_memory(), heads=attention.heads, widths=widths, mask=mask)
-            return _linear(mixed, attention.W_o, scale)
+            query = self._product(x, attention.W_q)
+            mixed = attend(query, project_memory(), heads=attention.heads, widths=widths, mask=mask)
+            return self._product(mixed, attention.W_o, scale=scale)
 
         def look_at_kept_source(x: Tensor, scale: float) -> Tensor:
             assert cache is not None
             if not cache.memory:
                 key, value = project_memory().split(memory_widths, dim=-1)
                 cache.memory = attention.split(key).contiguous(), attention.split(value).contiguous()
-            query = attention.split(_linear(x, attention.W_q))
+            query = attention.split(self._product(x, attention.W_q))
             keys, values = cache.memory
-            return _linear(attend_heads(query, keys, values, mask), attention.W_o, scale)
+            return self._product(attend_heads(query, keys, values, mask), attention.W_o, scale=scale)
 
         return look_at_source if cache is None else look_at_kept_source
 
 
 def _probability(dropout: Dropout) -> float:
     return dropout.p if dropout.training else 0.0
-
-
-def _linear(x: Tensor, layer: nn.Linear, scale: float = 1.0) -> Tensor:
-    """Apply a layer in the precision of x; its result is multiplied by `scale`."""
-    return F.linear(x, *_merged(layer, dtype=x.dtype, scale=scale))
 
 
 def _merged(*layers: nn.Linear, dtype: torch.dtype, scale: float = 1.0) -> tuple[Tensor, Tensor | None]:
@@ -209,10 +231,6 @@ def _merged(*layers: nn.Linear, dtype: torch.dtype, scale: float = 1.0) -> tuple
 def _widths(attention: MultiHeadAttention) -> list[int]:
     """Tell how wide the queries, keys and values of all heads are."""
     return [attention.heads * width for width in (attention.d_k, attention.d_k, attention.d_v)]
-
-
-def _transform(x: Tensor, layer: FeedForward, scale: float) -> Tensor:
-    return _linear(layer.activation(_linear(x, layer.W_1)), layer.W_2, scale)
 
 
 def _normalise(x: Tensor, norm: LayerNorm) -> Tensor:

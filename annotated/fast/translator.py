@@ -45,6 +45,19 @@ class FastModel(nn.Module):
 class FastTranslator(FastModel):
     """A model whose memory has a row for each sentence, however many hypotheses (consecutive rows) there are of it."""
 
+    def frozen(self, *, int8: bool = False) -> "FastTranslator":
+        """Make a model of the same weights for searches in which they stay as they are.
+
+        Args:
+            int8: with products in eight bits.
+
+        Raises:
+            TypeError: it has none.
+        """
+        if int8:
+            raise TypeError(f"a {type(getattr(self, 'model', self)).__name__} has no form in eight bits.")
+        return self
+
     @abstractmethod
     def encode(self, src: Int[Tensor, "sentence source"], src_mask: SourceMask) -> Tensor:
         """Turn source ids into the memory."""
@@ -75,6 +88,10 @@ class Wrapper(FastModel):
     def config(self) -> Any:
         """The model's configuration, as it now is."""
         return self.model.config
+
+    def difference(self) -> str | None:
+        """Name the first thing by which the model is no longer what was wrapped; None if nothing is."""
+        return None
 
     def logits(self, states: Tensor) -> Tensor:
         """As `FastTranslator.logits`."""

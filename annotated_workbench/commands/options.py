@@ -102,7 +102,11 @@ OPTIONS: dict[str, dict[str, Any]] = {
         type=COUNT_OR_NONE, default=MAX_EXTRA, help="tokens by which a translation may be longer than its source"
     ),
     "device": dict(default="auto", help="auto, cpu, cuda, cuda:1, mps …; auto takes a GPU where there is one"),
-    "precision": dict(choices=("auto", "fp32", "bf16"), default="auto", help="auto takes bf16 where it is fast"),
+    "precision": dict(
+        choices=("auto", "fp32", "bf16", "int8"),
+        default="auto",
+        help="auto takes bf16 where it is fast; int8, to translate on a CPU, is faster still",
+    ),
 }
 for _field in fields(TrainingOptions):
     if _field.metadata:
@@ -126,6 +130,7 @@ IDLE = {
     ("tokenizer", "words"): (("vocab_size",), "there are as many words as there are"),
     ("preset", "recurrent"): (("norm_first",), "the LSTM has no LayerNorm"),
     ("precision", "bf16"): (("plain",), "the paper's own files compute in float32"),
+    ("precision", "int8"): (("plain",), "the paper's own files compute in float32"),
     ("ensemble", True): (("plain",), "only the fast forms of models compute together"),
     ("source", True): (("split",), "only a corpus has splits"),
 }

@@ -9,7 +9,8 @@ from typing import Any
 import torch
 from torch import nn
 
-from annotated.fast.decoding import in_bfloat16
+from annotated.fast.decoding import in_bfloat16, in_int8
+from annotated.fast.memory import keep_memory
 from annotated.fast.training import bf16_is_fast
 from annotated_workbench.architectures import TaskName
 from annotated_workbench.checkpoint import load_run, load_translator, require_task
@@ -39,14 +40,25 @@ def wants_bfloat16(args: Namespace) -> bool:
     return not args.plain and bf16_is_fast(find_device(args.device))
 
 
+def refuse_eight_bits(args: Namespace) -> None:
+    """Raise a ValueError where --precision asks for them and nothing is translated."""
+    if args.precision == "int8":
+        raise ValueError(f"--precision int8 is for translation, and {args.command} does something else.")
+
+
 def load_model(args: Namespace, task: TaskName) -> tuple[nn.Module, Tokenizer, dict[str, Any]]:
     """Read the run, or the ensemble, that a command names, onto its device and in its precision."""
+    keep_memory()
     if task == "translation":
         model, tokenizer, info = load_translator([args.model, *args.ensemble])
     else:
+        refuse_eight_bits(args)
         model, tokenizer, info = load_run(args.model)
         require_task(model, task, args.model)
-    model = in_bfloat16(model) if wants_bfloat16(args) else model
+    if args.precision == "int8":
+        model = in_int8(model)
+    elif wants_bfloat16(args):
+        model = in_bfloat16(model)
     return model.to(find_device(args.device)), tokenizer, info
 
 

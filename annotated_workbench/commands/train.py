@@ -13,7 +13,7 @@ from torch import nn
 from annotated.fast.memory import keep_memory
 from annotated_workbench.architectures import ARCHITECTURES, PRESETS, USES, config_of, make_model
 from annotated_workbench.commands.options import PROGRAM, TOKENIZERS, Command, option_of
-from annotated_workbench.commands.shared import find_device, load_split, typed_path, wants_bfloat16
+from annotated_workbench.commands.shared import find_device, load_split, refuse_eight_bits, typed_path, wants_bfloat16
 from annotated_workbench.data import Lines, Pairs, hold_out, load_corpus, load_text, read_pairs, read_text, split_text
 from annotated_workbench.distributed import in_turn, is_first, joined, processes, tokenizer_of_first
 from annotated_workbench.run_folder import require_new
@@ -67,6 +67,7 @@ def _train(args: Namespace, device: torch.device) -> None:
         fitting = ", ".join(TOKENIZERS[args.task])
         raise ValueError(f"--tokenizer {args.tokenizer} is not for {args.task}: there is {fitting}.")
     args.src = args.src or ("en" if args.task == "classification" else "de")
+    refuse_eight_bits(args)
     bf16 = wants_bfloat16(args)
     keep_memory()
     with in_turn():  # one downloads, and the others find it

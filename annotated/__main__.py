@@ -1,4 +1,4 @@
-"""The command line: python -m annotated train | translate | generate | classify | evaluate | progress | doctor."""
+"""The command line: python -m annotated train | translate | generate | classify | evaluate | progress | doctor | …"""
 
 import argparse
 import os
@@ -23,6 +23,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
             "",
             ("my_model.py:MyTransformer",),
         ),
+        "bench": Command(
+            "measure this machine for a minute or two, and tell how long lessons and trainings will take on it",
+            measure,
+            {"[file]": "of figures of machines, to add this one's to"},
+            "",
+            ("",),
+        ),
     }
     return command_line.main(arguments, further)
 
@@ -39,6 +46,13 @@ def examine(args: argparse.Namespace) -> int:
     from annotated_course.doctor import command
 
     return command(args)
+
+
+def measure(args: argparse.Namespace) -> None:
+    """Measure the machine."""
+    from annotated_course.bench import command
+
+    command(args)
 
 
 if __name__ == "__main__":

@@ -17,9 +17,9 @@ from typing import Any
 import torch
 from tqdm import tqdm
 
+from annotated_course.bench import processor
 from annotated_course.doctor.recipe import EIGHT
 from annotated_workbench.files import write_whole
-from experiments.speed import processor
 from tools.sync import ROOT
 
 LESSON = ROOT / "notebooks" / "19_debugging.ipynb"

@@ -24,12 +24,12 @@ from annotated.models.gpt import Gpt as OurGpt
 from annotated.models.gpt import GptConfig
 from annotated.models.language_model import LanguageModel, LanguageModelConfig
 from annotated.transformer import Transformer
+from annotated_course.bench import processor
 from annotated_course.doctor import examine
 from annotated_course.exercises.chapter_19 import WARD, patients
 from annotated_workbench.files import write_whole
 from experiments import strangers
 from experiments.debugging import names_of_lesson
-from experiments.speed import processor
 
 SIZES: dict[str, Any] = {"d_model": 32, "d_ff": 64, "heads": 2, "layers": 2, "max_length": 16}
 

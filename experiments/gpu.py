@@ -18,11 +18,12 @@ from typing import Any, NamedTuple
 import torch
 
 from annotated.config import EOS, UNK, TransformerConfig
+from annotated_course.bench import processor
 from annotated_workbench.files import write_whole
 from experiments import made_up
 from experiments.gpu_contestants import Step, fast, generate, library, ours, ours_on_each, plain, search, textbook
 from experiments.paper_run import VOCABULARY, weights_and_operations
-from experiments.speed import VOCAB, installed, processor
+from experiments.speed import VOCAB, installed
 
 SEED, PRODUCTS = 0, 10  # products of which the peak is measured
 PRESETS = {

@@ -25,8 +25,8 @@ from tqdm import tqdm
 from annotated.config import TransformerConfig
 from annotated.encoder import Encoder
 from annotated.positional_encoding import LearnedEncoding
+from annotated_course.bench import processor
 from annotated_workbench.files import write_whole
-from experiments.speed import processor
 
 LENGTH, LETTERS = 12, 24
 EXAMPLES, VALIDATED, TESTED = 300, 500, 2000  # texts of one draw

@@ -39,9 +39,9 @@ from annotated.models.long_attention import (
     pattern_mask,
 )
 from annotated.multi_head import MultiHeadAttention
+from annotated_course.bench import processor
 from annotated_workbench.checkpoint import load_run
 from annotated_workbench.data import DATA_FOLDER
-from experiments.speed import processor
 
 RESULTS = Path(__file__).parent.parent / "data" / "results" / "long_sequences.json"
 LENGTHS = [256, 512, 1024, 2048, 4096, 8192]

@@ -29,9 +29,9 @@ from typing import Any, NamedTuple
 from xml.etree import ElementTree
 
 from annotated_course import HOME
+from annotated_course.bench import processor
 from annotated_workbench.files import write_whole
 from experiments.planted_bugs import ABOUT_THE_REPOSITORY
-from experiments.speed import processor
 from tools.sync import PACKAGES, ROOT, notebook_paths
 
 TESTS = "tests"

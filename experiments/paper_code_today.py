@@ -33,11 +33,11 @@ from annotated.models.modern import modernise
 from annotated.multi_head import MultiHeadAttention
 from annotated.training import label_smoothed_loss, make_optimizer, noam_rate, set_rate
 from annotated.transformer import Transformer
+from annotated_course.bench import processor
 from annotated_workbench.data import Encoded, Pairs, encode_pairs, load_corpus, make_batches
 from annotated_workbench.files import write_whole
 from annotated_workbench.metrics import loss_per_token
 from annotated_workbench.vocabulary import SubwordTokenizer
-from experiments.speed import processor
 
 UPDATES, WARM_UP, BATCH = (120, 600), 40, 500  # UPDATES: after these the loss is measured
 PEAK = 0.006  # the highest learning rate

@@ -16,8 +16,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from annotated_course.bench import processor
 from annotated_workbench.files import write_whole
-from experiments.speed import processor
 
 LETTERS, START = 10, 10  # START stands for "nothing written yet"
 LENGTHS, BATCH, TESTED = range(2, 9), 64, 500

@@ -18,11 +18,11 @@ import torch
 
 from annotated.fast.accelerate import accelerate
 from annotated.models.language_model import generate
+from annotated_course.bench import processor
 from annotated_workbench.checkpoint import load_checkpoint
 from annotated_workbench.data import DATA_FOLDER, load_text, split_text
 from annotated_workbench.files import write_whole
 from annotated_workbench.vocabulary import load_tokenizer
-from experiments.speed import processor
 
 GROUPS = 5
 WORDS = 1000  # of each group: as many everywhere, since a longer text has more different ones

@@ -20,10 +20,10 @@ from annotated.config import TransformerConfig
 from annotated.fast.training import train_step
 from annotated.training import make_optimizer, noam_rate, set_rate
 from annotated.transformer import Transformer
+from annotated_course.bench import processor
 from annotated_workbench.data import Encoded, encode_pairs, load_corpus, make_batches
 from annotated_workbench.files import write_whole
 from annotated_workbench.vocabulary import SubwordTokenizer
-from experiments.speed import processor
 
 UPDATES, WIDTH, WARM_UP, FACTOR = 200, 64, 100, 0.5
 PEAK = FACTOR * noam_rate(WARM_UP, WIDTH, WARM_UP)

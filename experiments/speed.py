@@ -13,13 +13,11 @@ import importlib.util
 import math
 import multiprocessing
 import os
-import platform
 import statistics
 import time
 from collections.abc import Callable
 from functools import partial
 from multiprocessing.connection import Connection
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
@@ -36,6 +34,7 @@ from annotated.models.recurrence import RecurrentConfig, RecurrentTranslator
 from annotated.training import make_optimizer as make_plain_optimizer
 from annotated.training import train_step as plain_step
 from annotated.transformer import Transformer
+from annotated_course.bench import processor
 from annotated_workbench.data import pad
 from experiments import peers
 
@@ -353,18 +352,6 @@ def _multiplications(config: TransformerConfig) -> int:
     attention = 4 * tokens * d * d + 2 * SENTENCES * TOKENS**2 * d
     feed_forward = 2 * tokens * d * config.d_ff
     return config.layers * (3 * attention + 2 * feed_forward) + tokens * d * config.vocab_size
-
-
-def processor() -> str:
-    """Name the processor, and the instructions of it that torch uses: one name may stand for several generations."""
-    info = Path("/proc/cpuinfo")
-    names = (
-        [line.split(":")[1].strip() for line in info.read_text().splitlines() if "model name" in line]
-        if info.exists()
-        else []
-    )
-    name = names[0] if names else platform.processor() or platform.machine()
-    return f"{name} ({torch.backends.cpu.get_cpu_capability()})"
 
 
 def _versions() -> str:

@@ -23,8 +23,8 @@ from tqdm import tqdm
 
 from annotated.config import TransformerConfig
 from annotated.encoder import Encoder
+from annotated_course.bench import processor
 from annotated_workbench.files import write_whole
-from experiments.speed import processor
 
 SMALL = TransformerConfig(vocab_size=1, d_model=32, d_ff=128, heads=4, dropout=0.0)
 DONE = torch.arange(1, 121) / 120  # which part of the training is done

@@ -1,0 +1,198 @@
+"""How fast this machine is beside others, and how long the course and its trainings will take on it.
+
+    python -m annotated bench
+
+measures for a minute or two. The other machines, and what each lesson took on the first of them, are in
+`data/results/bench.json`; a file name after `bench` adds this machine to such a file.
+"""
+
+import argparse
+import json
+import os
+import platform
+import re
+import statistics
+import time
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from annotated import training as plain
+from annotated.config import EOS, UNK, TransformerConfig
+from annotated.fast.accelerate import accelerate
+from annotated.fast.decoding import greedy_decode, in_bfloat16
+from annotated.fast.memory import keep_memory
+from annotated.fast.products import linear
+from annotated.fast.training import bf16_is_fast, make_optimizer, train_step
+from annotated.transformer import Transformer
+from annotated_workbench.data import DATA_FOLDER
+from annotated_workbench.files import write_whole
+
+KNOWN = DATA_FOLDER / "results" / "bench.json"
+VOCAB, SENTENCES, TOKENS = 6000, 240, 17  # a batch of Multi30k, as in `make train`
+PRODUCTS, SIZE, UPDATES = 20, 1024, 20
+EPOCH = 934_415  # tokens of Multi30k's training pairs, source and target, in a vocabulary of 6,000
+TRAININGS = {  # the command's name in the documentation, and its tokens
+    "make train: Multi30k, 30 epochs": 30 * EPOCH,
+    "the quick recipe on Multi30k, 6 epochs": 6 * EPOCH,
+}
+PAPERS_BASE = 9.4e17  # operations of the paper's 100,000 updates: 6 · weights · tokens
+ROWS = {  # what is measured: its name and unit
+    "product": ("float32 matrix product, one thread", "GFLOP/s"),
+    "float32": ("training in float32, one thread", "tokens/s"),
+    "float32_all": ("training in float32, all threads", "tokens/s"),
+    "bfloat16": ("training in bfloat16, one thread", "tokens/s"),
+    "bfloat16_all": ("training in bfloat16, all threads", "tokens/s"),
+    "greedy": ("translating greedily, one thread", "sentences/s"),
+    "lesson": ("an update as in the lessons, one thread", "ms"),
+}
+
+
+def command(args: argparse.Namespace) -> None:
+    """Measure this machine, and print what that means."""
+    known, path = read(KNOWN), Path(args.texts[0]) if args.texts else None
+    kept = read(path) if path else known  # what cannot be read is said before anything is measured
+    print("Measuring, for a minute or two …", flush=True)
+    own = measure(told=lambda row, value: print(f"  {ROWS[row][0]}: {value:,.0f} {ROWS[row][1]}", flush=True))
+    print("", *table(own, known["machines"]), "", *durations(own, known), sep="\n")
+    if path:
+        others = [
+            row for row in kept["machines"] if (row["processor"], row["torch"]) != (own["processor"], own["torch"])
+        ]
+        write_whole(path, (json.dumps(kept | {"machines": [*others, own]}, indent=1) + "\n").encode())
+
+
+def read(path: Path) -> dict[str, Any]:
+    """Read figures of machines, and of lessons on the first of them; none where there is no file.
+
+    Raises:
+        ValueError: the file holds something else.
+    """
+    if not path.exists():
+        return {"machines": [], "lessons": {}}
+    try:
+        figures = json.loads(path.read_text(encoding="utf-8"))
+        if {"machines", "lessons"} <= figures.keys():
+            return figures
+    except (ValueError, AttributeError):
+        pass
+    raise ValueError(f"{path} holds no figures of machines: give the name of a new file.")
+
+
+def measure(told: Callable[[str, float], Any], sentences: int = SENTENCES, repetitions: int = 3) -> dict[str, Any]:
+    """Measure a few typical things, in turn, each some times; the medians count.
+
+    Args:
+        told: hears of each figure, by its name in `ROWS`, as soon as it is there.
+        sentences: in a batch.
+        repetitions: of each.
+
+    Returns:
+        The figures by name, and which machine has them.
+    """
+    keep_memory()
+    torch.manual_seed(0)
+    threads, precisions = torch.get_num_threads(), [False]
+    if bf16_is_fast(torch.device("cpu")):
+        precisions.append(True)
+    square = torch.randn(SIZE, SIZE)
+    src, tgt = (torch.randint(UNK, VOCAB, (sentences, TOKENS + i)) for i in (0, 1))
+    model = Transformer(TransformerConfig.small(VOCAB))
+    optimizer = make_optimizer(model, 1e-4)
+    translator = accelerate((in_bfloat16(model) if len(precisions) > 1 else model).eval()).frozen()
+    source = torch.cat((src, torch.full((sentences, 1), EOS)), dim=1)
+    small = Transformer(TransformerConfig(100, d_model=32, d_ff=64, heads=4, layers=2))
+    ids = torch.randint(UNK, 100, (16, 9))
+    update = partial(plain.train_step, small, ids, ids, plain.make_optimizer(small))
+    found: dict[str, Any] = {
+        "processor": processor() + _generation(),
+        "cores": os.cpu_count(),
+        "torch": torch.__version__,
+        "date": time.strftime("%Y-%m-%d"),
+    }
+
+    def note(row: str, amount: float, call: Callable[[], Any], *, invert: bool = False) -> None:
+        call()
+        seconds = statistics.median(_seconds(call) for _ in range(repetitions))
+        found[row] = amount * seconds if invert else amount / seconds
+        told(row, found[row])
+
+    try:
+        for count in dict.fromkeys((1, threads)):
+            torch.set_num_threads(count)
+            if count == 1:
+                note("product", 2e-9 * PRODUCTS * SIZE**3, lambda: [linear(square, square) for _ in range(PRODUCTS)])
+            for bf16 in precisions:
+                name = f"{'bfloat16' if bf16 else 'float32'}{'' if count == 1 else '_all'}"
+                note(name, 2 * sentences * TOKENS, partial(train_step, model.train(), src, tgt, optimizer, bf16=bf16))
+            if count == 1:
+                note("greedy", sentences, lambda: greedy_decode(translator, source, max_extra=0))
+                note("lesson", 1e3 / UPDATES, lambda: [update() for _ in range(UPDATES)], invert=True)
+    finally:
+        torch.set_num_threads(threads)
+    return found
+
+
+def table(own: dict[str, Any], others: list[dict[str, Any]]) -> list[str]:
+    """Write the figures of machines side by side, this one's first."""
+    machines = [own, *others]
+    heads = ["this machine", *(f"machine {number}" for number in range(1, len(machines)))]
+    lines = [f"{'':42}{''.join(f'{head:>14}' for head in heads)}"]
+    for row, (name, unit) in ROWS.items():
+        figures = "".join(f"{machine[row]:14,.0f}" if row in machine else f"{'–':>14}" for machine in machines)
+        lines.append(f"{name:42}{figures}  {unit}")
+    for head, machine in zip(heads, machines, strict=True):
+        which = "{processor}, {cores} cores, torch {torch}, {date}".format(**machine)
+        lines.append(f"  {head}: {which}")
+    return lines
+
+
+def durations(own: dict[str, Any], known: dict[str, Any]) -> list[str]:
+    """Estimate how long lessons and trainings take on this machine: lessons by one of their updates."""
+    speed = max(own.get(row, 0) for row in ("float32", "float32_all", "bfloat16", "bfloat16_all"))
+    lines = ["About how long it takes here, validation left out:"]
+    lines += [f"  {name:44}{spell(tokens / speed)}" for name, tokens in TRAININGS.items()]
+    operations = own["product"] * 1e9 * speed / own["float32"]  # a second, were all threads and bfloat16 as good there
+    lines.append(f"  {'the base model of the paper, 100,000 updates':44}{spell(PAPERS_BASE / operations)}")
+    if known["machines"] and known["lessons"]:
+        slower = own["lesson"] / known["machines"][0]["lesson"]
+        times = {name: seconds * slower for name, seconds in known["lessons"].items()}
+        lines += ["", f"Executing a lesson from top to bottom (one thread; all: {spell(sum(times.values()))}):"]
+        lines += [f"  {name:44}{spell(seconds)}" for name, seconds in times.items()]
+    return lines
+
+
+def spell(seconds: float) -> str:
+    """Write a duration in the largest unit that it has two of."""
+    for unit, size in (("years", 365.25 * 86_400), ("days", 86_400), ("hours", 3_600), ("minutes", 60)):
+        if seconds >= 2 * size:
+            return f"{seconds / size:,.0f} {unit}"
+    return f"{seconds:,.0f} seconds"
+
+
+def processor() -> str:
+    """Name the processor, and the instructions of it that torch uses: one name may stand for several generations."""
+    info = Path("/proc/cpuinfo")
+    names = (
+        [line.split(":")[1].strip() for line in info.read_text().splitlines() if "model name" in line]
+        if info.exists()
+        else []
+    )
+    name = names[0] if names else platform.processor() or platform.machine()
+    return f"{name} ({torch.backends.cpu.get_cpu_capability()})"
+
+
+def _generation() -> str:
+    """Tell generations of a maker's processors apart that bear one name, where the system says how."""
+    info = Path("/proc/cpuinfo")
+    found = re.search(r"cpu family\s*: (\d+)\nmodel\s*: (\d+)", info.read_text()) if info.exists() else None
+    return ", family {}, model {}".format(*found.groups()) if found else ""
+
+
+def _seconds(call: Callable[[], Any]) -> float:
+    began = time.perf_counter()
+    call()
+    return time.perf_counter() - began

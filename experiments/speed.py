@@ -63,7 +63,6 @@ def main() -> None:
     for threads in (1, 2):
         recurrence(bf16, threads, 1 if quick else 7)
     decoding(bf16, 1 if quick else 3)
-    growth(bf16, 1 if quick else 5)
     print(f"\n{(time.perf_counter() - began) / 60:.1f} minutes in all")
 
 
@@ -139,15 +138,6 @@ def _lstm(bf16: bool) -> Callable[[], object]:
     keep_memory()
     model = RecurrentTranslator(RecurrentConfig(VOCAB))
     return partial(train_step, model, *_batch(), make_optimizer(model, RATE), bf16=bf16)
-
-
-def _sized(bf16: bool, *, length: int, batch: int, layers: int, d_model: int) -> partial[float]:
-    keep_memory()
-    model = Transformer(
-        TransformerConfig.small(VOCAB, layers=layers, d_model=d_model, d_ff=2 * d_model, max_length=513)
-    )
-    src, tgt = (torch.randint(UNK, VOCAB, (batch, length + i)) for i in (0, 1))
-    return partial(train_step, model, src, tgt, make_optimizer(model, RATE), bf16=bf16)
 
 
 def _plain() -> Callable[[], object]:
@@ -232,34 +222,6 @@ def decoding(bf16: bool, repetitions: int) -> None:
             )
 
 
-def growth(bf16: bool, repetitions: int) -> None:
-    """Time one update, and weigh what it keeps for the backward pass, as one size grows."""
-    print(
-        f"\nOne step as one size grows, one thread, {'bfloat16' if bf16 else 'float32'}; else 32 × 32 tokens "
-        "(8 × length), N = 3, d_model = 256, d_ff = 2 d_model"
-        f"\n  {'':14} {'ms':>7} {'MB kept':>8}   exponents since the row above"
-    )
-    for name, sizes in (
-        ("length", (16, 32, 64, 128, 256, 512)),
-        ("batch", (8, 16, 32, 64, 128)),
-        ("layers", (1, 2, 4, 8)),
-        ("d_model", (64, 128, 256, 512)),
-    ):
-        makes = {}
-        for size in sizes:
-            chosen = {"length": 32, "batch": 8 if name == "length" else 32, "layers": 3, "d_model": 256} | {name: size}
-            makes[str(size)] = partial(_sized, bf16, **chosen)
-        kept = [_megabytes_kept(make()) for make in makes.values()]
-        seconds = _medians({size: Contestant(make, passive=True) for size, make in makes.items()}, 1, repetitions)
-        for i, size in enumerate(sizes):
-            exponents = ""
-            if i:
-                ratio = math.log(size / sizes[i - 1])
-                grown = (seconds[str(size)] / seconds[str(sizes[i - 1])], kept[i] / kept[i - 1])
-                exponents = "time {:.2f}, memory {:.2f}".format(*(math.log(x) / ratio for x in grown))
-            print(f"  {name:8}{size:6} {seconds[str(size)] * 1e3:7.0f} {kept[i]:8.0f}   {exponents}", flush=True)
-
-
 def _medians(contestants: dict[str, Contestant], threads: int, repetitions: int) -> dict[str, float]:
     """Start each in its process and call it once to warm up, then all in turn; return each one's median seconds."""
     context, seconds = multiprocessing.get_context("spawn"), {name: [] for name in contestants}
@@ -328,22 +290,6 @@ def _generate(beam: int) -> Callable[[], object]:
         )
         for batch in batches
     ]
-
-
-def _megabytes_kept(step: partial[float]) -> float:
-    """Sum the storages that autograd keeps in one step, the weights not counted."""
-    kept: dict[int, int] = {}
-    weights = {parameter.untyped_storage().data_ptr() for parameter in step.args[0].parameters()}
-
-    def note(tensor: torch.Tensor) -> torch.Tensor:
-        storage = tensor.untyped_storage()
-        if storage.data_ptr() not in weights:
-            kept[storage.data_ptr()] = max(kept.get(storage.data_ptr(), 0), storage.nbytes())
-        return tensor
-
-    with torch.autograd.graph.saved_tensors_hooks(note, lambda tensor: tensor):
-        step()
-    return sum(kept.values()) / 1e6
 
 
 def _multiplications(config: TransformerConfig) -> int:

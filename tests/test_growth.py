@@ -1,0 +1,21 @@
+"""What the measurement of growth counts, and what it draws."""
+
+from experiments import growth
+
+
+def test_operations_are_counted_by_hand() -> None:
+    chosen = {"d_model": 4, "length": 5, "batch": 3, "threads": 1}
+    # For each of 15 tokens: 4 · 4² onto queries, keys, values and out, 2 · 5 · 4 between positions, thrice a layer;
+    # 2 · 4 · 8 in the feed-forward network, twice a layer; three layers; and 4 · 6,000 onto the vocabulary.
+    per_token = 3 * (3 * (4 * 16 + 2 * 5 * 4) + 2 * (2 * 4 * 8)) + 4 * 6000
+    assert growth.multiplications(chosen) == 15 * per_token
+
+
+def test_ours_and_the_library_are_measured_and_drawn(tmp_path) -> None:
+    rates = growth.contest({"d_model": 16, "length": 3, "batch": 2, "threads": 1}, 1)
+    assert list(rates) == ["ours", "library"]
+    assert all(seconds > 0 and megabytes > 0 for seconds, megabytes in rates.values())
+    rows = [dict(size=size, operations=1e6, ours=9.0, library=7.0, ours_mb=3, library_mb=4) for size in (1, 2)]
+    found = {"peak": {"1": 1e9, "2": 2e9}, "sizes": dict.fromkeys(growth.AXES, rows)}
+    growth.draw(found, tmp_path / "drawn.png")
+    assert (tmp_path / "drawn.png").stat().st_size > 10_000

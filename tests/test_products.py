@@ -5,6 +5,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from torch.nn import functional as F
+from torch.utils.flop_counter import FlopCounterMode
 
 from annotated.fast import products
 from annotated.fast.products import linear, prepared
@@ -61,6 +62,15 @@ def test_a_prepared_product_is_the_product(dtype, rows):
     with torch.no_grad():
         for b in (bias, None):
             torch.testing.assert_close(prepared(weight, b)(x), F.linear(x, weight, b), rtol=1e-2, atol=1e-5)
+
+
+def test_operations_are_counted():
+    x, weight = draw(2, 3, 7, dtype=torch.float32).requires_grad_(), draw(5, 7, dtype=torch.float32).requires_grad_()
+    with FlopCounterMode(display=False) as counter:
+        linear(x, weight).sum().backward()
+        with torch.no_grad():
+            prepared(weight, None)(x)
+    assert counter.get_total_flops() == (3 + 1) * 2 * 6 * 7 * 5  # forward, two gradients; and forward again
 
 
 def test_eight_bits_by_hand():

@@ -1,8 +1,9 @@
 """A linear layer's product by the kernel that suits the processor, with weights laid out once, or in eight bits."""
 
+import math
 import platform
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import cache
 from typing import Any
 
@@ -10,6 +11,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 from torch.nn import functional as F
+from torch.utils.flop_counter import flop_registry, shape_wrapper
 
 from annotated.fast.derivative import refuse_second_derivative
 
@@ -105,3 +107,11 @@ def _overflows() -> bool:
 
 def _multiply(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     return torch.ops.mkldnn._linear_pointwise(x, weight, bias, "none", [], "")
+
+
+def _operations(x_shape: Sequence[int], weight_shape: Sequence[int], *_: Any, **__: Any) -> int:
+    return 2 * math.prod(x_shape) * weight_shape[0]
+
+
+if ONEDNN:  # PyTorch's counter of operations knows its own products alone
+    flop_registry[torch.ops.mkldnn._linear_pointwise] = shape_wrapper(_operations)

@@ -154,14 +154,14 @@ def durations(own: dict[str, Any], known: dict[str, Any]) -> list[str]:
     """Estimate how long lessons and trainings take on this machine: lessons by one of their updates."""
     speed = max(own.get(row, 0) for row in ("float32", "float32_all", "bfloat16", "bfloat16_all"))
     lines = ["About how long it takes here, validation left out:"]
-    lines += [f"  {name:44}{spell(tokens / speed)}" for name, tokens in TRAININGS.items()]
+    lines += [f"  {name:46}{spell(tokens / speed)}" for name, tokens in TRAININGS.items()]
     operations = own["product"] * 1e9 * speed / own["float32"]  # a second, were all threads and bfloat16 as good there
-    lines.append(f"  {'the base model of the paper, 100,000 updates':44}{spell(PAPERS_BASE / operations)}")
+    lines.append(f"  {'the base model of the paper, 100,000 updates':46}{spell(PAPERS_BASE / operations)}")
     if known["machines"] and known["lessons"]:
         slower = own["lesson"] / known["machines"][0]["lesson"]
         times = {name: seconds * slower for name, seconds in known["lessons"].items()}
         lines += ["", f"Executing a lesson from top to bottom (one thread; all: {spell(sum(times.values()))}):"]
-        lines += [f"  {name:44}{spell(seconds)}" for name, seconds in times.items()]
+        lines += [f"  {name:46}{spell(seconds)}" for name, seconds in times.items()]
     return lines
 
 

@@ -1,6 +1,6 @@
 """How fast training and decoding are, beside other people's code and our LSTM, in one run: `make bench`.
 
-    python -m experiments.speed [--quick]
+    python -m experiments.speed [--quick] [--parts training neighbours recurrence decoding]
 
 Each contestant has a process of its own, so that nobody finds memory that another has left; they take turns, so that a
 slow moment of the machine hits all alike. Medians: quote the ratios. Peers that are not installed are left out: Hugging
@@ -41,6 +41,7 @@ from experiments import peers
 VOCAB, SENTENCES, TOKENS = 6000, 240, 17
 TO_TRANSLATE, SOURCE_TOKENS, BATCH = 1000, 16, 128
 RATE = 1e-4
+PARTS = ("training", "neighbours", "recurrence", "decoding")
 PRODUCTS = 50  # of which the peak is measured: a single one is over before all threads are awake
 
 
@@ -55,14 +56,20 @@ def main() -> None:
     """Print all tables."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--quick", action="store_true", help="one repetition of everything: are all paths alive?")
-    quick, began, bf16 = parser.parse_args().quick, time.perf_counter(), bf16_is_fast(torch.device("cpu"))
+    parser.add_argument("--parts", nargs="+", choices=PARTS, default=PARTS, help="what to time")
+    given = parser.parse_args()
+    quick, began, bf16 = given.quick, time.perf_counter(), bf16_is_fast(torch.device("cpu"))
     print(f"{processor()}, torch {torch.__version__}, {_versions()}{time.strftime('%Y-%m-%d')}", flush=True)
-    for threads in (1, 2):
-        training(bf16, threads, 1 if quick else 7)
-    neighbours(bf16, 1 if quick else 5)
-    for threads in (1, 2):
-        recurrence(bf16, threads, 1 if quick else 7)
-    decoding(bf16, 1 if quick else 3)
+    if "training" in given.parts:
+        for threads in (1, 2):
+            training(bf16, threads, 1 if quick else 7)
+    if "neighbours" in given.parts:
+        neighbours(bf16, 1 if quick else 5)
+    if "recurrence" in given.parts:
+        for threads in (1, 2):
+            recurrence(bf16, threads, 1 if quick else 7)
+    if "decoding" in given.parts:
+        decoding(bf16, 1 if quick else 3)
     print(f"\n{(time.perf_counter() - began) / 60:.1f} minutes in all")
 
 

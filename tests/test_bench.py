@@ -39,7 +39,7 @@ def test_machines_stand_side_by_side() -> None:
 def test_durations_by_hand() -> None:
     # 30 · 934,415 tokens at 20,000 a second; the lessons' updates take twice as long here as on the other machine.
     lines = bench.durations(OWN, {"machines": [OTHER], "lessons": {"00_tour": 15.0, "01_attention": 70.0}})
-    found = {line[:46].strip(): line[46:].strip() for line in lines}
+    found = {line[:48].strip(): line[48:].strip() for line in lines}
     assert found["make train: Multi30k, 30 epochs"] == "23 minutes"
     # 9.4e17 operations at 100 GFLOP/s · 20,000 / 5,000
     assert found["the base model of the paper, 100,000 updates"] == "27 days"

@@ -16,8 +16,10 @@ from annotated import decoding as plain
 from annotated.config import BOS, EOS, PAD
 from annotated.decoding import Hypothesis
 from annotated.fast import decoding
+from annotated.fast import transformer as fast_transformer
 from annotated.fast.accelerate import accelerate
 from annotated.fast.decoding import beam_search, greedy_decode, in_bfloat16, in_int8
+from annotated.fast.products import prepared
 from annotated.models.language_model import LanguageModel, LanguageModelConfig
 from annotated.models.recurrence import RecurrentConfig, RecurrentTranslator
 from annotated.transformer import Transformer
@@ -220,21 +222,29 @@ def test_in_bfloat16_both_models_of_an_ensemble_are_copied_and_moved():
 # Weights laid out once, and in eight bits
 
 
-def test_a_frozen_model_keeps_its_layers_and_others_follow_the_model() -> None:
-    model, src = make_doubtful(0), torch.tensor([[4, 5, 6, EOS], [5, 4, EOS, PAD]])
-    fast = accelerate(model)
-    frozen = fast.frozen()
-    assert frozen is not fast and frozen.frozen() is frozen
+def test_a_frozen_model_lays_each_weight_out_once_and_a_search_always_follows_the_model(monkeypatch) -> None:
+    laid_out = []
+
+    def listen(weight, bias, **options):
+        laid_out.append(weight.shape)
+        return prepared(weight, bias, **options)
+
+    monkeypatch.setattr(fast_transformer, "prepared", listen)
+    model, src = copy.deepcopy(make_doubtful(0)), torch.tensor([[4, 5, 6, EOS], [5, 4, EOS, PAD]])
+    frozen = accelerate(model).frozen()
+    assert frozen.frozen() is frozen
     expected = beam_search(frozen, src, max_extra=5)
-    assert_same(expected, beam_search(model, src, max_extra=5))
-    for layer in model.modules():
-        if isinstance(layer, nn.Linear) and layer is not model.output:  # that one is the embedding, too
-            for parameter in layer.parameters():
-                parameter.data.neg_()  # autograd's count of changes does not see it
+    once = len(laid_out)
+    # In each of two encoder layers 4 products, in each of two decoder layers 7, and one onto the vocabulary.
+    assert once == 2 * 4 + 2 * 7 + 1
     assert_same(beam_search(frozen, src, max_extra=5), expected)
-    changed = beam_search(fast, src, max_extra=5)
+    assert len(laid_out) == once
+    assert_same(beam_search(model, src, max_extra=5), expected)
+    for parameter in model.parameters():
+        parameter.data.mul_(1.5)  # autograd's count of changes does not see it
+    changed = beam_search(model, src, max_extra=5)
     assert changed != expected
-    assert_same(changed, beam_search(model, src, max_extra=5))
+    assert_same(changed, plain.beam_search(model, src, max_extra=5))
 
 
 def test_in_eight_bits_a_copy_translates_nearly_alike() -> None:

@@ -1,5 +1,7 @@
 """The keys and values of all hypotheses of a sentence side by side, so that a search moves none of them."""
 
+from typing import Any
+
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
@@ -69,10 +71,12 @@ class Cache(list[LayerCache]):
     Args:
         layers: number of decoder layers.
         capacity: the largest number of target tokens for one sentence, of all hypotheses it has or had.
+        reader: the form of the model that computes what is new, with weights laid out for that once.
     """
 
-    def __init__(self, layers: int, capacity: int):
+    def __init__(self, layers: int, capacity: int, reader: Any = None):
         super().__init__(LayerCache(capacity) for _ in range(layers))
+        self.reader = reader
         self.length = 0  # positions decoded so far
         self.written: Bool[Tensor, "row token"] | None = None
 

@@ -22,11 +22,12 @@ class FastLanguageModel(FastBlocks):
         mask: Mask | None = causal_mask(ids.size(1), device=ids.device)
         if cache is not None:
             x, mask = cache.line_up(x, len(x))
+        reader = self if cache is None else cache.reader
         for i, layer in enumerate(self.model.layers):
-            x = self._encoder_layer(layer, x, mask, None if cache is None else cache[i])
+            x = reader._encoder_layer(layer, x, mask, None if cache is None else cache[i])
         return self._last_norm(self.model.norm, x)
 
     def new_cache(self) -> Cache:
         """Make an empty cache for `states`, with room for as many tokens as the model has positions."""
         self.require_unchanged()
-        return Cache(self.config.layers, self.config.max_length)
+        return Cache(self.config.layers, self.config.max_length, self.frozen())

@@ -27,7 +27,7 @@ def linear(
     x: Float[Tensor, "*batch width"], weight: Float[Tensor, "out width"], bias: Float[Tensor, "out"] | None = None
 ) -> Float[Tensor, "*batch out"]:
     """Compute x Wᵀ + b, as `F.linear` does. In bfloat16 that calls oneDNN itself."""
-    if ONEDNN and x.device.type == "cpu" and x.dtype == torch.float32:
+    if ONEDNN and x.device.type == "cpu" and x.dtype == torch.float32 and not _is_one(x):
         return _Linear.apply(x, weight, bias)
     return F.linear(x, weight, bias)
 
@@ -68,12 +68,18 @@ def prepared(
     """
     if int8:
         return _in_eight_bits(weight, bias)
-    kept = None if bias is None else bias.detach().clone()
-    if ONEDNN and weight.device.type == "cpu" and weight.dtype in PACKED:
-        packed = torch.ops.mkldnn._reorder_linear_weight(weight.detach())
-        return lambda x: _multiply(x, packed, kept)
-    same = weight.detach().clone()
-    return lambda x: F.linear(x, same, kept)
+    if not (ONEDNN and weight.device.type == "cpu" and weight.dtype in PACKED):
+        return lambda x: F.linear(x, weight, bias)
+    packed: list[Tensor] = []
+
+    def multiply(x: Tensor) -> Tensor:
+        if x.dtype == torch.float32 and _is_one(x):
+            return F.linear(x, weight, bias)
+        if not packed:
+            packed.append(torch.ops.mkldnn._reorder_linear_weight(weight.detach()))
+        return _multiply(x, packed[0], bias)
+
+    return multiply
 
 
 def _in_eight_bits(weight: Tensor, bias: Tensor | None) -> Callable[[Tensor], Tensor]:
@@ -103,6 +109,11 @@ def _overflows() -> bool:
     """Tell whether this processor adds two products in 16 bits, which may not hold them: then x gets half the steps."""
     ones = torch.ones(1, 64)
     return bool(torch.ops.quantized.linear_dynamic(ones, _quantised(ones, None), False) < 63)
+
+
+def _is_one(x: Tensor) -> bool:
+    """Tell whether there is one row: its product is over before oneDNN has found its way."""
+    return x.numel() == x.size(-1)
 
 
 def _multiply(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:

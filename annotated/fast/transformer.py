@@ -165,12 +165,12 @@ class FastTransformer(FastBlocks, FastTranslator):
         else:
             x, tgt_mask = cache.line_up(x, len(memory))
             for layer, layer_cache in zip(layers, cache, strict=True):
-                x = self._decoder_layer(layer, x, memory, tgt_mask, src_mask, layer_cache)
+                x = cache.reader._decoder_layer(layer, x, memory, tgt_mask, src_mask, layer_cache)
         return self._last_norm(self.model.decoder.norm, x).view(*tgt.shape, self.config.d_model)
 
     def new_cache(self, capacity: int) -> Cache:
         """Make an empty cache with room for `capacity` target tokens of each sentence, of all its hypotheses."""
-        return Cache(self.config.layers, capacity)
+        return Cache(self.config.layers, capacity, self.frozen())
 
     def _decoder_layer(
         self,

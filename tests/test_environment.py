@@ -195,7 +195,7 @@ print(*sys.modules)
     assert {f"annotated.{name}" for name in parts} <= modules
     assert {"annotated_workbench.checkpoint", "annotated_workbench.runs"} <= modules
     assert not {name for name in modules if name.startswith("annotated_course")}
-    assert packages <= {"annotated", "annotated_workbench", "jaxtyping", "numpy", "wadler_lindig"}
+    assert packages <= {"annotated", "annotated_workbench", "jaxtyping", "numpy", "torch", "wadler_lindig"}
 
 
 def test_every_module_imports_without_the_packages_that_only_some_functions_need() -> None:

@@ -24,5 +24,5 @@ def test_an_epoch_has_every_pair_once() -> None:
 
 def test_curves_are_drawn(tmp_path) -> None:
     curve = [{"minutes": 2.0, "step": 9, "bleu": 10.0}, {"minutes": 4.0, "step": 19, "bleu": 20.0}]
-    quality.draw(dict.fromkeys(quality.RECIPES, {"curve": curve}), tmp_path / "drawn.png")
+    quality.draw({name: {"curve": curve} for name in quality.RECIPES}, tmp_path / "drawn.png")
     assert (tmp_path / "drawn.png").stat().st_size > 10_000

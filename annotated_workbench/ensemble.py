@@ -50,7 +50,7 @@ class Ensemble(FastTranslator):
         self.eval()
 
     def frozen(self, *, int8: bool = False) -> "Ensemble":
-        """As `FastTranslator.frozen`, with each model."""
+        """As `FastModel.frozen`, with each model."""
         return Ensemble([model.frozen(int8=int8) for model in self.models])
 
     def states(

@@ -60,8 +60,7 @@ def translate(
         model = in_bfloat16(model)
     search: Any = decoding
     if not plain or isinstance(model, FastTranslator):
-        search, model = fast, accelerate(model)
-        model = model.frozen() if isinstance(model, FastTranslator) else model
+        search, model = fast, accelerate(model).frozen()
     device = next(model.parameters()).device
     rows = [[*ids, EOS] for ids in tokenizer.encode_batch(list(texts), language)]
     for number, row in enumerate(rows, start=1):

@@ -62,7 +62,7 @@ class FastBlocks(Wrapper):
         return self._product(states, self.model.output)
 
     def frozen(self, *, int8: bool = False) -> Any:
-        """As `FastTranslator.frozen`: each weight is laid out once, when it is needed first."""
+        """As `FastModel.frozen`: each weight is laid out once, when it is needed first."""
         if self.laid_out is not None:
             return self
         frozen = copy.copy(self)

@@ -37,16 +37,8 @@ class FastModel(nn.Module):
     states: Callable[..., Float[Tensor, "batch target width"]]
     logits: Callable[[Tensor], Float[Tensor, "*batch vocab"]]
 
-    def forward(self, *ids: Int[Tensor, "batch _"]) -> Float[Tensor, "*batch vocab"]:
-        """Compute what the plain model computes of the same ids."""
-        return self.logits(self.states(*ids))
-
-
-class FastTranslator(FastModel):
-    """A model whose memory has a row for each sentence, however many hypotheses (consecutive rows) there are of it."""
-
-    def frozen(self, *, int8: bool = False) -> "FastTranslator":
-        """Make a model of the same weights for searches in which they stay as they are.
+    def frozen(self, *, int8: bool = False) -> Any:
+        """Make a model of the same weights for uses in which they stay as they are, such as a search.
 
         Args:
             int8: with products in eight bits.
@@ -57,6 +49,14 @@ class FastTranslator(FastModel):
         if int8:
             raise TypeError(f"a {type(getattr(self, 'model', self)).__name__} has no form in eight bits.")
         return self
+
+    def forward(self, *ids: Int[Tensor, "batch _"]) -> Float[Tensor, "*batch vocab"]:
+        """Compute what the plain model computes of the same ids."""
+        return self.logits(self.states(*ids))
+
+
+class FastTranslator(FastModel):
+    """A model whose memory has a row for each sentence, however many hypotheses (consecutive rows) there are of it."""
 
     @abstractmethod
     def encode(self, src: Int[Tensor, "sentence source"], src_mask: SourceMask) -> Tensor:

@@ -33,7 +33,7 @@ from annotated.transformer import Transformer
 from annotated_course.bench import processor
 from annotated_workbench.files import write_whole
 from experiments import peers
-from experiments.speed import RATE, VOCAB, textbook_step
+from experiments.speed import RATE, VOCAB, multiplications, textbook_step
 
 TOKENS = 4096  # a side where the length grows
 USUAL = {"d_model": 256, "length": 32, "batch": 32, "threads": 1}
@@ -80,7 +80,8 @@ def series(kind: str, sizes: Sequence[int], repetitions: int) -> list[dict[str, 
     for size in sizes:
         chosen = USUAL | ({"batch": max(1, TOKENS // size)} if kind == "length" else {}) | {kind: size}
         tokens, measured = 2 * chosen["batch"] * chosen["length"], contest(chosen, repetitions)
-        row: dict[str, float] = {"size": size, "operations": 6 * multiplications(chosen) / tokens}
+        operations = 6 * multiplications(_config(chosen), chosen["batch"], chosen["length"])
+        row: dict[str, float] = {"size": size, "operations": operations / tokens}
         for name, (seconds, megabytes) in measured.items():
             row |= {name: tokens / seconds, f"{name}_mb": megabytes}
         rows.append(row)
@@ -152,14 +153,6 @@ def _library(chosen: dict[str, int]) -> Callable[[], object]:
 
 
 MAKERS = {"ours": _ours, "library": _library}
-
-
-def multiplications(chosen: dict[str, int]) -> int:
-    """Count the multiplications with weights and between positions in one forward pass."""
-    config, tokens = _config(chosen), chosen["batch"] * chosen["length"]
-    attention = 4 * tokens * config.d_model**2 + 2 * tokens * chosen["length"] * config.d_model
-    feed_forward = 2 * tokens * config.d_model * config.d_ff
-    return config.layers * (3 * attention + 2 * feed_forward) + tokens * config.d_model * VOCAB
 
 
 def peaks(products: int) -> dict[str, float]:

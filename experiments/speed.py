@@ -100,7 +100,7 @@ def training(bf16: bool, threads: int, repetitions: int) -> None:
         name: {how: PRODUCTS * 2 * 1024**3 / seconds.pop(f"{how}, {name}") / 1e9 for how in multiply} for name in kinds
     }
 
-    operations = _multiplications(TransformerConfig.small(VOCAB)) * 6 / 1e9
+    operations = multiplications(TransformerConfig.small(VOCAB), SENTENCES, TOKENS) * 6 / 1e9
     print(
         f"\nTraining step, {SENTENCES} × {TOKENS} tokens a side, {threads} thread{'s' * (threads > 1)}; "
         f"one step is {operations:.0f} GFLOP of matrix products\n  {'':46} {'ms':>6} {'tokens/s':>9} {'times ours':>11}"
@@ -299,10 +299,10 @@ def _generate(beam: int) -> Callable[[], object]:
     ]
 
 
-def _multiplications(config: TransformerConfig) -> int:
-    """Count the multiplications with weights and between positions in one forward pass of the training batch."""
-    tokens, d = SENTENCES * TOKENS, config.d_model
-    attention = 4 * tokens * d * d + 2 * SENTENCES * TOKENS**2 * d
+def multiplications(config: TransformerConfig, sentences: int, length: int) -> int:
+    """Count the multiplications with weights and between positions in one forward pass, both sides equally long."""
+    tokens, d = sentences * length, config.d_model
+    attention = 4 * tokens * d * d + 2 * tokens * length * d
     feed_forward = 2 * tokens * d * config.d_ff
     return config.layers * (3 * attention + 2 * feed_forward) + tokens * d * config.vocab_size
 

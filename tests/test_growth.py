@@ -1,14 +1,16 @@
 """What the measurement of growth counts, and what it draws."""
 
+from annotated.config import TransformerConfig
 from experiments import growth
+from experiments.speed import multiplications
 
 
 def test_operations_are_counted_by_hand() -> None:
-    chosen = {"d_model": 4, "length": 5, "batch": 3, "threads": 1}
+    config = TransformerConfig(6000, d_model=4, d_ff=8, heads=2, layers=3)
     # For each of 15 tokens: 4 · 4² onto queries, keys, values and out, 2 · 5 · 4 between positions, thrice a layer;
     # 2 · 4 · 8 in the feed-forward network, twice a layer; three layers; and 4 · 6,000 onto the vocabulary.
     per_token = 3 * (3 * (4 * 16 + 2 * 5 * 4) + 2 * (2 * 4 * 8)) + 4 * 6000
-    assert growth.multiplications(chosen) == 15 * per_token
+    assert multiplications(config, 3, 5) == 15 * per_token
 
 
 def test_ours_and_the_library_are_measured_and_drawn(tmp_path) -> None:

@@ -9,6 +9,7 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.nn import functional as F
 
+from annotated.fast import native
 from annotated.fast.derivative import refuse_second_derivative
 from annotated.masking import Mask, check_mask
 
@@ -50,6 +51,8 @@ def attend_heads(
     """Do what `attend` does with heads that are already apart, whose mask fits. On a CPU, for inference."""
     if query.device.type != "cpu":
         return fused_attention(query, key, value, mask).transpose(1, 2).flatten(2)
+    if native.suits(query, key, value):
+        return native.attend(query, key, value, mask)
     heads = query.size(1)
     q, k, v = (x.flatten(0, 1) for x in (query, key, value))
     return _merge(torch.bmm(weights_of(q, k, heads, mask), v), heads)

@@ -1,0 +1,74 @@
+"""Attention of a search's step in C, where this machine has a compiler: native.c is compiled for its processor."""
+
+import ctypes
+import platform
+import shutil
+import subprocess
+import tempfile
+from functools import cache
+from pathlib import Path
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from annotated.masking import Mask
+
+SOURCE = Path(__file__).with_name("native.c")
+SENTENCES = 8  # from so many on; for fewer a quarter of a second to compile would never come back
+THREADS = 2  # up to so many: it has one, which is about as fast as two of PyTorch's
+POINTERS, SIZES = 5, 19
+
+
+def suits(query: Tensor, key: Tensor, value: Tensor) -> bool:
+    """Tell whether `attend` can compute attention of these, and sooner than PyTorch."""
+    return (
+        query.device.type == "cpu"
+        and all(x.dtype == torch.float32 and x.stride(-1) == 1 for x in (query, key, value))
+        and len(query) >= SENTENCES
+        and torch.get_num_threads() <= THREADS
+        and not (torch.is_grad_enabled() or torch.compiler.is_compiling())
+        and library() is not None
+    )
+
+
+def attend(
+    query: Float[Tensor, "batch heads query d_k"],
+    key: Float[Tensor, "batch heads key d_k"],
+    value: Float[Tensor, "batch heads key d_v"],
+    mask: Mask | None,
+) -> Float[Tensor, "batch query heads_d_v"]:
+    """Do what `annotated.fast.attention.attend_heads` does, of what `suits`."""
+    compiled = library()
+    assert compiled is not None
+    batch, heads, queries, d_k = query.shape
+    keys, d_v = value.shape[2:]
+    mixed = query.new_empty(batch, queries, heads * d_v)
+    of_mask = (0, 0, 0, 0) if mask is None else mask.expand(batch, heads, queries, keys).stride()
+    compiled.attend(
+        *(None if x is None else x.data_ptr() for x in (query, key, value, mask, mixed)),
+        *(batch, heads, queries, keys, d_k, d_v),
+        *(stride for x in (query, key, value) for stride in x.stride()[:3]),
+        *of_mask,
+    )
+    return mixed
+
+
+@cache
+def library() -> ctypes.CDLL | None:
+    """Compile native.c and load it; None where there is no compiler, or one that can't."""
+    compiler = shutil.which("cc")
+    if compiler is None:
+        return None
+    options = ["-O3", "-fopenmp-simd", "-shared", "-fPIC"]
+    if platform.machine() == "x86_64":  # others' vectors need no asking for
+        options.append("-march=native")
+    with tempfile.TemporaryDirectory() as folder:
+        made = Path(folder) / "native.so"
+        command = [compiler, *options, "-o", str(made), str(SOURCE), "-lm"]
+        if subprocess.run(command, capture_output=True).returncode:
+            return None
+        compiled = ctypes.CDLL(str(made))
+    compiled.attend.restype = None
+    compiled.attend.argtypes = [ctypes.c_void_p] * POINTERS + [ctypes.c_long] * SIZES
+    return compiled

@@ -1,0 +1,85 @@
+"""Attention in C: the same numbers as `attention`, and PyTorch's wherever it doesn't suit."""
+
+import shutil
+import subprocess
+
+import pytest
+import torch
+from models import make_doubtful
+
+from annotated.attention import attention
+from annotated.fast import native
+from annotated.fast.attention import attend_heads
+from annotated.fast.decoding import beam_search, greedy_decode
+
+compiles = pytest.mark.skipif(native.library() is None, reason="no C compiler that works on this machine")
+BATCH, HEADS, QUERIES, KEYS, D_K, D_V = 9, 2, 3, 5, 7, 11
+
+
+def draw_heads(seed: int = 0) -> tuple[torch.Tensor, ...]:
+    """Queries as a product leaves them, side by side; keys and values in a room that has more places."""
+    generator = torch.Generator().manual_seed(seed)
+    together = torch.randn(BATCH, QUERIES, HEADS * D_K + 4, generator=generator)
+    query = together[..., 2:-2].unflatten(-1, (HEADS, -1)).transpose(1, 2)
+    key, value = (torch.randn(BATCH, HEADS, KEYS + 6, width, generator=generator)[:, :, :KEYS] for width in (D_K, D_V))
+    return query, key, value
+
+
+@compiles
+@torch.no_grad()
+@pytest.mark.parametrize("shape", [None, (QUERIES, KEYS), (BATCH, 1, 1, KEYS), (BATCH, 1, QUERIES, KEYS), (1, HEADS, 1, 1)])
+def test_it_equals_attention(shape, monkeypatch):
+    heads = draw_heads()
+    mask = None if shape is None else torch.rand(shape, generator=torch.Generator().manual_seed(1)) > 0.4
+    expected = attention(*(x.double() for x in heads), mask).transpose(1, 2).flatten(2)
+    assert native.suits(*heads)
+    torch.testing.assert_close(native.attend(*heads, mask).double(), expected, rtol=1e-5, atol=1e-6)
+    monkeypatch.setattr("annotated.fast.attention.weights_of", None)  # PyTorch's way is not taken
+    torch.testing.assert_close(attend_heads(*heads, mask).double(), expected, rtol=1e-5, atol=1e-6)
+
+
+@compiles
+@torch.no_grad()
+def test_a_query_that_may_look_nowhere_gets_zeros_and_large_scores_stay_finite():
+    query, key, value = draw_heads()
+    mask = torch.ones(BATCH, 1, QUERIES, KEYS, dtype=torch.bool)
+    mask[4, 0, 1] = False
+    mixed = native.attend(query, key, value, mask).unflatten(-1, (HEADS, D_V))
+    assert not mixed[4, 1].any() and mixed[4, 0].all()
+    torch.testing.assert_close(native.attend(1e4 * query, key, value, None), attend_few(1e4 * query, key, value))
+
+
+def attend_few(*heads: torch.Tensor) -> torch.Tensor:
+    """A sentence at a time, which PyTorch's products compute."""
+    return torch.cat([attend_heads(*(x[i : i + 1] for x in heads), None) for i in range(BATCH)])
+
+
+@compiles
+def test_where_it_does_not_suit_the_library_computes(monkeypatch):
+    heads = draw_heads()
+    with torch.no_grad():
+        assert native.suits(*heads)
+        assert not native.suits(*(x.double() for x in heads))
+        assert not native.suits(*(x.bfloat16() for x in heads))
+        assert not native.suits(*(x[: native.SENTENCES - 1] for x in heads))
+        assert not native.suits(heads[0], heads[1].transpose(2, 3), heads[2])
+        monkeypatch.setattr(torch, "get_num_threads", lambda: native.THREADS + 1)
+        assert not native.suits(*heads)
+    monkeypatch.undo()
+    assert not native.suits(*heads)  # somebody may want a gradient
+
+
+@pytest.mark.parametrize("trouble", ["no compiler", "one that fails"])
+def test_without_a_compiler_nothing_is_missed(trouble, monkeypatch):
+    src = torch.tensor([[5, 6, 7, 2], [8, 9, 2, 0], [4, 2, 0, 0]] * 4)
+    model = make_doubtful(0)
+    expected = [beam_search(model, src, 3), greedy_decode(model, src)]
+    native.library.cache_clear()
+    monkeypatch.setattr(shutil, "which", lambda name: None if trouble == "no compiler" else name)
+    monkeypatch.setattr(subprocess, "run", lambda command, **_: subprocess.CompletedProcess(command, 1))
+    assert native.library() is None
+    found = [beam_search(model, src, 3), greedy_decode(model, src)]
+    monkeypatch.undo()
+    native.library.cache_clear()
+    for ours, theirs in zip(sum(found, []), sum(expected, []), strict=True):
+        assert ours.ids == theirs.ids and ours.log_prob == pytest.approx(theirs.log_prob, abs=1e-4)

@@ -24,7 +24,7 @@ from annotated.fast.accelerate import FORMS, accelerate
 from annotated.fast.translator import FastCache, FastTranslator
 from annotated.masking import padding_mask
 
-CACHED_ROWS = 128  # rows of logits worked on at a time, so that they stay in the processor's cache
+CACHED_ROWS = 64  # rows of logits worked on at a time, so that they stay in the processor's cache
 GROUP = 100  # neighbours of which only the largest is looked at first
 
 

@@ -38,6 +38,7 @@ TEMPERATURE = number_within(float, at_least=0, at_most=HOTTEST)
 MINUTES = number_within(float, above=0, at_most=1_000_000)  # two years
 RATE = number_within(float, above=0, at_most=1e30)  # what float32 holds, with room for an optimizer's factors
 BEAM_WIDTH = number_within(int, at_least=0, at_most=100)  # wider beams find worse translations, and need memory
+LAYERS = number_within(int, at_least=1, at_most=1000)  # deeper than any that was trained
 SEED = number_within(int, at_least=0, at_most=2**32 - 1)
 BATCH_TOKENS = number_within(int, at_least=1, at_most=1_000_000)  # what an update of the largest models sees
 VOCABULARY_SIZE = number_within(int, at_least=1, at_most=LARGEST_VOCABULARY)

@@ -62,7 +62,7 @@ def falling(peak: float, warmup: int) -> Rate:
 RECIPES = {
     "ours": Recipe(
         "docs/RESULTS.md, In a hurry",
-        dict(d_model=256, d_ff=512, heads=4, layers=3, dropout=0.1, norm_first=True),
+        dict(d_model=256, d_ff=512, heads=4, layers=2, dropout=0.1, norm_first=True),
         2048,
         falling(0.55 * 256**-0.5 * 250**-0.5, 250),
     ),

@@ -146,6 +146,7 @@ def test_training_takes_every_option(corpus, tmp_path):
         "src": "en",
         "tgt": "de",
         "tokenizer": "words",
+        "layers": 1,
         "dropout": 0.3,
         "epochs": 1,
         "max_minutes": 5.0,
@@ -164,7 +165,7 @@ def test_training_takes_every_option(corpus, tmp_path):
     model, info = load_checkpoint(tmp_path)
     assert info["settings"] | options == info["settings"]
     assert (info["src"], info["tgt"]) == ("en", "de")
-    assert model.config.dropout == 0.3
+    assert (model.config.layers, model.config.dropout) == (1, 0.3)
     assert model.config.norm_first
     assert isinstance(load_tokenizer(tmp_path), WordTokenizer)
 
@@ -511,6 +512,7 @@ GIVEN = {
     "precision": "fp32",
     "device": "cpu",
     "schedule": "noam",
+    "layers": "1",
     "dropout": "0.2",
     "smoothing": "0.2",
     "top-p": "0.5",
@@ -524,8 +526,8 @@ GIVEN = {
 ALWAYS = "device precision plain"
 SEARCH = "show output ensemble beam alpha max-extra"
 TRAINING = (
-    "task out resume preset dropout tokenizer epochs max-minutes batch-tokens accumulate schedule warmup "
-    f"rate smoothing average seed {ALWAYS}"
+    "task out resume preset layers dropout tokenizer epochs max-minutes batch-tokens accumulate schedule "
+    f"warmup rate smoothing average seed {ALWAYS}"
 )
 ACTING = {  # of each command and task
     ("train", "translation"): f"source target val-source val-target mapped src tgt norm-first vocab-size {TRAINING}",

@@ -14,6 +14,7 @@ from annotated_workbench.limits import (
     BEAM_WIDTH,
     COUNT,
     COUNT_OR_NONE,
+    LAYERS,
     LENGTH_PENALTY,
     NUCLEUS,
     SHARE,
@@ -73,6 +74,7 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "out": dict(type=name_of_file, required=True, help="folder of the run"),
     "resume": dict(action="store_true", help="go on with the run in --out, with its settings"),
     "preset": dict(choices=PRESETS, help="size of the model, or the LSTM it replaced; follows from the corpus"),
+    "layers": dict(type=LAYERS, help="layers of each stack; the preset's unless given"),
     "dropout": dict(type=SHARE, help="probability of dropping; follows from the corpus"),
     "norm-first": dict(
         action="store_true", help="LayerNorm before each sub-layer, not after it, as it always is but in translation"

@@ -112,8 +112,7 @@ def _new_model(args: Namespace, vocab_size: int, demanded: Mapping[str, Any]) ->
             f"--preset {args.preset} is for {', '.join(tasks)}: for {args.task} there is {', '.join(fitting)}."
         )
     changes = dict(demanded)
-    if args.dropout is not None:
-        changes["dropout"] = args.dropout
+    changes |= {name: getattr(args, name) for name in ("layers", "dropout") if getattr(args, name) is not None}
     if args.norm_first:
         changes["norm_first"] = True
     torch.manual_seed(args.seed)
@@ -211,7 +210,7 @@ COMMAND = Command(
     "train a model from scratch",
     run,
     {},
-    "task corpus text reviews source target val-source val-target mapped src tgt out resume preset dropout "
+    "task corpus text reviews source target val-source val-target mapped src tgt out resume preset layers dropout "
     "norm-first tokenizer vocab-size epochs max-minutes batch-tokens accumulate schedule warmup rate smoothing "
     "average seed device precision plain",
     (

@@ -36,7 +36,8 @@ def main() -> int:
     print("\n".join(line for _, line in sorted(rows, reverse=True)))
     print(f"{'all':32}{sum(core for core, _ in rows):8.1f}")
     if given.figures:
-        write_whole(given.figures, (json.dumps(figures | {"lessons": seconds}, indent=1) + "\n").encode())
+        figures["lessons"] = dict(sorted((figures.get("lessons", {}) | seconds).items()))
+        write_whole(given.figures, (json.dumps(figures, indent=1) + "\n").encode())
     return int(any(not line.endswith("passed") for _, line in rows))
 
 

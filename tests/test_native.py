@@ -64,6 +64,8 @@ def test_where_it_does_not_suit_the_library_computes(monkeypatch):
         assert not native.suits(*(x.double() for x in heads))
         assert not native.suits(*(x.bfloat16() for x in heads))
         assert not native.suits(*(x[: native.SENTENCES - 1] for x in heads))
+        assert native.suits(heads[0][:, :, :1].expand(-1, -1, native.QUERIES, -1), *heads[1:])
+        assert not native.suits(heads[0][:, :, :1].expand(-1, -1, native.QUERIES + 1, -1), *heads[1:])
         assert not native.suits(heads[0], heads[1].transpose(2, 3), heads[2])
         for threads, several, one in ((1, True, True), (2, False, True), (3, False, False)):
             monkeypatch.setattr(torch, "get_num_threads", lambda threads=threads: threads)

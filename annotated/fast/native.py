@@ -16,6 +16,7 @@ from annotated.masking import Mask
 
 SOURCE = Path(__file__).with_name("native.c")
 SENTENCES = 8  # from so many on; for fewer a quarter of a second to compile would never come back
+QUERIES = 4  # of a sentence, and no more: of many, PyTorch's products are the faster
 ONE, SEVERAL = 2, 1  # threads up to which it is the faster, with its own one, for one query and for several
 POINTERS, SIZES = 5, 19
 
@@ -26,6 +27,7 @@ def suits(query: Tensor, key: Tensor, value: Tensor) -> bool:
         query.device.type == "cpu"
         and all(x.dtype == torch.float32 and x.stride(-1) == 1 for x in (query, key, value))
         and len(query) >= SENTENCES
+        and query.size(2) <= QUERIES
         and torch.get_num_threads() <= (ONE if query.size(2) == 1 else SEVERAL)
         and not (torch.is_grad_enabled() or torch.compiler.is_compiling())
         and library() is not None

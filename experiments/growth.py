@@ -8,17 +8,13 @@ limit is what the processor's fastest product (1,024 × 1,024, same run) would t
 
 import argparse
 import json
-import multiprocessing
 import os
-import resource
-import statistics
 import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Callable, Sequence
 from functools import partial
-from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
@@ -33,7 +29,7 @@ from annotated.transformer import Transformer
 from annotated_course.bench import processor
 from annotated_workbench.files import write_whole
 from experiments import peers
-from experiments.speed import RATE, VOCAB, multiplications, textbook_step
+from experiments.speed import RATE, VOCAB, Contestant, contest, multiplications, textbook_step
 
 TOKENS = 4096  # a side where the length grows
 USUAL = {"d_model": 256, "length": 32, "batch": 32, "threads": 1}
@@ -79,7 +75,9 @@ def series(kind: str, sizes: Sequence[int], repetitions: int) -> list[dict[str, 
     rows = []
     for size in sizes:
         chosen = USUAL | ({"batch": max(1, TOKENS // size)} if kind == "length" else {}) | {kind: size}
-        tokens, measured = 2 * chosen["batch"] * chosen["length"], contest(chosen, repetitions)
+        tokens = 2 * chosen["batch"] * chosen["length"]
+        contestants = {name: Contestant(partial(make, chosen), passive=True) for name, make in MAKERS.items()}
+        measured = contest(contestants, chosen["threads"], repetitions)
         operations = 6 * multiplications(_config(chosen), chosen["batch"], chosen["length"])
         row: dict[str, float] = {"size": size, "operations": operations / tokens}
         for name, (seconds, megabytes) in measured.items():
@@ -92,42 +90,6 @@ def series(kind: str, sizes: Sequence[int], repetitions: int) -> list[dict[str, 
             flush=True,
         )
     return rows
-
-
-def contest(chosen: dict[str, int], repetitions: int) -> dict[str, tuple[float, float]]:
-    """Let both train in turns, each in its process; return each one's median seconds, and megabytes it took more."""
-    context, ends, workers = multiprocessing.get_context("spawn"), {}, []
-    for name in NAMES:
-        os.environ["OMP_WAIT_POLICY"] = "passive"
-        ends[name], end = context.Pipe()
-        workers.append(context.Process(target=_compete, args=(end, partial(MAKERS[name], chosen), chosen["threads"])))
-        workers[-1].start()
-        ends[name].recv()
-    seconds: dict[str, list[float]] = {name: [] for name in NAMES}
-    for _ in range(repetitions):
-        for name, end in ends.items():
-            end.send(True)
-            seconds[name].append(end.recv())
-    megabytes = {}
-    for (name, end), worker in zip(ends.items(), workers, strict=True):
-        end.send(False)
-        megabytes[name] = end.recv()
-        worker.join()
-    return {name: (statistics.median(times), megabytes[name]) for name, times in seconds.items()}
-
-
-def _compete(end: Connection, make: Callable[[], Callable[[], object]], threads: int) -> None:
-    torch.manual_seed(0)
-    torch.set_num_threads(threads)
-    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    call = make()
-    call()
-    end.send(None)
-    while end.recv():
-        began = time.perf_counter()
-        call()
-        end.send(time.perf_counter() - began)
-    end.send((resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1024)
 
 
 def _config(chosen: dict[str, int]) -> TransformerConfig:

@@ -13,6 +13,7 @@ import importlib.util
 import math
 import multiprocessing
 import os
+import resource
 import statistics
 import time
 from collections.abc import Callable
@@ -230,9 +231,18 @@ def decoding(bf16: bool, repetitions: int) -> None:
 
 
 def _medians(contestants: dict[str, Contestant], threads: int, repetitions: int) -> dict[str, float]:
-    """Start each in its process and call it once to warm up, then all in turn; return each one's median seconds."""
+    """Keep the seconds alone of what `contest` finds."""
+    return {name: seconds for name, (seconds, _) in contest(contestants, threads, repetitions).items()}
+
+
+def contest(contestants: dict[str, Contestant], threads: int, repetitions: int) -> dict[str, tuple[float, float]]:
+    """Start each in its process and call it once to warm up, then all in turn.
+
+    Returns:
+        Each one's median seconds, and the megabytes by which its process grew.
+    """
     context, seconds = multiprocessing.get_context("spawn"), {name: [] for name in contestants}
-    processes, ends = [], {}
+    processes, ends, megabytes = [], {}, {}
     for name, (make, passive) in contestants.items():
         ends[name], end = context.Pipe()
         processes.append(context.Process(target=_compete, args=(end, make, threads), daemon=True))
@@ -243,23 +253,27 @@ def _medians(contestants: dict[str, Contestant], threads: int, repetitions: int)
         ends[name].recv()
     for _ in range(repetitions):
         for name, end in ends.items():
-            end.send("go")
+            end.send(True)
             seconds[name].append(end.recv())
-    for process in processes:
-        process.terminate()
-    return {name: statistics.median(times) for name, times in seconds.items()}
+    for (name, end), process in zip(ends.items(), processes, strict=True):
+        end.send(False)
+        megabytes[name] = end.recv()
+        process.join()
+    return {name: (statistics.median(times), megabytes[name]) for name, times in seconds.items()}
 
 
 def _compete(end: Connection, make: Callable[[], Callable[[], object]], threads: int) -> None:
     torch.manual_seed(0)
     torch.set_num_threads(threads)
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     call = make()
     call()
-    end.send("ready")
+    end.send(True)
     while end.recv():
         began = time.perf_counter()
         call()
         end.send(time.perf_counter() - began)
+    end.send((resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1024)
 
 
 def _print_steps(seconds: dict[str, float], unit: float) -> None:

@@ -14,10 +14,10 @@ def test_operations_are_counted_by_hand() -> None:
 
 
 def test_ours_and_the_library_are_measured_and_drawn(tmp_path) -> None:
-    rates = growth.contest({"d_model": 16, "length": 3, "batch": 2, "threads": 1}, 1)
-    assert list(rates) == ["ours", "library"]
-    assert all(seconds > 0 and megabytes >= 0 for seconds, megabytes in rates.values())
-    rows = [dict(size=size, operations=1e6, ours=9.0, library=7.0, ours_mb=3, library_mb=4) for size in (1, 2)]
+    (row,) = growth.series("batch", (2,), 1)
+    assert row.keys() == {"size", "operations", "ours", "library", "ours_mb", "library_mb"}
+    assert all(number > 0 for number in row.values())
+    rows = [row | {"size": size} for size in (1, 2)]
     found = {"peak": {"1": 1e9, "2": 2e9}, "sizes": dict.fromkeys(growth.AXES, rows)}
     growth.draw(found, tmp_path / "drawn.png")
     assert (tmp_path / "drawn.png").stat().st_size > 10_000

@@ -596,6 +596,7 @@ def test_it_can_be_used_without_a_mouse(page: Opened) -> None:
     keys.press("ArrowLeft")
     page.tab.wait_for_function("find('verdict').textContent.includes('beam of 3')")
     keys.press("ArrowRight")
+    page.tab.wait_for_function("find('verdict').textContent.includes('beam of 4')")  # or the old tree is still there
     tab_to("#tree button")
     keys.press("ArrowRight")
     assert page.text("#tree-said").startswith("“A ")

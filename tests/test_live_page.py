@@ -562,6 +562,7 @@ def test_captions_come_with_their_meaning(page: Opened) -> None:
 
 def test_it_can_be_used_without_a_mouse(page: Opened) -> None:
     page.translate(DOGS)
+    page.tab.mouse.move(0, 0)  # where it rests, the page may scroll a word under it, which then speaks
     keys = page.tab.keyboard
     page.tab.locator("#sentence").focus()
     keys.press("ControlOrMeta+a")
@@ -581,6 +582,7 @@ def test_it_can_be_used_without_a_mouse(page: Opened) -> None:
     assert page.text("#could") == "After “A” it could go on with"
     keys.press("End")
     assert page.text("#could").startswith("After “A cat sits on")
+    page.scroll_to("where")
     tab_to("#alignment .words:first-child button")
     keys.press("ArrowDown")
     assert page.tab.locator("#alignment .pointed span").inner_text() == "Katze"
@@ -592,6 +594,7 @@ def test_it_can_be_used_without_a_mouse(page: Opened) -> None:
     keys.press("ArrowRight")
     assert page.tab.locator("#head").input_value() != head and page.text("#looks-said") != before
     assert before.startswith("“Katze”") and page.text("#looks-said").startswith("“Katze”")
+    page.scroll_to("search")
     tab_to("#beam")
     keys.press("ArrowLeft")
     page.tab.wait_for_function("find('verdict').textContent.includes('beam of 3')")
@@ -600,6 +603,7 @@ def test_it_can_be_used_without_a_mouse(page: Opened) -> None:
     tab_to("#tree button")
     keys.press("ArrowRight")
     assert page.text("#tree-said").startswith("“A ")
+    page.scroll_to("break")
     tab_to("#hide button")
     keys.press("ArrowRight")
     keys.press("Space")
@@ -609,6 +613,7 @@ def test_it_can_be_used_without_a_mouse(page: Opened) -> None:
     tab_to("#heads button")
     keys.press("ArrowDown")
     assert page.tab.evaluate("document.activeElement.ariaLabel").endswith("layer 1, head 0")
+    page.scroll_to("sides")
     tab_to("#run-sides")
     keys.press("Enter")
     page.tab.wait_for_function("/equal/.test(find('sides-said').textContent)")

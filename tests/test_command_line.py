@@ -784,7 +784,9 @@ def test_help_explains_every_option(command, capsys, monkeypatch):
 def test_the_device_is_what_there_is(monkeypatch, gpus, apple, name, kind):
     monkeypatch.setattr(torch.cuda, "device_count", lambda: gpus)
     monkeypatch.setattr(torch.backends.mps, "is_available", lambda: apple)
+    torch.backends.cuda.enable_cudnn_sdp(True)
     assert commands.shared.find_device(name) == torch.device(kind)
+    assert not torch.backends.cuda.cudnn_sdp_enabled()
 
 
 @pytest.mark.parametrize(("words", "fast", "bf16"), [([], True, True), ([], False, False), (["fp32"], True, False)])

@@ -26,11 +26,10 @@ def find_device(name: str) -> torch.device:
     """Choose the device that --device names; a ValueError says which are usable if it is not."""
     gpus = [f"cuda:{i}" for i in range(torch.cuda.device_count())]
     usable = [*(["cuda"] if gpus else []), *gpus, *(["mps"] if torch.backends.mps.is_available() else []), "cpu"]
-    if name == "auto":
-        return torch.device(usable[0])
-    if name not in usable:
+    if name not in ("auto", *usable):
         raise ValueError(f"device {name!r} is not usable here; there are {', '.join(usable)}. Try --device auto.")
-    return torch.device(name)
+    torch.backends.cuda.enable_cudnn_sdp(False)  # it makes a plan for every new shape of a batch, and most are new
+    return torch.device(usable[0] if name == "auto" else name)
 
 
 def wants_bfloat16(args: Namespace) -> bool:

@@ -1,134 +1,126 @@
-"""A better single model of the same pairs: sentences in other words, too, as a model of the other direction puts them.
+"""A better single model of the same pairs: it also learns from what other models make of them.
 
-    python -m experiments.diversification runs/diverse [--teacher RUN] [--seeds 0 1 2] [--epochs 5] [--dropout 0.3 …]
+    python -m experiments.diversification runs/diverse [--seeds 0 1 2] [--teachers 3] [--jobs 2] [--dropout 0.1 …]
 
-Back-translation (Sennrich et al., 2016) of the training sentences themselves (data diversification, Nguyen et al.,
-2020), on Multi30k. The teacher translates them from German into English, greedily and by chance. Models from English to
-German learn from the real pairs, and as often from German with the teacher's English. The first of them is the teacher
-of models from German to English. What is there already is kept, and a run that was broken off goes on. Any further
-options are for `train`. An hour of one core for each model; `experiments.scores` then says what it is worth.
+Data diversification (Nguyen et al., 2020) on Multi30k. Teachers of both directions translate the training sentences.
+Students learn from the real pairs, from real sources with the teachers' targets (Kim and Rush, 2016), and from real
+targets with the sources of the other direction's teachers (Sennrich et al., 2016). What is there already is kept, and a
+run that was broken off goes on. Any further options are for the students' `train`.
+
+A teacher takes an hour of one core, a student two. `experiments.scores` then says what students are worth.
 """
 
 import argparse
 import json
+import os
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
-from typing import Any
 
-import torch
-from jaxtyping import Int
-from torch import Tensor
-
-from annotated.config import BOS, EOS
-from annotated.decoding import longest_translations, next_log_probs
-from annotated.fast.accelerate import accelerate
-from annotated.fast.decoding import in_bfloat16
-from annotated.fast.training import bf16_is_fast
-from annotated.masking import padding_mask
-from annotated.models.language_model import draw, sampling_probabilities
-from annotated_workbench.checkpoint import load_translator
-from annotated_workbench.data import load_corpus, pad
+from annotated_workbench.data import LANGUAGES, load_corpus
 from annotated_workbench.files import write_whole
 from annotated_workbench.run_folder import METRICS, STATE
-from annotated_workbench.translation import translate
-from annotated_workbench.vocabulary import Tokenizer
 
-BY_CHANCE = 2  # translations of a sentence that are drawn, beside the greedy one
-TEMPERATURE, TOP_K = 0.8, 10
-LONGER, SENTENCES = 10, 128  # tokens more than the source at most; sentences at a time
+DIRECTIONS = (LANGUAGES, LANGUAGES[::-1])
+ANNOTATED = (sys.executable, "-m", "annotated")
 OPTIONS = (
     "--preset small --dropout 0.2 --vocab-size 6000 --batch-tokens 4096 --schedule linear --warmup 1000 --rate 1 "
     "--average 1"
 )
+SEARCH = "--beam 4 --alpha 1.8 --max-extra 10"
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Make the pairs and train the models, one direction after the other."""
+    """Train the teachers, let them translate, and train the students."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0], allow_abbrev=False)
     parser.add_argument("out", type=Path, help="folder for the runs, and for what they learn from")
-    parser.add_argument("--teacher", type=Path, default=Path("data/checkpoints/de-en"), help="from German to English")
-    parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
-    parser.add_argument("--epochs", type=int, default=5, help="passes over all pairs, the real ones thrice among them")
+    parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2], help="of the students")
+    parser.add_argument("--teachers", type=int, default=3, help="in each direction")
+    parser.add_argument("--teacher-epochs", type=int, default=30, help="passes over the real pairs")
+    parser.add_argument("--epochs", type=int, default=8, help="a student's passes over all pairs")
+    parser.add_argument("--jobs", type=int, default=1, help="processes at a time, which share the cores")
     given, further = parser.parse_known_args(arguments)
-    teacher = given.teacher
-    for src, tgt in (("en", "de"), ("de", "en")):
-        texts = {language: given.out / f"{src}-{tgt}.{language}" for language in (src, tgt)}
-        if not all(path.exists() for path in texts.values()):
-            pairs = load_corpus("multi30k", "train", src, tgt)
-            made = other_words(teacher, pairs.target, tgt, src)
-            real = [line for _ in made for line in pairs.source]
-            write_lines(texts[src], real + [line for lines in made for line in lines])
-            write_lines(texts[tgt], list(pairs.target) * 2 * len(made))
-        runs = [given.out / f"{src}-{tgt}-{seed}" for seed in given.seeds]
-        for seed, run in zip(given.seeds, runs, strict=True):
-            train(run, src, tgt, texts, given.epochs, ["--seed", str(seed), *further])
-        teacher = runs[0]
+    out, count = given.out, given.teachers
+    os.environ["OMP_NUM_THREADS"] = str(max(1, (os.cpu_count() or 1) // given.jobs))
+    for split in ("train", "val"):
+        for language, lines in zip(LANGUAGES, load_corpus("multi30k", split, *LANGUAGES), strict=True):
+            write_lines(out / f"{split}.{language}", lines)
+    teachers, searches, students = [], [], []
+    for src, tgt in DIRECTIONS:
+        for seed in range(count):
+            run = out / f"teacher-{src}-{tgt}-{seed}"
+            teachers.append(partial(train, run, src, tgt, "train", given.teacher_epochs, ["--seed", str(seed)]))
+            searches.append(partial(translate, run, out / f"train.{src}", out / f"{src}-{tgt}-{seed}.{tgt}"))
+        for seed in given.seeds:
+            options = ["--seed", str(seed), *further]
+            students.append(
+                partial(train, out / f"{src}-{tgt}-{seed}", src, tgt, f"{src}-{tgt}", given.epochs, options)
+            )
+    with ThreadPoolExecutor(given.jobs) as pool:
+        do(pool, teachers)
+        do(pool, searches)
+        for src, tgt in DIRECTIONS:
+            write_pairs(out, src, tgt, count)
+        do(pool, students)
 
 
-def other_words(teacher: Path, texts: Sequence[str], src: str, tgt: str) -> list[list[str]]:
-    """Translate all texts by a run, greedily and then by chance.
-
-    Raises:
-        ValueError: the run translates something else.
-    """
-    model, tokenizer, info = load_translator([teacher])
-    if (info["src"], info["tgt"]) != (src, tgt):
-        raise ValueError(f"{teacher} translates {info['src']} into {info['tgt']}: give a run from {src} to {tgt}.")
-    if bf16_is_fast(next(model.parameters()).device):
-        model = in_bfloat16(model)
-    torch.manual_seed(0)
-    made = [translate(model, tokenizer, texts, src, beam=0, max_extra=LONGER)]
-    print(f"{teacher}: {len(texts):,} sentences from {src} into {tgt}, greedily", flush=True)
-    for _ in range(BY_CHANCE):
-        made.append(translate_by_chance(model, tokenizer, texts, src))
-        print("and once more, by chance", flush=True)
-    return made
+def do(pool: ThreadPoolExecutor, jobs: Sequence[Callable[[], None]]) -> None:
+    """Do all jobs; the first that fails keeps those that did not begin from beginning."""
+    for _ in pool.map(lambda job: job(), jobs):
+        pass
 
 
-def translate_by_chance(model: Any, tokenizer: Tokenizer, texts: Sequence[str], language: str) -> list[str]:
-    """Draw a translation of each text, in batches of similar length."""
-    fast, rows = accelerate(model).frozen(), [[*ids, EOS] for ids in tokenizer.encode_batch(list(texts), language)]
-    order, drawn = sorted(range(len(rows)), key=lambda i: len(rows[i])), [""] * len(rows)
-    for start in range(0, len(order), SENTENCES):
-        batch = order[start : start + SENTENCES]
-        for i, ids in zip(batch, draw_translations(fast, pad([rows[i] for i in batch])), strict=True):
-            drawn[i] = tokenizer.decode(ids)
-    return drawn
+def train(run: Path, src: str, tgt: str, pairs: str, epochs: int, options: Sequence[str]) -> None:
+    """Train by the command line on files beside the run, from the beginning or from where the run stands."""
+    metrics = run / METRICS
+    if metrics.exists() and json.loads(metrics.read_text(encoding="utf-8").splitlines()[-1])["epoch"] >= epochs:
+        return
+    command = [*ANNOTATED, "train", "--src", src, "--tgt", tgt, "--epochs", str(epochs), "--out", str(run)]
+    for option, name in (("", pairs), ("val-", "val")):
+        command += [f"--{option}source", str(run.parent / f"{name}.{src}")]
+        command += [f"--{option}target", str(run.parent / f"{name}.{tgt}")]
+    command += ["--resume"] if (run / STATE).exists() else [*OPTIONS.split(), *options]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        for line in process.stdout:
+            print(f"{run.name}: {line}", end="", flush=True)
+    if process.returncode:
+        raise subprocess.CalledProcessError(process.returncode, command)
 
 
-@torch.inference_mode()
-def draw_translations(model: Any, src: Int[Tensor, "batch source"]) -> list[list[int]]:
-    """Draw each token from the likeliest ten by their probabilities at temperature 0.8, until <eos>."""
-    model.eval()
-    src_mask = padding_mask(src)
-    memory, limit = model.encode(src, src_mask), int(longest_translations(model, src_mask, LONGER).max())
-    cache, ids = model.new_cache(limit), torch.full((len(src), 1), BOS)
-    while ids.size(1) <= limit and not (ids == EOS).any(dim=1).all():
-        log_probs, tokens = next_log_probs(model, ids, memory, src_mask, cache).topk(TOP_K)
-        ids = torch.cat((ids, tokens.gather(1, draw(sampling_probabilities(log_probs, TEMPERATURE)))), dim=1)
-    return [row[1 : row.index(EOS) if EOS in row else None] for row in ids.tolist()]
+def translate(run: Path, texts: Path, translations: Path) -> None:
+    """Translate a file by the command line, unless that is done."""
+    if translations.exists():
+        return
+    with texts.open("rb") as lines:
+        command = [*ANNOTATED, "translate", str(run), *SEARCH.split()]
+        write_whole(translations, subprocess.run(command, stdin=lines, stdout=subprocess.PIPE, check=True).stdout)
+    print(f"{run.name}: {translations} is written", flush=True)
+
+
+def write_pairs(out: Path, src: str, tgt: str, teachers: int) -> None:
+    """Write what students read: the real pairs, then what each teacher made of a side, with the real other side."""
+    real = {language: lines_of(out / f"train.{language}") for language in (src, tgt)}
+    sides = {src: list(real[src]), tgt: list(real[tgt])}
+    for made, kept in ((tgt, src), (src, tgt)):
+        for seed in range(teachers):
+            sides[kept] += real[kept]
+            sides[made] += lines_of(out / f"{kept}-{made}-{seed}.{made}")
+    whole = [pair for pair in zip(sides[src], sides[tgt], strict=True) if all(pair)]  # a teacher may have no words
+    for language, lines in zip((src, tgt), zip(*whole, strict=True), strict=True):
+        write_lines(out / f"{src}-{tgt}.{language}", lines)
+
+
+def lines_of(path: Path) -> list[str]:
+    """Read a file's lines."""
+    return path.read_text(encoding="utf-8").split("\n")[:-1]
 
 
 def write_lines(path: Path, lines: Sequence[str]) -> None:
     """Write texts, one a line."""
     write_whole(path, "".join(" ".join(line.split()) + "\n" for line in lines).encode())
-
-
-def train(run: Path, src: str, tgt: str, texts: dict[str, Path], epochs: int, further: list[str]) -> None:
-    """Train by the command line, from the beginning or from where the run stands; validate on the real pairs."""
-    metrics = run / METRICS
-    if metrics.exists() and json.loads(metrics.read_text(encoding="utf-8").splitlines()[-1])["epoch"] >= epochs:
-        return
-    options = ["--resume"] if (run / STATE).exists() else [*OPTIONS.split(), *further]
-    val = {}
-    for language, lines in zip((src, tgt), load_corpus("multi30k", "val", src, tgt), strict=True):
-        val[language] = run.parent / f"val.{language}"
-        write_lines(val[language], lines)
-    files = ["--source", texts[src], "--target", texts[tgt], "--val-source", val[src], "--val-target", val[tgt]]
-    command = [sys.executable, "-m", "annotated", "train", "--src", src, "--tgt", tgt, "--epochs", epochs, "--out", run]
-    subprocess.run([str(word) for word in [*command, *files, *options]], check=True)
 
 
 if __name__ == "__main__":

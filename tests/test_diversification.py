@@ -1,92 +1,97 @@
-"""Translations by chance, and what models of both directions learn from them."""
+"""What students read, and that all is trained and translated once."""
 
 import json
 import subprocess
+import sys
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
-import torch
-from models import make_doubtful
 
-from annotated.config import EOS, PAD
-from annotated.fast.accelerate import accelerate
-from annotated_workbench.checkpoint import load_translator
-from annotated_workbench.data import Pairs, load_corpus
-from annotated_workbench.translation import translate
+from annotated_workbench.data import Pairs
 from experiments import diversification
 
-DELIVERED = Path("data/checkpoints/de-en")
+SIDES = {"de": ["eins", "zwei"], "en": ["one", " a\tsecond\u2028line "]}
+
+# In the place of the command line: notes what it is asked, and leaves behind what training and translation leave. A run
+# breaks off at first, and a teacher has no words for a sentence.
+STAND_IN = """
+import json, pathlib, sys
+log, command, *words = sys.argv[1:]
+with open(log, "a") as file:
+    file.write(json.dumps([command, *words]) + "\\n")
+if command == "translate":
+    name = pathlib.Path(words[0]).name
+    for number, line in enumerate(sys.stdin):
+        print("" if (name, number) == ("teacher-en-de-1", 0) else f"{name}: {line.strip()}")
+else:
+    option = dict(zip(words, words[1:]))
+    run = pathlib.Path(option["--out"])
+    state = run / "state.safetensors"
+    breaks_off = run.name == "en-de-8" and not state.exists()
+    run.mkdir(exist_ok=True)
+    state.touch()
+    (run / "metrics.jsonl").write_text(json.dumps({"epoch": 1 if breaks_off else int(option["--epochs"])}) + "\\n")
+    print("an epoch")
+    sys.exit(breaks_off)
+"""
 
 
-def test_translations_by_chance_are_the_greedy_ones_when_cold_and_others_when_warm(monkeypatch):
-    model, tokenizer, _ = load_translator([DELIVERED])
-    texts = load_corpus("captions", "val").source[:20]
-    greedy = translate(model, tokenizer, texts, "de", beam=0)
-    monkeypatch.setattr(diversification, "SENTENCES", 7)
-    monkeypatch.setattr(diversification, "TEMPERATURE", 0.0)
-    assert diversification.translate_by_chance(model, tokenizer, texts, "de") == greedy
-    monkeypatch.setattr(diversification, "TEMPERATURE", 0.8)
-    drawn = []
-    for seed in (0, 0, 1):
-        torch.manual_seed(seed)
-        drawn.append(diversification.translate_by_chance(model, tokenizer, texts, "de"))
-    assert drawn[0] == drawn[1] != drawn[2]
-    assert all(drawn[0]) and sum(a != b for a, b in zip(drawn[0], greedy, strict=True)) > 3
+def test_students_read_what_all_teachers_make_of_both_sides(tmp_path, monkeypatch, capfd):
+    monkeypatch.setattr(
+        diversification, "load_corpus", lambda _, split, *sides: Pairs(*(SIDES[side] for side in sides))
+    )
+    log, out = tmp_path / "log", tmp_path / "runs"
+    monkeypatch.setattr(diversification, "ANNOTATED", (sys.executable, "-c", STAND_IN, str(log)))
+    arguments = [str(out), "--seeds", "7", "8", "--teachers", "2", "--epochs", "5", "--jobs", "2", "--norm-first"]
+    with pytest.raises(subprocess.CalledProcessError):
+        diversification.main(arguments)
 
-
-def test_a_translation_ends_before_its_end_symbol_or_where_there_is_no_more_room():
-    src = torch.tensor([[5, 6, 7, EOS], [8, 9, EOS, PAD], [4, EOS, PAD, PAD]] * 4)
-    drawn = diversification.draw_translations(accelerate(make_doubtful(0)).frozen(), src)
-    assert not any(EOS in row for row in drawn)
-    assert len({len(row) for row in drawn}) > 2
-    assert max(map(len, drawn)) <= src.size(1) + diversification.LONGER
-
-
-def test_a_teacher_of_the_other_direction_is_refused():
-    with pytest.raises(ValueError, match=r"de-en translates de into en: give a run from en to de"):
-        diversification.other_words(DELIVERED, ["A dog runs."], "en", "de")
-
-
-def test_each_direction_learns_from_real_pairs_and_from_the_others_words(tmp_path, monkeypatch):
-    sides = {"de": ["eins", "zwei"], "en": ["one", " a\tsecond\u2028line "]}
-    asked, commands, broken_off = [], [], ["en-de-8"]
-
-    def other_words(teacher, texts, src, tgt):
-        asked.append((teacher, list(texts), src, tgt))
-        return [[f"{number}. {tgt} of {text}" for text in texts] for number in (1, 2)]
-
-    def train(command, check):
-        commands.append(command)
-        run = Path(command[command.index("--out") + 1])
-        run.mkdir(exist_ok=True)
-        (run / "state.safetensors").touch()
-        if run.name in broken_off:
-            broken_off.remove(run.name)
-        else:
-            (run / "metrics.jsonl").write_text(json.dumps({"epoch": 5}) + "\n")
-
-    monkeypatch.setattr(diversification, "load_corpus", lambda _, split, src, tgt: Pairs(sides[src], sides[tgt]))
-    monkeypatch.setattr(diversification, "other_words", other_words)
-    monkeypatch.setattr(subprocess, "run", train)
-    arguments = [str(tmp_path), "--teacher", "a-teacher", "--seeds", "7", "8", "--norm-first"]
-    diversification.main(arguments)
-    assert asked == [
-        (Path("a-teacher"), sides["de"], "de", "en"),
-        (tmp_path / "en-de-7", sides["en"], "en", "de"),
-    ]
     english = ["one", "a second line"]
-    assert (tmp_path / "en-de.de").read_text().splitlines() == 4 * sides["de"]
-    assert (tmp_path / "en-de.en").read_text().splitlines() == 2 * english + [
-        f"{number}. en of {text}" for number in (1, 2) for text in sides["de"]
+    assert pairs(out, "de", "en") == [
+        *zip(SIDES["de"], english, strict=True),
+        *((line, f"teacher-de-en-{seed}: {line}") for seed in (0, 1) for line in SIDES["de"]),
+        *((f"teacher-en-de-{seed}: {line}", line) for seed in (0, 1) for line in english[seed:]),
     ]
-    assert (tmp_path / "de-en.en").read_text().splitlines() == 4 * english
-    assert [Path(command[command.index("--out") + 1]).name for command in commands] == [
-        *("en-de-7", "en-de-8", "de-en-7", "de-en-8")
+    assert pairs(out, "en", "de") == [
+        *zip(english, SIDES["de"], strict=True),
+        *((line, f"teacher-en-de-{seed}: {line}") for seed in (0, 1) for line in english[seed:]),
+        *((f"teacher-de-en-{seed}: {line}", line) for seed in (0, 1) for line in SIDES["de"]),
     ]
-    assert all(command[-3:] == ["--seed", seed, "--norm-first"] for command, seed in zip(commands, "7878", strict=True))
-    assert all(command[command.index("--val-target") + 1] == str(tmp_path / "val.de") for command in commands[:2])
-    assert (tmp_path / "val.de").read_text().splitlines() == sides["de"]
+    before = commands(log)
+    assert sorted(before) == sorted(
+        [("train", f"teacher-{a}-{b}-{seed}") for a, b in (("de", "en"), ("en", "de")) for seed in (0, 1)]
+        + [("translate", f"teacher-{a}-{b}-{seed}") for a, b in (("de", "en"), ("en", "de")) for seed in (0, 1)]
+        + [("train", f"{a}-{b}-{seed}") for a, b in (("de", "en"), ("en", "de")) for seed in (7, 8)]
+    )
+    for (command, run), words in before.items():
+        if command == "translate":
+            assert words[1:] == diversification.SEARCH.split()
+            continue
+        src, tgt, seed = run.removeprefix("teacher-").split("-")
+        teacher, said = run.startswith("teacher"), dict(pairwise(words))
+        expected = {"--src": src, "--tgt": tgt, "--seed": seed, "--epochs": "30" if teacher else "5"}
+        expected |= {"--source": str(out / f"{'train' if teacher else f'{src}-{tgt}'}.{src}")}
+        expected |= {"--val-target": str(out / f"val.{tgt}")}
+        assert said.items() >= expected.items() and ("--norm-first" in words) != teacher
+    assert "en-de-7: an epoch\n" in capfd.readouterr().out
 
-    diversification.main(arguments)  # only what was broken off goes on, and nothing is translated again
-    assert len(asked) == 2 and len(commands) == 5
-    assert "--resume" in commands[-1] and "--seed" not in commands[-1] and str(tmp_path / "en-de-8") in commands[-1]
+    log.unlink()
+    diversification.main(arguments)  # only what was broken off goes on
+    assert list(commands(log)) == [("train", "en-de-8")]
+    assert commands(log)["train", "en-de-8"][-1] == "--resume"
+
+
+def pairs(out: Path, src: str, tgt: str) -> list[tuple[str, str]]:
+    """Read what students of a direction read."""
+    sides = ((out / f"{src}-{tgt}.{side}").read_text(encoding="utf-8").splitlines() for side in (src, tgt))
+    return list(zip(*sides, strict=True))
+
+
+def commands(log: Path) -> dict[tuple[str, str], list[str]]:
+    """Read what was asked, by command and run."""
+    asked = [json.loads(line) for line in log.read_text(encoding="utf-8").splitlines()]
+    runs = [Path(words[words.index("--out") + 1] if "--out" in words else words[1]).name for words in asked]
+    found = {(words[0], run): words[1:] for words, run in zip(asked, runs, strict=True)}
+    assert len(found) == len(asked)  # nothing twice
+    return found

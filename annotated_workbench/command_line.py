@@ -141,7 +141,7 @@ def _parse(arguments: Sequence[str], further: Mapping[str, Command] = NONE) -> a
     name, *rest = arguments
     command, subparser = commands[name], subparsers[name]
     end = rest.index("--") if "--" in rest else len(rest)
-    defaults = {action.dest: action.default for action in subparser._actions}
+    defaults = {action.dest: action.default for action in subparser._actions if action.dest != "help"}
     # What is None after this was not typed, whatever its default.
     given, words = subparser.parse_known_args(rest[:end], argparse.Namespace(**dict.fromkeys(defaults)))
     typed = {option: value for option, value in vars(given).items() if value is not None}

@@ -164,6 +164,7 @@ def test_training_takes_every_option(corpus, tmp_path):
     assert main(["train", *files, "--out", str(tmp_path), *small, *more, "--norm-first"]) == 0
     model, info = load_checkpoint(tmp_path)
     assert info["settings"] | options == info["settings"]
+    assert "help" not in info["settings"]
     assert (info["src"], info["tgt"]) == ("en", "de")
     assert (model.config.layers, model.config.dropout) == (1, 0.3)
     assert model.config.norm_first

@@ -371,12 +371,14 @@ def test_tensors_are_stored_as_they_are(tmp_path):
     )
 
 
-def test_the_delivered_model_is_what_its_card_says() -> None:
-    assert sum(path.stat().st_size for path in DELIVERED.iterdir()) < 12_000_000
-    model, info = load_checkpoint(DELIVERED)
+@pytest.mark.parametrize("name", ["de-en", "de-en-best"])
+def test_a_delivered_model_is_what_its_card_says(name: str) -> None:
+    folder = DELIVERED.with_name(name)
+    assert sum(path.stat().st_size for path in folder.iterdir()) < 12_000_000
+    model, info = load_checkpoint(folder)
     count = sum(parameter.numel() for parameter in model.parameters())
-    assert f"{count:,}" in (DELIVERED.parent / "README.md").read_text(encoding="utf-8")
-    (translation,) = translate(model, load_tokenizer(DELIVERED), ["Ein Hund läuft durch das Gras."], info["src"])
+    assert f"{count:,}" in (folder.parent / "README.md").read_text(encoding="utf-8")
+    (translation,) = translate(model, load_tokenizer(folder), ["Ein Hund läuft durch das Gras."], info["src"])
     assert translation == "A dog runs through the grass."
 
 

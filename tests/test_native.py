@@ -1,13 +1,15 @@
-"""Attention in C: the same numbers as `attention`, and PyTorch's wherever it doesn't suit."""
+"""Attention and the choice of tokens in C: PyTorch's numbers, and PyTorch itself wherever they don't suit."""
 
 import shutil
 import subprocess
 
 import pytest
 import torch
-from models import assert_same, make_doubtful
+from models import assert_same, make_doubtful, random_ids
 
+from annotated import decoding
 from annotated.attention import attention
+from annotated.fast import decoding as fast_decoding
 from annotated.fast import native
 from annotated.fast.attention import attend_heads
 from annotated.fast.decoding import beam_search, greedy_decode
@@ -73,6 +75,63 @@ def test_where_it_does_not_suit_the_library_computes(monkeypatch):
             assert native.suits(heads[0][:, :, :1], *heads[1:]) == one
     monkeypatch.undo()
     assert not native.suits(*heads)  # somebody may want a gradient
+
+
+NEVER = [3, 70]
+
+
+@compiles
+@torch.no_grad()
+@pytest.mark.parametrize("count", [1, 2, 9])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("vocab", [959, 960, 1601])  # blocks of 64 tokens: the last one lacks one, is whole, has one
+def test_it_finds_the_best_tokens(vocab, dtype, count):
+    generator = torch.Generator().manual_seed(0)
+    logits = torch.stack([torch.randperm(vocab, generator=generator) for _ in range(24)]).view(12, 2, vocab) % 250 / 16
+    logits[0, 0] = -torch.inf  # but for as many as are chosen
+    logits[0, 0, 5 : 5 + count] = torch.arange(count) / 8
+    logits[1, 1] *= 1000
+    logits[2, :, NEVER], logits[3, :, -1], logits[4, :, 0] = 40.0, 20.0, 20.0
+    logits = (logits + torch.arange(vocab) / 2**12).to(dtype)  # in 32 bits no two are equal
+    assert native.ranks(logits, count)
+    before = logits.clone()
+    log_probs, tokens = native.best_tokens(logits, count, NEVER)
+    assert torch.equal(logits, before)
+    every = logits.double().log_softmax(dim=-1)
+    torch.testing.assert_close(log_probs.double(), every.gather(-1, tokens), rtol=1e-6, atol=5e-6)
+    every[..., NEVER] = -torch.inf
+    assert torch.equal(every.gather(-1, tokens), every.topk(count).values)
+    assert all(len(set(row)) == count for row in tokens.flatten(0, 1).tolist())
+
+
+@compiles
+@torch.no_grad()
+def test_where_the_choice_does_not_suit_the_library_chooses():
+    logits = torch.zeros(native.SENTENCES, 1, 2 * native.AMONG)
+    assert native.ranks(logits, 2)
+    assert not native.ranks(logits, 3)
+    assert not native.ranks(logits[1:], 2)
+    assert not native.ranks(logits.double(), 2)
+    with torch.enable_grad():
+        assert not native.ranks(logits, 2)
+
+
+@compiles
+@pytest.mark.parametrize("beam", [1, 4])
+def test_a_search_chooses_by_it_and_finds_what_the_plain_one_finds(beam, monkeypatch):
+    model, longest = make_doubtful(5, vocab=2 * native.AMONG * beam), 6
+    torch.manual_seed(beam)
+    src = torch.tensor([random_ids(model.config.vocab_size, longest) for _ in range(4 * native.SENTENCES)])
+    expected = search(decoding, model, src, beam)
+    with torch.no_grad():
+        assert native.ranks(torch.zeros(len(src), 1, model.config.vocab_size), 2 * beam)
+    monkeypatch.setattr(native, "SENTENCES", 1)
+    monkeypatch.setattr("annotated.fast.decoding._topk", None)  # PyTorch's way is not taken
+    assert_same(search(fast_decoding, model, src, beam), expected)
+
+
+def search(room, model, src, beam):
+    return room.greedy_decode(model, src) if beam == 1 else room.beam_search(model, src, beam)
 
 
 @pytest.mark.parametrize("trouble", ["no compiler", "one that fails"])

@@ -20,6 +20,7 @@ from annotated.decoding import (
     length_penalty,
     longest_translations,
 )
+from annotated.fast import native
 from annotated.fast.accelerate import FORMS, accelerate
 from annotated.fast.translator import FastCache, FastTranslator
 from annotated.masking import padding_mask
@@ -172,15 +173,22 @@ def _best_continuations(
     states = model.decode(ids[:, :, -1:].flatten(0, 1), memory, src_mask, cache=cache)[:, -1]
     states = states.unflatten(0, (sentences, beginnings))
     at_once = max(1, CACHED_ROWS // beginnings) if states.device.type == "cpu" else sentences
+    vocab, never = model.config.vocab_size, [PAD, BOS]
     # All parts use the same memory: to touch new memory costs more than the work done in it.
-    totals = torch.empty(min(at_once, sentences), beginnings, model.config.vocab_size, device=states.device)
+    room = torch.empty(min(at_once, sentences), beginnings, vocab, device=states.device)
     found = []
     for part, before in zip(states.split(at_once), log_probs.split(at_once), strict=True):
-        totals = totals[: len(part)]
-        torch.log_softmax(model.logits(part).to(totals.dtype), dim=-1, out=totals)
-        totals[..., [PAD, BOS]] = -torch.inf
-        totals += before[..., None]
-        found.append(_topk(totals.flatten(1), count))
+        logits = model.logits(part)
+        if native.ranks(logits, count):
+            totals, places = native.best_tokens(logits, count, never)
+            totals, order = (totals + before[..., None]).flatten(1).topk(count)
+            places = (places + vocab * torch.arange(beginnings)[:, None]).flatten(1).gather(1, order)
+        else:
+            totals = torch.log_softmax(logits.to(room.dtype), dim=-1, out=room[: len(part)])
+            totals[..., never] = -torch.inf
+            totals += before[..., None]
+            totals, places = _topk(totals.flatten(1), count)
+        found.append((totals, places))
     values, places = zip(*found, strict=True)
     return torch.cat(values), torch.cat(places)
 

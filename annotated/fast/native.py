@@ -1,15 +1,16 @@
-"""Attention of a search's step in C, where this machine has a compiler: native.c is compiled for its processor."""
+"""Parts of a search's step in C, where this machine has a compiler: native.c is compiled for its processor."""
 
 import ctypes
 import platform
 import shutil
 import subprocess
 import tempfile
+from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch import Tensor
 
 from annotated.masking import Mask
@@ -18,7 +19,8 @@ SOURCE = Path(__file__).with_name("native.c")
 SENTENCES = 8  # from so many on; for fewer a quarter of a second to compile would never come back
 QUERIES = 4  # of a sentence, and no more: of many, PyTorch's products are the faster
 ONE, SEVERAL = 2, 1  # threads up to which it is the faster, with its own one, for one query and for several
-POINTERS, SIZES = 5, 19
+AMONG = 100  # tokens to choose one from, or more; of fewer, PyTorch's choice is as fast
+FUNCTIONS = {"attend": (5, 19), "best_tokens": (4, 4)}  # how many pointers and sizes they take
 
 
 def suits(query: Tensor, key: Tensor, value: Tensor) -> bool:
@@ -56,6 +58,41 @@ def attend(
     return mixed
 
 
+def ranks(logits: Tensor, count: int) -> bool:
+    """Tell whether `best_tokens` can choose among these, and sooner than PyTorch."""
+    return (
+        logits.device.type == "cpu"
+        and logits.dtype in (torch.float32, torch.bfloat16)
+        and len(logits) >= SENTENCES
+        and logits.size(-1) >= AMONG * count
+        and not (torch.is_grad_enabled() or torch.compiler.is_compiling())
+        and library() is not None
+    )
+
+
+def best_tokens(
+    logits: Float[Tensor, "*row vocab"], count: int, never: Sequence[int]
+) -> tuple[Float[Tensor, "*row count"], Int[Tensor, "*row count"]]:
+    """Find the most probable tokens of each row, the best first, of what `ranks`.
+
+    Args:
+        logits: of all tokens.
+        count: how many to find.
+        never: tokens that are not chosen; they have their share of the probability all the same.
+
+    Returns:
+        Their log-probabilities, and the tokens.
+    """
+    compiled = library()
+    assert compiled is not None
+    logits = logits.float().contiguous()
+    found = logits.new_empty(*logits.shape[:-1], count), logits.new_empty(*logits.shape[:-1], count, dtype=torch.int64)
+    hidden = torch.tensor(never)
+    pointers = (x.data_ptr() for x in (logits, hidden, *found))
+    compiled.best_tokens(*pointers, found[0].numel() // count, logits.size(-1), len(never), count)
+    return found
+
+
 @cache
 def library() -> ctypes.CDLL | None:
     """Compile native.c and load it; None where there is no compiler, or one that can't."""
@@ -71,6 +108,7 @@ def library() -> ctypes.CDLL | None:
         if subprocess.run(command, capture_output=True).returncode:
             return None
         compiled = ctypes.CDLL(str(made))
-    compiled.attend.restype = None
-    compiled.attend.argtypes = [ctypes.c_void_p] * POINTERS + [ctypes.c_long] * SIZES
+    for name, (pointers, sizes) in FUNCTIONS.items():
+        function = getattr(compiled, name)
+        function.restype, function.argtypes = None, [ctypes.c_void_p] * pointers + [ctypes.c_long] * sizes
     return compiled

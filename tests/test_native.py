@@ -106,7 +106,7 @@ def test_it_finds_the_best_tokens(vocab, dtype, count):
 
 @compiles
 @torch.no_grad()
-def test_where_the_choice_does_not_suit_the_library_chooses():
+def test_where_the_choice_does_not_suit_the_library_chooses(monkeypatch):
     logits = torch.zeros(native.SENTENCES, 1, 2 * native.AMONG)
     assert native.ranks(logits, 2)
     assert not native.ranks(logits, 3)
@@ -114,6 +114,9 @@ def test_where_the_choice_does_not_suit_the_library_chooses():
     assert not native.ranks(logits.double(), 2)
     with torch.enable_grad():
         assert not native.ranks(logits, 2)
+    for threads in (1, 2, 3):
+        monkeypatch.setattr(torch, "get_num_threads", lambda threads=threads: threads)
+        assert native.ranks(logits, 2) == (threads < 3)
 
 
 @compiles

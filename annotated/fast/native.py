@@ -18,7 +18,7 @@ from annotated.masking import Mask
 SOURCE = Path(__file__).with_name("native.c")
 SENTENCES = 8  # from so many on; for fewer a quarter of a second to compile would never come back
 QUERIES = 4  # of a sentence, and no more: of many, PyTorch's products are the faster
-ONE, SEVERAL = 2, 1  # threads up to which it is the faster, with its own one, for one query and for several
+ONE, SEVERAL = 2, 1  # threads up to which its own one is the faster: for one query or a choice, and for several queries
 AMONG = 100  # tokens to choose one from, or more; of fewer, PyTorch's choice is as fast
 FUNCTIONS = {"attend": (5, 19), "best_tokens": (4, 4)}  # how many pointers and sizes they take
 
@@ -65,6 +65,7 @@ def ranks(logits: Tensor, count: int) -> bool:
         and logits.dtype in (torch.float32, torch.bfloat16)
         and len(logits) >= SENTENCES
         and logits.size(-1) >= AMONG * count
+        and torch.get_num_threads() <= ONE
         and not (torch.is_grad_enabled() or torch.compiler.is_compiling())
         and library() is not None
     )

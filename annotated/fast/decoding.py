@@ -189,8 +189,8 @@ def _best_continuations(
             totals += before[..., None]
             totals, places = _topk(totals.flatten(1), count)
         found.append((totals, places))
-    values, places = zip(*found, strict=True)
-    return torch.cat(values), torch.cat(places)
+    values, choices = zip(*found, strict=True)
+    return torch.cat(values), torch.cat(choices)
 
 
 def _topk(x: Float[Tensor, "row column"], count: int) -> tuple[Float[Tensor, "row count"], Int[Tensor, "row count"]]:

@@ -1,11 +1,11 @@
 """A better single model of the same pairs: it also learns from what other models make of them.
 
-    python -m experiments.diversification runs/diverse [--seeds 0 1 2] [--teachers 3] [--jobs 2] [--dropout 0.1 …]
+    python -m experiments.diversification runs/diverse [--seeds 0 1 2] [--teachers 3] [--jobs 2]
 
 Data diversification (Nguyen et al., 2020) on Multi30k. Teachers of both directions translate the training sentences.
 Students learn from the real pairs, from real sources with the teachers' targets (Kim and Rush, 2016), and from real
 targets with the sources of the other direction's teachers (Sennrich et al., 2016). What is there already is kept, and a
-run that was broken off goes on. Any further options are for the students' `train`.
+run that was broken off goes on.
 
 A teacher takes an hour of one core, a student two. `experiments.scores` then says what students are worth.
 """
@@ -16,13 +16,14 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from functools import partial
 from pathlib import Path
 
 from annotated_workbench.data import LANGUAGES, load_corpus
 from annotated_workbench.files import write_whole
-from annotated_workbench.run_folder import METRICS, STATE
+from annotated_workbench.limits import COUNT
+from annotated_workbench.run_folder import METRICS, STATE, STATE_BEFORE
 
 DIRECTIONS = (LANGUAGES, LANGUAGES[::-1])
 ANNOTATED = (sys.executable, "-m", "annotated")
@@ -38,42 +39,50 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0], allow_abbrev=False)
     parser.add_argument("out", type=Path, help="folder for the runs, and for what they learn from")
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2], help="of the students")
-    parser.add_argument("--teachers", type=int, default=3, help="in each direction")
-    parser.add_argument("--teacher-epochs", type=int, default=30, help="passes over the real pairs")
-    parser.add_argument("--epochs", type=int, default=8, help="a student's passes over all pairs")
-    parser.add_argument("--jobs", type=int, default=1, help="processes at a time, which share the cores")
-    given, further = parser.parse_known_args(arguments)
-    out, count = given.out, given.teachers
+    parser.add_argument("--teachers", type=COUNT, default=3, help="in each direction")
+    parser.add_argument("--teacher-epochs", type=COUNT, default=30, help="passes over the real pairs")
+    parser.add_argument("--epochs", type=COUNT, default=8, help="a student's passes over all pairs")
+    parser.add_argument("--jobs", type=COUNT, default=1, help="processes at a time, which share the cores")
+    given = parser.parse_args(arguments)
+    out = given.out
+    taught = {"teachers": given.teachers, "teacher_epochs": given.teacher_epochs}
+    record = out / "teachers.json"
+    if record.exists() and (before := json.loads(record.read_text(encoding="utf-8"))) != taught:
+        parser.error(f"the students in {out} have other teachers, {before}: give another folder, or the same options.")
+    write_whole(record, json.dumps(taught).encode())
     os.environ["OMP_NUM_THREADS"] = str(max(1, (os.cpu_count() or 1) // given.jobs))
     for split in ("train", "val"):
         for language, lines in zip(LANGUAGES, load_corpus("multi30k", split, *LANGUAGES), strict=True):
             write_lines(out / f"{split}.{language}", lines)
     teachers, searches, students = [], [], []
     for src, tgt in DIRECTIONS:
-        for seed in range(count):
+        for seed in range(given.teachers):
             run = out / f"teacher-{src}-{tgt}-{seed}"
-            teachers.append(partial(train, run, src, tgt, "train", given.teacher_epochs, ["--seed", str(seed)]))
+            teachers.append(partial(train, run, src, tgt, "train", given.teacher_epochs, seed))
             searches.append(partial(translate, run, out / f"train.{src}", out / f"{src}-{tgt}-{seed}.{tgt}"))
         for seed in given.seeds:
-            options = ["--seed", str(seed), *further]
-            students.append(
-                partial(train, out / f"{src}-{tgt}-{seed}", src, tgt, f"{src}-{tgt}", given.epochs, options)
-            )
+            run = out / f"{src}-{tgt}-{seed}"
+            students.append(partial(train, run, src, tgt, f"{src}-{tgt}", given.epochs, seed))
     with ThreadPoolExecutor(given.jobs) as pool:
         do(pool, teachers)
         do(pool, searches)
         for src, tgt in DIRECTIONS:
-            write_pairs(out, src, tgt, count)
+            write_pairs(out, src, tgt, given.teachers)
         do(pool, students)
 
 
 def do(pool: ThreadPoolExecutor, jobs: Sequence[Callable[[], None]]) -> None:
-    """Do all jobs; the first that fails keeps those that did not begin from beginning."""
-    for _ in pool.map(lambda job: job(), jobs):
-        pass
+    """Do all jobs; after one that fails, or Ctrl-C, no other begins."""
+    futures = [pool.submit(job) for job in jobs]
+    try:
+        wait(futures, return_when=FIRST_EXCEPTION)
+    finally:
+        begun = [future for future in futures if not future.cancel()]
+    for future in begun:
+        future.result()
 
 
-def train(run: Path, src: str, tgt: str, pairs: str, epochs: int, options: Sequence[str]) -> None:
+def train(run: Path, src: str, tgt: str, pairs: str, epochs: int, seed: int) -> None:
     """Train by the command line on files beside the run, from the beginning or from where the run stands."""
     metrics = run / METRICS
     if metrics.exists() and json.loads(metrics.read_text(encoding="utf-8").splitlines()[-1])["epoch"] >= epochs:
@@ -82,7 +91,8 @@ def train(run: Path, src: str, tgt: str, pairs: str, epochs: int, options: Seque
     for option, name in (("", pairs), ("val-", "val")):
         command += [f"--{option}source", str(run.parent / f"{name}.{src}")]
         command += [f"--{option}target", str(run.parent / f"{name}.{tgt}")]
-    command += ["--resume"] if (run / STATE).exists() else [*OPTIONS.split(), *options]
+    begun = any((run / state).exists() for state in (STATE, STATE_BEFORE))
+    command += ["--resume"] if begun else [*OPTIONS.split(), "--seed", str(seed)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         for line in process.stdout:
             print(f"{run.name}: {line}", end="", flush=True)

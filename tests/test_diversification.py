@@ -3,15 +3,23 @@
 import json
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
 from pathlib import Path
+from threading import Event
 
 import pytest
 
+from annotated_workbench.command_line import _parse
 from annotated_workbench.data import Pairs
 from experiments import diversification
 
 SIDES = {"de": ["eins", "zwei"], "en": ["one", " a\tsecond\u2028line "]}
+
+
+def read(split: str, side: str) -> list[str]:
+    return SIDES[side] if split == "train" else [f"{side} for {split}"]
+
 
 # In the place of the command line: notes what it is asked, and leaves behind what training and translation leave. A run
 # breaks off at first, and a teacher has no words for a sentence.
@@ -38,12 +46,13 @@ else:
 
 
 def test_students_read_what_all_teachers_make_of_both_sides(tmp_path, monkeypatch, capfd):
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
     monkeypatch.setattr(
-        diversification, "load_corpus", lambda _, split, *sides: Pairs(*(SIDES[side] for side in sides))
+        diversification, "load_corpus", lambda _, split, *sides: Pairs(*(read(split, s) for s in sides))
     )
     log, out = tmp_path / "log", tmp_path / "runs"
     monkeypatch.setattr(diversification, "ANNOTATED", (sys.executable, "-c", STAND_IN, str(log)))
-    arguments = [str(out), "--seeds", "7", "8", "--teachers", "2", "--epochs", "5", "--jobs", "2", "--norm-first"]
+    arguments = [str(out), "--seeds", "7", "8", "--teachers", "2", "--epochs", "5", "--jobs", "2"]
     with pytest.raises(subprocess.CalledProcessError):
         diversification.main(arguments)
 
@@ -68,18 +77,41 @@ def test_students_read_what_all_teachers_make_of_both_sides(tmp_path, monkeypatc
         if command == "translate":
             assert words[1:] == diversification.SEARCH.split()
             continue
+        _parse([command, *words])  # the command line knows these options
         src, tgt, seed = run.removeprefix("teacher-").split("-")
         teacher, said = run.startswith("teacher"), dict(pairwise(words))
+        read_from = "train" if teacher else f"{src}-{tgt}"
         expected = {"--src": src, "--tgt": tgt, "--seed": seed, "--epochs": "30" if teacher else "5"}
-        expected |= {"--source": str(out / f"{'train' if teacher else f'{src}-{tgt}'}.{src}")}
-        expected |= {"--val-target": str(out / f"val.{tgt}")}
-        assert said.items() >= expected.items() and ("--norm-first" in words) != teacher
+        expected |= {"--source": f"{out / read_from}.{src}", "--target": f"{out / read_from}.{tgt}"}
+        expected |= {"--val-source": f"{out / 'val'}.{src}", "--val-target": f"{out / 'val'}.{tgt}"}
+        assert said.items() >= expected.items()
+    assert [(out / f"val.{side}").read_text(encoding="utf-8") for side in SIDES] == ["de for val\n", "en for val\n"]
     assert "en-de-7: an epoch\n" in capfd.readouterr().out
 
     log.unlink()
     diversification.main(arguments)  # only what was broken off goes on
     assert list(commands(log)) == [("train", "en-de-8")]
     assert commands(log)["train", "en-de-8"][-1] == "--resume"
+    arguments[arguments.index("--teachers") + 1] = "3"
+    with pytest.raises(SystemExit):
+        diversification.main(arguments)
+    assert "have other teachers, {'teachers': 2, 'teacher_epochs': 30}: give another folder" in capfd.readouterr().err
+
+
+def test_after_a_failure_no_other_job_begins():
+    begun, last = [], Event()
+
+    def fail():
+        begun.append("fail")
+        raise ValueError("no")
+
+    def wait():
+        begun.append("wait")
+        last.wait(0.3)
+
+    with ThreadPoolExecutor(2) as pool, pytest.raises(ValueError, match="no"):
+        diversification.do(pool, [wait, fail, wait, wait, wait, wait])
+    assert len(begun) <= 3
 
 
 def pairs(out: Path, src: str, tgt: str) -> list[tuple[str, str]]:

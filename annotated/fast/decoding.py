@@ -182,7 +182,9 @@ def _best_continuations(
         if native.ranks(logits, count):
             totals, places = native.best_tokens(logits, count, never)
             totals, order = (totals + before[..., None]).flatten(1).topk(count)
-            places = (places + vocab * torch.arange(beginnings)[:, None]).flatten(1).gather(1, order)
+            places = (
+                (places + vocab * torch.arange(beginnings, device=places.device)[:, None]).flatten(1).gather(1, order)
+            )
         else:
             totals = torch.log_softmax(logits.to(room.dtype), dim=-1, out=room[: len(part)])
             totals[..., never] = -torch.inf

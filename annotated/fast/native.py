@@ -77,7 +77,7 @@ def best_tokens(
     """Find the most probable tokens of each row, the best first, of what `ranks`.
 
     Args:
-        logits: of all tokens.
+        logits: of all tokens. While it looks, some are covered; afterwards they are what they were.
         count: how many to find.
         never: tokens that are not chosen; they have their share of the probability all the same.
 
@@ -88,7 +88,7 @@ def best_tokens(
     assert compiled is not None
     logits = logits.float().contiguous()
     found = logits.new_empty(*logits.shape[:-1], count), logits.new_empty(*logits.shape[:-1], count, dtype=torch.int64)
-    hidden = torch.tensor(never)
+    hidden = torch.tensor(never, device=logits.device)
     pointers = (x.data_ptr() for x in (logits, hidden, *found))
     compiled.best_tokens(*pointers, found[0].numel() // count, logits.size(-1), len(never), count)
     return found
@@ -103,12 +103,15 @@ def library() -> ctypes.CDLL | None:
     options = ["-O3", "-fopenmp-simd", "-shared", "-fPIC"]
     if platform.machine() == "x86_64":  # others' vectors need no asking for
         options.append("-march=native")
-    with tempfile.TemporaryDirectory() as folder:
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
         made = Path(folder) / "native.so"
         command = [compiler, *options, "-o", str(made), str(SOURCE), "-lm"]
         if subprocess.run(command, capture_output=True).returncode:
             return None
-        compiled = ctypes.CDLL(str(made))
+        try:
+            compiled = ctypes.CDLL(str(made))
+        except OSError:  # such as in a folder of which nothing may be run
+            return None
     for name, (pointers, sizes) in FUNCTIONS.items():
         function = getattr(compiled, name)
         function.restype, function.argtypes = None, [ctypes.c_void_p] * pointers + [ctypes.c_long] * sizes

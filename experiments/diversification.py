@@ -124,7 +124,7 @@ def write_pairs(out: Path, src: str, tgt: str, teachers: int) -> None:
 
 
 def lines_of(path: Path) -> list[str]:
-    """Read a file's lines."""
+    """Read a file's lines; empty ones, too, which `read_lines` refuses."""
     return path.read_text(encoding="utf-8").split("\n")[:-1]
 
 

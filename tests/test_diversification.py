@@ -10,7 +10,7 @@ from threading import Event
 
 import pytest
 
-from annotated_workbench.command_line import _parse
+from annotated.__main__ import main as annotated
 from annotated_workbench.data import Pairs
 from experiments import diversification
 
@@ -67,6 +67,7 @@ def test_students_read_what_all_teachers_make_of_both_sides(tmp_path, monkeypatc
         *((line, f"teacher-en-de-{seed}: {line}") for seed in (0, 1) for line in english[seed:]),
         *((f"teacher-de-en-{seed}: {line}", line) for seed in (0, 1) for line in SIDES["de"]),
     ]
+    assert "en-de-7: an epoch\n" in capfd.readouterr().out
     before = commands(log)
     assert sorted(before) == sorted(
         [("train", f"teacher-{a}-{b}-{seed}") for a, b in (("de", "en"), ("en", "de")) for seed in (0, 1)]
@@ -77,7 +78,8 @@ def test_students_read_what_all_teachers_make_of_both_sides(tmp_path, monkeypatc
         if command == "translate":
             assert words[1:] == diversification.SEARCH.split()
             continue
-        _parse([command, *words])  # the command line knows these options
+        assert annotated([command, *words, "--device", "nowhere"]) == 2
+        assert "device 'nowhere' is not usable" in capfd.readouterr().err  # so it knows all other options
         src, tgt, seed = run.removeprefix("teacher-").split("-")
         teacher, said = run.startswith("teacher"), dict(pairwise(words))
         read_from = "train" if teacher else f"{src}-{tgt}"
@@ -86,7 +88,6 @@ def test_students_read_what_all_teachers_make_of_both_sides(tmp_path, monkeypatc
         expected |= {"--val-source": f"{out / 'val'}.{src}", "--val-target": f"{out / 'val'}.{tgt}"}
         assert said.items() >= expected.items()
     assert [(out / f"val.{side}").read_text(encoding="utf-8") for side in SIDES] == ["de for val\n", "en for val\n"]
-    assert "en-de-7: an epoch\n" in capfd.readouterr().out
 
     log.unlink()
     diversification.main(arguments)  # only what was broken off goes on

@@ -174,6 +174,7 @@ def _best_continuations(
     states = states.unflatten(0, (sentences, beginnings))
     at_once = max(1, CACHED_ROWS // beginnings) if states.device.type == "cpu" else sentences
     vocab, never = model.config.vocab_size, [PAD, BOS]
+    firsts = vocab * torch.arange(beginnings, device=states.device)[:, None]  # where a beginning's numbers start
     # All parts use the same memory: to touch new memory costs more than the work done in it.
     room = torch.empty(min(at_once, sentences), beginnings, vocab, device=states.device)
     found = []
@@ -182,9 +183,7 @@ def _best_continuations(
         if native.ranks(logits, count):
             totals, places = native.best_tokens(logits, count, never)
             totals, order = (totals + before[..., None]).flatten(1).topk(count)
-            places = (
-                (places + vocab * torch.arange(beginnings, device=places.device)[:, None]).flatten(1).gather(1, order)
-            )
+            places = (firsts + places).flatten(1).gather(1, order)
         else:
             totals = torch.log_softmax(logits.to(room.dtype), dim=-1, out=room[: len(part)])
             totals[..., never] = -torch.inf

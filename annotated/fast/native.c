@@ -82,7 +82,7 @@ static long where(const float *x, long count, float wanted)
     return j;
 }
 
-/* Blocks of a row, of which the largest number is known: to take one out costs a look at its block. */
+/* A row is looked at in blocks, the last of which may be shorter. */
 static long width(long block, long vocab)
 {
     return (block + 1) * BLOCK <= vocab ? BLOCK : vocab - block * BLOCK;
@@ -93,6 +93,7 @@ static float highest_of(const float *row, long block, long vocab)
     return highest(row + block * BLOCK, width(block, vocab));
 }
 
+/* Cover a number of a row, and look again for the largest one of its block. */
 static float hide(float *row, long place, float *best, long vocab)
 {
     const float hidden = row[place];

@@ -23,12 +23,15 @@ READ_AT_ONCE = 2**15  # bytes of standard input, some hundred sentences: they ar
 
 
 def find_device(name: str) -> torch.device:
-    """Choose the device that --device names; a ValueError says which are usable if it is not."""
+    """Choose the device that --device names; a ValueError says which are usable if it is not.
+
+    From then on attention on a GPU is left to PyTorch's own kernels.
+    """
     gpus = [f"cuda:{i}" for i in range(torch.cuda.device_count())]
     usable = [*(["cuda"] if gpus else []), *gpus, *(["mps"] if torch.backends.mps.is_available() else []), "cpu"]
     if name not in ("auto", *usable):
         raise ValueError(f"device {name!r} is not usable here; there are {', '.join(usable)}. Try --device auto.")
-    torch.backends.cuda.enable_cudnn_sdp(False)  # it makes a plan for every new shape of a batch, and most are new
+    torch.backends.cuda.enable_cudnn_sdp(False)  # cuDNN makes a plan for every new shape of a batch, and most are new
     return torch.device(usable[0] if name == "auto" else name)
 
 

@@ -31,8 +31,9 @@ pytestmark = once
 
 PAGE = LIVE / "index.html"
 DOGS = "Zwei Hunde spielen im Schnee mit einem Ball."
-PLAY = "Zwei Hunde spielen."
 CAT = "Eine Katze sitzt auf dem Fensterbrett und schaut hinaus."
+CYCLIST = "Ein Radfahrer fährt bei Sonnenuntergang über eine Brücke."
+SOFA = "Zwei Männer tragen ein Sofa die Treppe hinauf."
 HEADLINE = "Der Bundestag hat gestern über die Rentenreform abgestimmt."
 ENGINE = ("transformer.js", "tokenizer.js", "weights.js")  # which have a test of their own
 LARGEST = 350  # lines of one file
@@ -143,7 +144,8 @@ def test_no_file_is_long_and_none_asks_another_host() -> None:
 def test_what_the_page_says_of_the_model_is_so(translator: tuple[Transformer, Tokenizer]) -> None:
     model, tokenizer = translator
     text = " ".join(PAGE.read_text("utf-8").split())
-    card = (MODEL.parent / "README.md").read_text("utf-8")
+    cards = (MODEL.parent / "README.md").read_text("utf-8")
+    card = cards.split(f"\n## {MODEL.name}\n")[1].split("\n## ")[0]
     assert f"N = {model.config.layers}, d_model = {model.config.d_model}, {model.config.heads} heads" in text
     assert f" heads, d_ff = {model.config.d_ff}, " in text
     assert f"{sum(one.numel() for one in model.parameters()) / 1e6:.1f} million weights" in text
@@ -154,6 +156,8 @@ def test_what_the_page_says_of_the_model_is_so(translator: tuple[Transformer, To
     bleu = re.search(r"BLEU ([\d.]+) on Multi30k's (test_2016_flickr)", text)
     assert f"{bleu[2]} | BLEU {bleu[1]}" in card
     assert "29,000 captions" in text and "29,000 training pairs" in card
+    assert "Six of that kind, trained on the 29,000 captions alone" in text
+    assert "six models that know nothing else" in card
 
 
 def test_every_chapter_that_is_named_is_there() -> None:
@@ -333,7 +337,7 @@ def test_the_tree_s_winner_is_that_of_beam_search(page: Opened, translator) -> N
     assert page.text("#verdict").endswith(" times as probable.")
     node = page.tab.locator("#tree button.wins").nth(2)
     node.focus()
-    assert page.text("#tree-said").startswith("“A cat is”: kept, on the winner's path. log P")
+    assert page.text("#tree-said").startswith("“A cat sits”: kept, on the winner's path. log P")
     page.tab.keyboard.press("ArrowLeft")
     assert page.text("#tree-said").startswith("“A cat”: kept")
     page.tab.keyboard.press("ArrowUp")  # there is nothing above
@@ -341,9 +345,10 @@ def test_the_tree_s_winner_is_that_of_beam_search(page: Opened, translator) -> N
     assert page.text("#tree-said").startswith("“") and "“A cat”:" not in page.text("#tree-said")
     page.tab.locator("#alpha").evaluate("slider => { slider.value = 2; }")
     page.tab.locator("#search .try").last.click()
-    page.wait(DOGS)
+    page.wait(CYCLIST)
     page.scroll_to("search")
     assert len(page.texts("#tree button.wins")) > page.tab.evaluate("shown.steps.length")  # as promised
+    assert page.texts("#tree button.wins").count("bridge") == 2  # and this, too
     assert page.text("#verdict").endswith("the length penalty favours it.")
     page.tab.locator("#alpha").evaluate("slider => { slider.value = 0.6; }")
 
@@ -369,21 +374,24 @@ NODES = "p => [...p.childNodes].filter(one => one.textContent.trim()).map(one =>
 
 def test_what_is_taken_away_changes_the_translation(page: Opened, translator) -> None:
     model, tokenizer = translator
-    src = source_of(tokenizer, PLAY)
+    src = source_of(tokenizer, SOFA)
     whole = tokenizer.decode(greedy_decode(model, src)[0].ids)
-    page.translate(PLAY)
+    page.scroll_to("break")
+    page.tab.locator("#break .try").click()
+    page.wait(SOFA)
     page.scroll_to("break")
     assert outcome(page) == whole and page.text("#changed") == "Nothing is broken yet."
 
     hide = page.tab.locator("#hide button")
-    hide.nth(1).click()  # Hunde
-    assert hide.nth(1).get_attribute("aria-pressed") == "true"
-    hidden = outcome(page)
-    assert page.text("#still") == "Changed: “Hunde” hidden."
-    assert "dogs" in whole and "dogs" not in hidden and " gone (struck out)" in page.text("#changed")
-    assert "dogs" in page.texts("#before del") and hidden == changed(page, "hidden: new Set([1])")
-    hide.nth(1).click()
-    assert outcome(page) == whole
+    for place, noun, word in ((1, "Männer", "men"), (4, "Sofa", "couch"), (6, "Treppe", "stairs.")):
+        hide.nth(place).click()
+        assert hide.nth(place).get_attribute("aria-pressed") == "true"
+        hidden = outcome(page)
+        assert page.text("#still") == f"Changed: “{noun}” hidden."
+        assert word in whole.split() and word not in hidden.split() and " gone (struck out)" in page.text("#changed")
+        assert word in page.texts("#before del") and hidden == changed(page, f"hidden: new Set([{place}])")
+        hide.nth(place).click()
+        assert outcome(page) == whole
 
     for name, title in (("positions", "positions"), ("causal", "causal mask")):
         page.tab.locator(f"#{name}").uncheck()

@@ -19,7 +19,7 @@ from annotated_workbench.vocabulary import TOKENIZER
 from tools.sync import ROOT
 
 LIVE = ROOT / "docs" / "live"
-MODEL = ROOT / "data" / "checkpoints" / "de-en"
+MODEL = ROOT / "data" / "checkpoints" / "de-en-best"
 STEPS = 255  # on either side of 0, of a weight in nine bits
 
 

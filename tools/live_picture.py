@@ -56,13 +56,11 @@ def film(page: "Page") -> list[tuple[Image.Image, int]]:
     page.goto((LIVE / "index.html").as_uri())
     page.wait_for_function("document.getElementById('spoken').textContent")
     page.add_style_tag(content=LEFT_OUT)
-    top, bottom = page.locator("#form").bounding_box(), page.locator("#candidates").bounding_box()
-    clip = {
-        "x": 0,
-        "y": top["y"] - MARGIN,
-        "width": WIDTH,
-        "height": bottom["y"] + bottom["height"] + 4 * MARGIN - top["y"],
-    }
+    top = page.locator("#form").bounding_box()["y"] - MARGIN
+    ends = {"#candidates": 3, "#alignment": 1}  # with so many margins: the candidates' heading grows by a line or two
+    boxes = {place: page.locator(place).bounding_box() for place in ends}
+    bottom = max(box["y"] + box["height"] + ends[place] * MARGIN for place, box in boxes.items())
+    clip = {"x": 0, "y": top, "width": WIDTH, "height": bottom - top}
     page.clock.install()  # from here on, time goes on only when it is told to
     page.get_by_text("Play again").dispatch_event("click")
     page.mouse.move(0, 0)

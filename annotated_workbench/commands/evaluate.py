@@ -93,7 +93,7 @@ COMMAND = Command(
     {"model": "folder of a run"},
     "corpus text reviews split source reference show output ensemble beam alpha max-extra device precision plain",
     (
-        "data/checkpoints/de-en --corpus multi30k --show 3",
+        "data/checkpoints/de-en-best --corpus multi30k --show 3",
         "runs/mine --source test.de --reference test.en",
         "runs/writer --text other.txt",
     ),

@@ -59,8 +59,8 @@ COMMAND = Command(
     {"model": "folder of a run", "[texts ...]": "sentences; lines of standard input unless given"},
     "ensemble beam alpha max-extra device precision plain",
     (
-        'data/checkpoints/de-en "Ein Mann mit Hut spielt auf der Straße Gitarre."',
-        "data/checkpoints/de-en                    # asks for sentences",
-        "data/checkpoints/de-en < my.de > my.en",
+        'data/checkpoints/de-en-best "Ein Mann mit Hut spielt auf der Straße Gitarre."',
+        "data/checkpoints/de-en-best                    # asks for sentences",
+        "data/checkpoints/de-en-best < my.de > my.en",
     ),
 )

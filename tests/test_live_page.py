@@ -156,7 +156,7 @@ def test_what_the_page_says_of_the_model_is_so(translator: tuple[Transformer, To
     bleu = re.search(r"BLEU ([\d.]+) on Multi30k's (test_2016_flickr)", text)
     assert f"{bleu[2]} | BLEU {bleu[1]}" in card
     assert "29,000 captions" in text and "29,000 training pairs" in card
-    assert "Six of that kind, trained on the 29,000 captions alone" in text
+    assert "Six such models, trained on the 29,000 captions alone" in text
     assert "six models that know nothing else" in card
 
 

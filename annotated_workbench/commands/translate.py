@@ -60,7 +60,7 @@ COMMAND = Command(
     "ensemble beam alpha max-extra device precision plain",
     (
         'data/checkpoints/de-en-best "Ein Mann mit Hut spielt auf der Straße Gitarre."',
-        "data/checkpoints/de-en-best                    # asks for sentences",
+        "data/checkpoints/de-en-best  # asks for sentences",
         "data/checkpoints/de-en-best < my.de > my.en",
     ),
 )

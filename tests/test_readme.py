@@ -7,7 +7,7 @@ from once import once
 from PIL import Image
 
 from tools.address import LIVE, read_address
-from tools.draw_chapters import FOLDER, PARTS, SIZE, figure
+from tools.draw_chapters import PARTS, SIZE, figure, thumb
 from tools.sync import ROOT, notebook_paths
 
 pytestmark = once
@@ -54,8 +54,8 @@ def test_every_notebook_has_its_small_picture() -> None:
     names = [path.stem for path in notebook_paths() if path.parent.name == "notebooks"]
     assert list(PARTS) == names
     for name in names:
-        assert f'| <img src="docs/drawings/chapters/{name}.png" width="{SIZE[0] // 2}"' in README
-        picture = FOLDER / f"{name}.png"
+        picture = thumb(name)
+        assert f'| <img src="{picture.relative_to(ROOT)}" width="{SIZE[0] // 2}"' in README
         with Image.open(picture) as opened:
             assert opened.size == SIZE and picture.stat().st_size <= 12_000
         assert min(figure(name).size) > 300  # it can be cut anew
@@ -72,4 +72,4 @@ def test_a_figure_that_is_gone_or_not_the_only_one_is_named(
 
 def test_the_pictures_are_light() -> None:
     assert (ROOT / "docs" / "drawings" / "chapter.png").stat().st_size <= 150_000
-    assert sum(path.stat().st_size for path in FOLDER.iterdir()) <= 250_000
+    assert sum(path.stat().st_size for path in map(thumb, PARTS)) <= 250_000

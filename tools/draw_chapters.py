@@ -6,6 +6,7 @@ by how its description begins.
 
 from base64 import b64decode
 from io import BytesIO
+from pathlib import Path
 from typing import NamedTuple
 
 import nbformat
@@ -13,7 +14,6 @@ from PIL import Image, ImageOps
 
 from tools.sync import ROOT
 
-FOLDER = ROOT / "docs" / "drawings" / "chapters"
 SIZE = 320, 200  # pixels; the README shows them half as large, so that they stay sharp on a fine screen
 COLOURS = 64
 BORDER = 4  # white, around what is cut out
@@ -76,6 +76,11 @@ def figure(name: str) -> Image.Image:
     return Image.open(BytesIO(b64decode(found[0]))).convert("RGB")
 
 
+def thumb(name: str) -> Path:
+    """Tell where a notebook's small picture lies: in its chapter's folder."""
+    return ROOT / "annotated_course" / "chapters" / (f"c{name}" if name[0].isdigit() else name) / "thumb.png"
+
+
 def small(name: str) -> Image.Image:
     """Cut a notebook's picture out of its figure, and bring it to the size of all.
 
@@ -96,9 +101,8 @@ def small(name: str) -> Image.Image:
 
 def main() -> None:
     """Write all of them."""
-    FOLDER.mkdir(parents=True, exist_ok=True)
     for name in PARTS:
-        small(name).save(FOLDER / f"{name}.png", optimize=True)
+        small(name).save(thumb(name), optimize=True)
 
 
 if __name__ == "__main__":

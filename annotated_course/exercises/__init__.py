@@ -1,6 +1,7 @@
 """Exercises that say at once what is wrong: `check("01.3", answer)` in a notebook. `progress()` shows what is solved.
 
-A chapter's exercises live in `chapter_NN.py`, in a table `EXERCISES` by number; `exercise.py` says what an exercise is.
+A chapter's exercises live in `chapters/cNN_name/exercises.py`, in a table `EXERCISES` by number; `exercise.py` says what
+an exercise is.
 """
 
 import dis
@@ -20,7 +21,8 @@ from annotated_course.exercises.limits import Beginning, TimeIsUpError, limited
 from annotated_course.exercises.settings import kept_settings
 
 CHAPTERS = [
-    import_module(f"{__name__}.{path.stem}") for path in sorted(Path(__file__).parent.glob("chapter_[0-9][0-9].py"))
+    import_module(f"annotated_course.chapters.{path.parent.name}.exercises")
+    for path in sorted((Path(__file__).parents[1] / "chapters").glob("c[0-9][0-9]_*/exercises.py"))
 ]
 EXERCISES = {number: exercise for chapter in CHAPTERS for number, exercise in chapter.EXERCISES.items()}
 # Where the code is that readers did not write: Python's, the packages', the course's own.

@@ -25,8 +25,8 @@ from annotated.models.gpt import GptConfig
 from annotated.models.language_model import LanguageModel, LanguageModelConfig
 from annotated.transformer import Transformer
 from annotated_course.bench import processor
-from annotated_course.doctor import examine
 from annotated_course.chapters.c19_debugging.exercises import WARD, patients
+from annotated_course.doctor import examine
 from annotated_workbench.files import write_whole
 from experiments import strangers
 from experiments.debugging import names_of_lesson

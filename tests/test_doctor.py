@@ -17,8 +17,8 @@ from annotated.masking import padding_mask
 from annotated.models.language_model import LanguageModel, LanguageModelConfig
 from annotated.multi_head import MultiHeadAttention
 from annotated.transformer import Transformer
-from annotated_course.doctor import CHECKS, Check, Finding, Recipe, examine
 from annotated_course.chapters.c19_debugging.exercises import WARD, patients
+from annotated_course.doctor import CHECKS, Check, Finding, Recipe, examine
 from annotated_workbench.data import DATA_FOLDER
 from experiments import doctor as experiment
 from experiments import strangers

@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 import torch
 
-from annotated_course.exercises import EXERCISES, check
 from annotated_course.chapters.c12_model_variations.exercises import shuffled_share
+from annotated_course.exercises import EXERCISES, check
 from annotated_course.exercises.exercise import AnyOf, Exercise, calls, numbers, slip, wrong_answers
 
 NOTEBOOKS = Path(__file__).parent.parent / "notebooks"

@@ -1,7 +1,7 @@
 """Exercises that say at once what is wrong: `check("01.3", answer)` in a notebook. `progress()` shows what is solved.
 
-A chapter's exercises live in `chapters/cNN_name/exercises.py`, in a table `EXERCISES` by number; `exercise.py` says what
-an exercise is.
+A chapter's exercises are in `chapters/cNN_name/exercises.py`, a table `EXERCISES` by number; `exercise.py` says what an
+exercise is.
 """
 
 import dis

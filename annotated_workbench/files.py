@@ -1,30 +1,30 @@
 """Files that survive a crash: written whole or not at all, and one process at a time in a folder."""
 
-import fcntl
 import hashlib
 import os
-import re
 import secrets
-import socket
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from filelock import FileLock, Timeout
+
 LOCK = ".lock"
+UNFINISHED = ".unfinished"  # ends the name of a file that is being written
 
 
 def write_whole(path: Path, content: bytes) -> None:
     """Write a file whole or not at all, and onto the disk before this returns; makes the folder if need be.
 
-    The content goes into a new file beside it, whose name nobody can guess, and then takes the other's place. A process
-    killed meanwhile leaves that new file behind; `remove_leftovers` finds it.
+    The content goes into a new file beside it, which then takes the other's place. A process killed meanwhile leaves
+    that new file behind; `remove_leftovers` deletes it.
 
     Args:
         path: the file to write or replace. A symbolic link is replaced, not followed.
         content: its bytes.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f".{secrets.token_hex(8)}.tmp")
+    temporary = path.with_name(f".{secrets.token_hex(8)}{UNFINISHED}")
     try:
         with open(temporary, "xb") as file:
             file.write(content)
@@ -38,6 +38,8 @@ def write_whole(path: Path, content: bytes) -> None:
 
 def sync_folder(folder: Path) -> None:
     """Bring a folder's list of names onto the disk: without that, a power cut may undo a finished renaming."""
+    if os.name == "nt":
+        return  # Windows opens no folder
     descriptor = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(descriptor)
@@ -46,41 +48,41 @@ def sync_folder(folder: Path) -> None:
 
 
 def remove_leftovers(folder: Path) -> None:
-    """Delete what `write_whole` left in a folder, whose lock one holds, when its process was killed."""
-    for path in folder.glob(".*.tmp"):
-        if re.fullmatch(r"\.[0-9a-f]{16}\.tmp", path.name):
-            path.unlink()
+    """Delete the unfinished files of killed processes; the caller holds the folder's lock."""
+    for path in folder.glob(f".*{UNFINISHED}"):
+        path.unlink()
 
 
 @contextmanager
 def locked(folder: Path) -> Iterator[None]:
-    """Work in a folder that no other process works in; the lock goes with the process, however that ends.
+    """Keep other processes out of a folder; the system frees the lock when this process ends, however that happens.
 
     Args:
         folder: made if it does not exist.
 
     Raises:
-        BlockingIOError: another process works there; says which.
+        BlockingIOError: another process works there.
         NotADirectoryError: the folder is a file.
     """
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except FileExistsError:
         raise NotADirectoryError(f"{folder} is a file: give a folder.") from None
-    with os.fdopen(os.open(folder / LOCK, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o666), "r+") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            owner = file.read().strip() or "another process"
-            raise BlockingIOError(f"{folder} is in use by {owner}: wait until it ends, or choose another.") from None
-        file.truncate(0)
-        file.write(f"process {os.getpid()} on {socket.gethostname()}\n")
-        file.flush()
+    lock = FileLock(folder / LOCK, timeout=0)
+    try:
+        lock.acquire()
+    except Timeout:
+        raise BlockingIOError(
+            f"{folder} is in use by another process: wait until it ends, or choose another."
+        ) from None
+    try:
         yield
+    finally:
+        lock.release()
 
 
 def checksum(parts: Iterable[bytes]) -> str:
-    """Sum up what the parts are and where one ends."""
+    """Give 16 hexadecimal digits of a SHA-256 over the parts and their lengths."""
     total = hashlib.sha256()
     for part in parts:
         total.update(len(part).to_bytes(8) + part)

@@ -9,8 +9,7 @@ from pathlib import Path
 import pytest
 from once import once
 
-from annotated_workbench import files
-from annotated_workbench.files import locked, remove_leftovers, write_whole
+from annotated_workbench.files import UNFINISHED, locked, remove_leftovers, write_whole
 
 pytestmark = once
 
@@ -24,27 +23,27 @@ def test_a_file_is_replaced_and_not_overwritten(tmp_path):
     assert (file.read_bytes(), same.read_bytes()) == (b"old", b"older")
 
 
-@pytest.mark.parametrize("moment", ["fsync", "replace"])
-def test_a_failure_leaves_the_old_file_and_nothing_else(tmp_path, monkeypatch, moment):
+@pytest.mark.parametrize(("owner", "name"), [(os, "fsync"), (Path, "replace")])
+def test_a_failure_leaves_the_old_file_and_nothing_else(tmp_path, monkeypatch, owner, name):
     file = tmp_path / "file"
     write_whole(file, b"old")
 
     def fail(*args):
         raise OSError("disk full")
 
-    monkeypatch.setattr(*((os, "fsync") if moment == "fsync" else (Path, "replace")), fail)
+    monkeypatch.setattr(owner, name, fail)
     with pytest.raises(OSError, match="disk full"):
         write_whole(file, b"new")
     assert file.read_bytes() == b"old"
     assert list(tmp_path.iterdir()) == [file]
 
 
-def test_content_and_name_reach_the_disk_in_this_order(tmp_path, monkeypatch):
+def test_content_and_name_reach_the_disk_in_this_order_with_the_usual_rights(tmp_path, monkeypatch):
     done, fsync, replace = [], os.fsync, Path.replace
 
     def note_fsync(descriptor):
-        mode = os.fstat(descriptor).st_mode
-        done.append("folder" if stat.S_ISDIR(mode) else os.fstat(descriptor).st_size)
+        status = os.fstat(descriptor)
+        done.append("folder" if stat.S_ISDIR(status.st_mode) else status.st_size)
         fsync(descriptor)
 
     def note_replace(path, target):
@@ -55,38 +54,12 @@ def test_content_and_name_reach_the_disk_in_this_order(tmp_path, monkeypatch):
     monkeypatch.setattr(Path, "replace", note_replace)
     write_whole(tmp_path / "file", b"seven..")
     assert done == [7, "renamed", "folder"]
-
-
-def test_a_new_file_has_the_usual_rights(tmp_path):
     (tmp_path / "usual").touch()
-    write_whole(tmp_path / "file", b"")
     assert (tmp_path / "file").stat().st_mode == (tmp_path / "usual").stat().st_mode
 
 
-def test_a_link_planted_under_the_temporary_name_is_not_followed(tmp_path, monkeypatch):
-    monkeypatch.setattr(files.secrets, "token_hex", lambda count: "0" * 2 * count)
-    (tmp_path / "precious").write_bytes(b"precious")
-    (tmp_path / ".0000000000000000.tmp").symlink_to(tmp_path / "precious")
-    with pytest.raises(FileExistsError):
-        write_whole(tmp_path / "file", b"new")
-    assert (tmp_path / "precious").read_bytes() == b"precious"
-
-
-def test_temporary_names_cannot_be_guessed(tmp_path, monkeypatch):
-    names, replace = set(), Path.replace
-
-    def note(path, target):
-        names.add(path.name)
-        return replace(path, target)
-
-    monkeypatch.setattr(Path, "replace", note)
-    for _ in range(20):
-        write_whole(tmp_path / "file", b"")
-    assert len(names) == 20
-
-
 def test_leftovers_are_those_of_write_whole_alone(tmp_path):
-    names = [".0123456789abcdef.tmp", ".mine.tmp", "0123456789abcdef.tmp", ".0123456789abcdeg.tmp", ".lock"]
+    names = [f".0123456789abcdef{UNFINISHED}", ".mine.tmp", f"mine{UNFINISHED}", ".lock"]
     for name in names:
         (tmp_path / name).touch()
     remove_leftovers(tmp_path)
@@ -104,19 +77,10 @@ with locked(pathlib.Path({str(tmp_path / "run")!r})):
 """
     with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout.readline() == "locked\n"
-        with (
-            pytest.raises(BlockingIOError, match=f"run is in use by process {process.pid} on "),
-            locked(tmp_path / "run"),
-        ):
+        with pytest.raises(BlockingIOError, match="run is in use by another process"), locked(tmp_path / "run"):
             pass
         process.kill()
     with locked(tmp_path / "run"):
         pass
-
-
-def test_the_lock_follows_no_link(tmp_path):
-    (tmp_path / "precious").write_bytes(b"precious")
-    (tmp_path / ".lock").symlink_to(tmp_path / "precious")
-    with pytest.raises(OSError, match=r"\.lock"), locked(tmp_path):
+    with locked(tmp_path / "run"):  # also after a proper end
         pass
-    assert (tmp_path / "precious").read_bytes() == b"precious"

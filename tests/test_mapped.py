@@ -159,7 +159,7 @@ def test_an_id_that_no_token_has_is_named(tokenizer, tmp_path, paths, side):
 
 
 def test_two_do_not_make_ids_in_one_folder(tokenizer, tmp_path, paths):
-    with locked(tmp_path / "ids"), pytest.raises(BlockingIOError, match="ids is in use by process"):
+    with locked(tmp_path / "ids"), pytest.raises(BlockingIOError, match="ids is in use by another process"):
         encode(tmp_path, paths, tokenizer)
 
 

@@ -219,6 +219,21 @@ def numbers(count: int) -> dict[str, Run]:
     return {f"number {place}: ": number(place) for place in range(count)}
 
 
+def parts(run: Run, *names: str, place: str = "") -> dict[str, Run]:
+    """Make a case of each of several results that an answer returns; `place` says where it was run."""
+
+    def part(i: int) -> Run:
+        def read(answer: Any) -> Any:
+            results = run(answer)
+            if results is not None and not (isinstance(results, tuple | list) and len(results) == len(names)):
+                raise WrongFormError(f"your function returns {len(names)} things: {', '.join(names)}.")
+            return results and results[i]
+
+        return read
+
+    return {f"{place}{name}: ": part(i) for i, name in enumerate(names)}
+
+
 def changed(right: Sequence[int | float], place: int, number: int | float) -> list[int | float]:
     """Give a list of numbers with another one at one place, counted from 0."""
     return [number if i == place else one for i, one in enumerate(right)]

@@ -2,9 +2,8 @@
 
 import itertools
 import math
-import re
 from collections import Counter, defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from typing import Any
 
 import torch
@@ -12,7 +11,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from annotated_course.exercises import exercise
-from annotated_course.exercises.exercise import Exercise, Run, calls, each, keeping, resulting
+from annotated_course.exercises.exercise import AnyOf, Exercise, Run, WrongFormError, calls, each, keeping
 
 EXERCISES: dict[str, Exercise] = {}
 
@@ -25,22 +24,21 @@ def by_hand(first: float = 3.0, second: float = 2.0, bias: float = LN_2, third: 
     return [first, second, float(logits.softmax(dim=0)[1]) if third is None else third]
 
 
-WRONG_NUMBERS = {
-    "the padding is in the mean: three tokens are real.": dict(first=4.2, second=1.6),
-    "the sum is divided by all five places: three tokens are real.": dict(first=1.8, second=1.2),
-    "this is the sum; divide it by the number of tokens.": dict(first=9.0, second=6.0),
-    "this is the largest of each feature, not the mean.": dict(first=5.0, second=3.0),
-    "the bias of class 2 is missing.": dict(bias=0.0),
-    "the third number is the logit of class 1: exponentials, divided by their sum.": dict(third=2 * LN_2),
-    "the third number is the exponential of class 1: divide it by the sum of the three.": dict(third=4.0),
-    "the third number is the logarithm of the probability.": dict(third=-LN_2),
-    "the third number is the probability of class 0 or 2; classes are counted from 0.": dict(third=0.25),
-}
 EXERCISES["14.1"] = Exercise(
     "Three classes by hand",
     right=by_hand(),
     cases={"": exercise.as_numbers},
-    mistakes=each(by_hand, WRONG_NUMBERS),
+    mistakes=each(
+        by_hand,
+        {
+            "the padding is in the mean: three tokens are real.": dict(first=4.2, second=1.6),
+            "the sum is divided by all five places: three tokens are real.": dict(first=1.8, second=1.2),
+            "this is the sum; divide it by the number of tokens.": dict(first=9.0, second=6.0),
+            "the bias of class 2 is missing.": dict(bias=0.0),
+            "the third number is the logit of class 1: exponentials, divided by their sum.": dict(third=2 * LN_2),
+            "the third number is the probability of class 0 or 2; classes are counted from 0.": dict(third=0.25),
+        },
+    ),
     tolerance=2e-3,
     by_hand=True,
 )
@@ -48,53 +46,32 @@ EXERCISES["14.1"] = Exercise(
 
 def largest(states: Tensor, real: Tensor) -> Tensor:
     """The largest real value of each feature, 0 where there is none."""
-    return torch.where(real.any(dim=1, keepdim=True), unlimited(states, real), 0.0)
+    values = states.masked_fill(~real[..., None], -math.inf).amax(dim=1)
+    return values.where(real.any(dim=1, keepdim=True), 0.0)
 
 
-def unlimited(states: Tensor, real: Tensor) -> Tensor:
-    """The largest real value of each feature, −∞ where there is none."""
-    return states.masked_fill(~real[..., None], -math.inf).amax(dim=1)
-
-
-def wrong_pools(x: Tensor, real: Tensor) -> dict[str, Tensor]:
-    """What is usually taken for the largest real values, and what that gives."""
-    kept = x.masked_fill(~real[..., None], 0.0)
-    over_features = x.masked_fill(~real[..., None], -math.inf).amax(dim=2)
-    return {
-        "padding counts: it may hold larger values than the tokens.": x.amax(dim=1),
-        "values below 0 are lost: padding is replaced by 0, or the result is cut off there.": kept.amax(dim=1),
-        "this is the mean of the tokens, not the largest.": kept.sum(1) / real.sum(1, keepdim=True).clamp(min=1),
-        "this is the sum of the tokens, not the largest.": kept.sum(dim=1),
-        "you took the largest of the padding: True means real.": largest(x, ~real),
-        "you took the largest of the padding (True means real), and −∞ where there is none.": unlimited(x, ~real),
-        "this is the smallest, not the largest.": -largest(-x, real),
-        "the largest is that of each feature over the tokens (dim=1), not over features.": over_features,
-        "values below 0 are lost: the largest may be one of them.": largest(x, real).clamp(min=0),
-    }
-
-
-def pooling(x: Tensor, real: Tensor) -> Run:
-    """Make a case in which huge negative numbers look like −∞, all results with NaN alike, and so all tuples."""
+def pooling(states: Tensor, real: Tensor) -> Run:
+    """Make a case in which all results with NaN or −∞ look alike."""
 
     def run(answer: Any) -> Any:
-        found = keeping(x, real)(answer)
-        if isinstance(found, tuple):
-            return "a tuple"
-        return exercise.nan_throughout(found.clamp(min=-1e4)) if isinstance(found, Tensor) else found
+        result = keeping(states, real)(answer)
+        if isinstance(result, tuple):
+            raise WrongFormError("expected a tensor, got a tuple: max(dim=…) also returns places; take amax.")
+        return exercise.nan_throughout(result)
 
     return run
 
 
-BEHIND = torch.tensor([5, 3, 2, 1])[:, None] > torch.arange(5)
-EMPTY = BEHIND & torch.tensor([True, True, False, True])[:, None]
-STATES = torch.randn(4, 5, 3, generator=torch.Generator().manual_seed(0)) + 9 * ~BEHIND[..., None]
-BELOW = STATES - 900 * BEHIND[..., None]
+PADDED = torch.tensor([5, 3, 2, 1])[:, None] > torch.arange(5)
+EMPTY = PADDED & torch.tensor([True, True, False, True])[:, None]
+STATES = torch.randn(4, 5, 3, generator=torch.Generator().manual_seed(0)) + 9 * ~PADDED[..., None]
+BELOW = STATES - 900 * PADDED[..., None]
 POOLS = {
-    "": (STATES, BEHIND),
-    "where all real values lie below 0: ": (BELOW, BEHIND),
-    "where padding stands in front: ": (STATES.flip(1), BEHIND.flip(1)),
+    "": (STATES, PADDED),
+    "where all real values lie below 0: ": (BELOW, PADDED),
+    "where padding stands in front: ": (STATES.flip(1), PADDED.flip(1)),
     "where a text has no token: ": (BELOW, EMPTY),
-    "where NaN stands at the padding: ": (STATES.where(BEHIND[..., None], math.nan), BEHIND),
+    "where NaN stands at the padding: ": (STATES.where(PADDED[..., None], math.nan), PADDED),
     "where NaN stands at the padding, and a text has no token: ": (STATES.where(EMPTY[..., None], math.nan), EMPTY),
 }
 EXERCISES["14.2"] = Exercise(
@@ -102,18 +79,19 @@ EXERCISES["14.2"] = Exercise(
     right=largest,
     cases={remark: pooling(*given) for remark, given in POOLS.items()},
     mistakes={
-        "your function changed what it was given: make a new tensor (masked_fill, not masked_fill_).": (
-            lambda x, real: largest(x.masked_fill_(~real[..., None], -math.inf), real)
-        ),
-        "expected a tensor, got a tuple: max(dim=…) also returns places; take amax, or .values.": (
-            lambda x, real: x.max(dim=1)
-        ),
-        "it stays at −∞ (or a huge negative number); zeros are wanted.": unlimited,
         "NaN came through: replace padding (masked_fill, where); NaN times 0 is NaN.": (
-            lambda x, real: largest(x, real) + 0 * x.sum(dim=1)
+            lambda states, real: largest(states, real) + 0 * states.sum(dim=1)
         ),
-    }
-    | resulting(wrong_pools, STATES, BEHIND),
+        "padding counts: it may hold larger values than the tokens.": lambda states, real: states.amax(dim=1),
+        "values below 0 are lost: padding is replaced by 0, or the result is cut off there.": "-math.inf → 0.0",
+        "you took the largest of the padding: True means real.": "~real[..., None] → real[..., None]",
+        "the largest is that of each feature over the tokens (dim=1), not over features.": "amax(dim=1) → amax(dim=2)",
+        "it stays at −∞; zeros are wanted.": ".where(real.any(dim=1, keepdim=True), 0.0) →",
+        "your function changed what it was given: make a new tensor (masked_fill, not masked_fill_).": (
+            "masked_fill → masked_fill_"
+        ),
+    },
+    caught={"got a tuple: max(dim=…) also returns places": lambda states, real: states.max(dim=1)},
     copies=False,
 )
 
@@ -139,13 +117,10 @@ EXERCISES["14.3"] = Exercise(
         ),
         "the patches stand column by column; they are wanted row by row.": "0, 1, 3, 2, 4 → 0, 3, 1, 2, 4",
         "in each patch the pixels stand column by column; they are wanted row by row.": "0, 1, 3, 2, 4 → 0, 1, 3, 4, 2",
-        "patches and pixels both stand column by column: you have turned the picture.": "0, 1, 3, 2, 4 → 0, 3, 1, 4, 2",
         "these are pixels that are `size` apart, not neighbours: the inner axis of each pair is the pixel's.": (
             "height // size, size, width // size, size → size, height // size, size, width // size; "
             "1, 3, 2, 4 → 2, 4, 1, 3"
         ),
-        "the rows of patches and the rows in them are exchanged.": "0, 1, 3, 2, 4 → 0, 2, 3, 1, 4",
-        "this is (batch, pixels, patches): exchange the last two axes.": "size**2) → size**2).mT",
         "two axes too many: join rows and columns of patches, and rows and columns of pixels.": (
             ".reshape(batch, -1, size**2) →"
         ),
@@ -176,35 +151,6 @@ def texts(classes: int, known: int, words: int, new: int, least: int = 0) -> Run
     return lambda answer: exercise.nan_throughout(exercise.in_32_bits(answer(counts, labels, asked, classes)))
 
 
-WRONG_BAYES = {
-    "p(c) is missing: the share of the training texts that have class c.": "+ prior.log() →",
-    "p(c) is the share of the texts, not of the words.": (
-        "own.mean(dim=0) → own.T @ counts.sum(dim=1).double() / counts.sum()"
-    ),
-    "the one is added to the words' counts, not to p(c).": (
-        "own.mean(dim=0) → (own.sum(dim=0) + 1) / (len(labels) + classes)"
-    ),
-    "the one is added above only; below, each word of the vocabulary adds one, too.": "/ (words + 1) → / words",
-    "add 1 to each count before you divide: a word never seen would forbid the class.": "words + 1 → words + 1e-9",
-    "p(w | c) is divided by the words of its own class, not of all classes together.": (
-        "sum(dim=1, keepdim=True) → sum()"
-    ),
-    "a word that stands twice counts twice; you count whether it is there.": (
-        "counts.double() → counts.sign().double(); new.double() → new.sign().double()"
-    ),
-    "these are logarithms; probabilities are wanted.": ".softmax(dim=1) →",
-    "these are logarithms; probabilities are wanted, that is, no logarithm of them.": "logs.softmax → logs.log_softmax",
-    "NaN: the products have become 0, and 0 / 0 is no number. Add logarithms.": (
-        "logs.softmax(dim=1) → (logs.exp() / logs.exp().sum(dim=1, keepdim=True))"
-    ),
-    "all is 0: the products have become too small. Add logarithms.": (
-        "logs.softmax(dim=1) → (logs.exp() / logs.exp().sum(dim=1, keepdim=True).clamp(min=1e-30))"
-    ),
-    "these are products, which do not sum to 1: divide each by its text's sum.": "softmax(dim=1) → exp()",
-    "the probabilities sum to 1 over the texts; they should over the classes.": "softmax(dim=1) → softmax(dim=0)",
-    "this is (class, text): exchange the axes.": "softmax(dim=1) → softmax(dim=1).T",
-    "NaN: is a count of 0 divided, or its logarithm multiplied by 0? Add 1 to each count.": "words + 1 → words",
-}
 EXERCISES["14.4"] = Exercise(
     "A baseline that may win",
     right=bayes,
@@ -213,86 +159,86 @@ EXERCISES["14.4"] = Exercise(
         "three classes: ": texts(3, 11, 6, new=5),
         "texts of thousands of words: ": texts(2, 6, 9, new=3, least=1000),
     },
-    mistakes=WRONG_BAYES,
+    mistakes={
+        "the products have become 0, and 0 / 0 is NaN. Add logarithms.": AnyOf(
+            "logs.softmax(dim=1) → (logs.exp() / logs.exp().sum(dim=1, keepdim=True))",
+            "logs.softmax(dim=1) → (logs.exp() / logs.exp().sum(dim=1, keepdim=True).clamp(min=1e-30))",
+        ),
+        "p(c) is missing: the share of the training texts that have class c.": "+ prior.log() →",
+        "the one is added above only; below, each word of the vocabulary adds one, too.": "/ (words + 1) → / words",
+        "add 1 to each count before you divide: a word never seen would forbid the class.": AnyOf(
+            "words + 1 → words + 1e-9", "words + 1 → words"
+        ),
+        "a word that stands twice counts twice; you count whether it is there.": (
+            "counts.double() → counts.sign().double(); new.double() → new.sign().double()"
+        ),
+        "these are logarithms; probabilities are wanted.": AnyOf(".softmax(dim=1) →", ".softmax → .log_softmax"),
+        "these are products, which do not sum to 1: divide each by its text's sum.": "softmax(dim=1) → exp()",
+    },
 )
 
 
 GOOD = ("good", "bad")
 
 
-def what_tells(text: str, zeros: int, ones: int) -> str:
-    """Say why a bag of bigrams is not balanced, with the likeliest reason."""
-    words = ["<", *text.split(" ")]
-    before, after = (words[words.index("not") + step] for step in (-1, 1))
-    counted = f"of the texts with the bigrams of {text!r:.80}, {zeros} have label 0 and {ones} have label 1"
-    if after in GOOD:
-        return f"{counted}: 'not {after}' is a bigram itself. Put a word between, in both clauses."
-    if before in ("<", ","):
-        return f"{counted}: 'not' stands at the edge of its clause; what is beside it tells which clause it is in."
-    same = "the word before it and the word after it must be the same in both clauses."
-    return f"{counted}. Where 'not' goes, the bigrams around the gap change: {same}"
-
-
 def examine_corpus(answer: Callable[[], Any]) -> str | None:
-    """Count the whole list: form, labels, bags of bigrams, and the place of "not"."""
-    found = answer()
-    if found is None:
-        return exercise.difference(found, [])
-    for one in (found := list(found)):
-        if not (isinstance(one, tuple | list) and len(one) == 2 and isinstance(one[0], str) and one[1] in (0, 1)):
-            return f"each entry is a pair (text, label), a string and 0 or 1; got {one!r:.80}."
-    if len(found) < 16:
-        return f"at least 16 texts are wanted; got {len(found)}."
-    often, count = Counter(text for text, _ in found).most_common(1)[0]
-    if count > 1:
-        return f"the texts must all be different; {often!r:.80} is there more than once."
-    bags: dict[Any, list[tuple[str, int]]] = defaultdict(list)
-    places: dict[int, list[int]] = defaultdict(list)
-    for text, label in found:
+    """Look at form and labels, then whether bigrams or the place of "not" tell a label."""
+    corpus = answer()
+    if corpus is None:
+        return exercise.difference(corpus, [])
+    alike: dict[Hashable, list[int]] = defaultdict(list)  # the labels of the texts that share bigrams, or the place
+    example = {}
+    for entry in (corpus := list(corpus)):
+        if not (isinstance(entry, tuple | list) and len(entry) == 2 and isinstance(entry[0], str)):
+            return f"each entry is a pair (text, label), a string and 0 or 1; got {entry!r:.80}."
+        text, label = entry
         words = text.split(" ")
-        if not {"", "<", ">"}.isdisjoint(words):
-            return f"words are separated by single spaces, and < and > are no words: {text!r:.80}."
-        for word in (",", "not", *GOOD):
-            if words.count(word) != 1:
-                return f"{word!r} must stand exactly once in each text: {text!r:.80}."
-        place = words.index("not")
-        follow = [GOOD.index(word) for word in words[place:] if word in GOOD]
-        if not follow:
-            return f"after 'not' neither 'good' nor 'bad' follows: {text!r:.80}."
-        if label != follow[0]:
-            return f"the label is 0 if 'good' comes first after 'not', 1 if 'bad' does: {text!r:.80} has {int(label)}."
-        bags[frozenset(Counter(itertools.pairwise(["<", *words, ">"])).items())].append((text, follow[0]))
-        places[place].append(follow[0])
-    for alike in bags.values():
-        ones = sum(label for _, label in alike)
-        if 2 * ones != len(alike):
-            return what_tells(alike[0][0], len(alike) - ones, ones)
-    for place, labels in sorted(places.items()):
-        ones = sum(labels)
-        if 2 * ones != len(labels):
+        if not {"", "<", ">"}.isdisjoint(words) or any(words.count(word) != 1 for word in (",", "not", *GOOD)):
             return (
-                f"the bigrams tell nothing, but the place of 'not' does: of the texts that have it at place {place}, "
-                f"{len(labels) - ones} have label 0 and {ones} have label 1. Let either clause come first."
+                "',', 'not', 'good' and 'bad' must stand exactly once in each text, single spaces between words, and "
+                f"< and > are no words: {text!r:.80}."
+            )
+        place = words.index("not")
+        if [label] != [GOOD.index(word) for word in words[place:] if word in GOOD][:1]:
+            return f"the label is 0 if 'good' comes first after 'not', 1 if 'bad' does: {text!r:.80} has {label!r:.80}."
+        bigrams = frozenset(Counter(itertools.pairwise(["<", *words, ">"])).items())
+        for key in (bigrams, place):
+            alike[key].append(label)
+            example[key] = text
+    if len({text for text, _ in corpus}) < max(16, len(corpus)):
+        return f"at least 16 texts are wanted, all different; got {len(corpus)}."
+    for key, labels in sorted(alike.items(), key=lambda item: isinstance(item[0], int)):  # bigrams first
+        zeros, ones = labels.count(0), labels.count(1)
+        if zeros != ones and isinstance(key, int):
+            return (
+                f"the bigrams tell nothing, but the place of 'not' does: of the texts that have it at place {key}, "
+                f"{zeros} have label 0 and {ones} have label 1. Let either clause come first."
+            )
+        if zeros != ones:
+            return (
+                f"of the texts with the bigrams of {example[key]!r:.80}, {zeros} have label 0 and {ones} have label 1. "
+                "Where 'not' goes, the bigrams around the gap change: the word before it and the word after it must be "
+                "the same in both clauses."
             )
     return None
 
 
 def reviews() -> list[tuple[str, int]]:
     """A corpus: each adverb, each pair of things, each order, and either word after "not"."""
-    found = []
+    corpus = []
     pairs = itertools.permutations(("plot", "cast", "music"), 2)
     for adverb, things, order, negated in itertools.product(("really", "very"), pairs, (GOOD, GOOD[::-1]), GOOD):
         clauses = [
             f"the {thing} was {'not ' * (word == negated)}{adverb} {word}"
             for thing, word in zip(things, order, strict=True)
         ]
-        found.append((" , ".join(clauses), GOOD.index(negated)))
-    return found
+        corpus.append((" , ".join(clauses), GOOD.index(negated)))
+    return corpus
 
 
-def rewritten(change: Callable[[str], str]) -> Any:
-    """A corpus whose texts are changed; those with one adverb, which stay different without it."""
-    return lambda: [(change(text), label) for text, label in reviews()[:24]]
+def rewritten(old: str, new: str) -> Any:
+    """A corpus in whose texts something is replaced; those with one adverb, which stay different without it."""
+    return lambda: [(text.replace(old, new), label) for text, label in reviews()[:24]]
 
 
 EXERCISES["14.5"] = Exercise(
@@ -302,16 +248,10 @@ EXERCISES["14.5"] = Exercise(
     examine=examine_corpus,
     caught={
         "each entry is a pair (text, label)": lambda: [text for text, _ in reviews()],
-        "a string and 0 or 1; got": lambda: [(text, str(label)) for text, label in reviews()],
-        "at least 16 texts are wanted; got 12": lambda: reviews()[:12],
-        "must all be different": lambda: reviews() * 2,
-        "after 'not' neither 'good' nor 'bad' follows": lambda: [(f"good , bad not {i}", 0) for i in range(16)],
+        "at least 16 texts are wanted, all different; got 12": lambda: reviews()[:12],
         "the label is 0 if 'good' comes first": lambda: [(text, 1 - label) for text, label in reviews()],
+        "must stand exactly once": rewritten(" , ", ", "),
+        "the word before it and the word after it": AnyOf(rewritten("really ", ""), rewritten("really bad", "so bad")),
         "the place of 'not' does": lambda: [one for one in reviews() if one[0].index("good") < one[0].index("bad")],
-        "single spaces": rewritten(lambda text: text.replace(" ", "  ")),
-        "',' must stand exactly once": rewritten(lambda text: text.replace(" , ", ", ")),
-        "' is a bigram itself": rewritten(lambda text: text.replace("really ", "")),
-        "at the edge of its clause": rewritten(lambda text: re.sub(r"the (\w+) was ([a-z ]+)\b", r"\2 \1", text)),
-        "must be the same in both clauses": rewritten(lambda text: text.replace("really bad", "so bad")),
     },
 )

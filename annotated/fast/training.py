@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import torch
 from jaxtyping import Float, Int
@@ -77,59 +78,74 @@ def update(
         )
     if not batches:
         raise ValueError("an update needs at least one batch.")
+    tokens = sum((batch[-1][:, 1:] != PAD).sum() for batch in batches).clamp(min=1)
+    optimizer.zero_grad()
+    losses = []
+    for batch in batches:
+        loss = summed_loss(model, batch, smoothing, bf16=bf16) / tokens
+        loss.backward()
+        losses.append(loss.detach())
+    mean = float(sum(losses))  # the only place where a GPU's result is waited for
+    check_loss(mean)
+    optimizer.step()
+    return mean
+
+
+def summed_loss(model: nn.Module, batch: Batch, smoothing: float = 0.1, *, bf16: bool = False) -> Float[Tensor, ""]:
+    """Compute the `label_smoothed_loss` of a batch, summed over its targets; arguments and errors as for `update`.
+
+    The projection onto the vocabulary is the largest product of all. Only positions that count go through it.
+    """
     check_smoothing(smoothing)
     fast = accelerate(model, bf16=bf16)
-    add_gradients = _add_plain_gradients if isinstance(fast, Plain) else _add_gradients
-    places = [(batch[-1][:, 1:] != PAD).flatten().nonzero()[:, 0] for batch in batches]  # a GPU is waited for here,
-    tokens = max(1, sum(map(len, places)))
-    optimizer.zero_grad()
-    losses = [add_gradients(fast, *batch, smoothing, tokens) for batch in zip(batches, places, strict=True)]
-    loss = float(sum(losses)) / tokens  # and here
-    check_loss(loss)
-    optimizer.step()
-    return loss
+    *given, tgt = batch
+    if isinstance(fast, Plain):
+        logits = fast.forward(*given, tgt[:, :-1])  # not called: a hook on all modules is for the model inside
+        logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
+        return label_smoothed_loss(logits, tgt[:, 1:], smoothing, reduction="sum")
+    target = tgt[:, 1:].flatten()
+    places = (target != PAD).nonzero()[:, 0]
+    states = fast.states(*given, tgt[:, :-1]).flatten(0, 1)[places]
+    weights = [weight for weight in fast.model.output.parameters() if weight.requires_grad]
+    return ChunkedLoss.apply(fast, states, target[places], smoothing, *weights)
 
 
-def _add_gradients(model: FastModel, batch: Batch, places: Tensor, smoothing: float, tokens: int) -> Tensor:
-    """Add the gradients of this batch's summed loss over `tokens`; return that sum.
+class ChunkedLoss(torch.autograd.Function):
+    """The loss of states that are projected onto the vocabulary, with room for the logits of one chunk of positions.
 
-    `places` are those of the flattened targets, the first column left out, that are no padding.
-
-    The projection onto the vocabulary is the largest product of all. Only positions that count go through it, a chunk
-    at a time, forward and at once backward; the chunks' gradients together then go through the rest of the model.
+    Each chunk goes forward and at once backward, because its logits are then free again: the gradients are ready
+    before `backward` asks for them.
     """
-    *given, tgt = batch
-    target = tgt[:, 1:].flatten()[places]
-    states = model.states(*given, tgt[:, :-1]).flatten(0, 1)[places]
-    size = GPU_LOSS_CHUNK
-    if tgt.device.type == "cpu":
-        size = max(LOSS_CHUNK, LOSS_BYTES // (model.config.vocab_size * states.element_size()))
-    chunks = [chunk.requires_grad_(states.requires_grad) for chunk in states.detach().split(size)]
-    loss = torch.zeros((), device=tgt.device)
-    for chunk, answers in zip(chunks, target.split(size), strict=True):
-        logits = model.logits(chunk)
-        gradient = logits.detach()
-        loss += logits_to_gradient(gradient, answers, smoothing, 1 / tokens)
-        logits.backward(gradient)
-    if states.requires_grad:  # not where only the projection learns
-        states.backward(torch.cat([chunk.grad for chunk in chunks]))
-    return loss
 
+    @staticmethod
+    def forward(ctx: Any, model: FastModel, states: Tensor, target: Tensor, smoothing: float, *weights: Tensor) -> Any:
+        """Sum up the loss of states (position, d_model) by the answers (position), and the gradients beside it."""
+        size = GPU_LOSS_CHUNK
+        if states.device.type == "cpu":
+            size = max(LOSS_CHUNK, LOSS_BYTES // (model.config.vocab_size * states.element_size()))
+        loss, of_states, of_weights = states.new_zeros((), dtype=torch.float32), [], []
+        for chunk, answers in zip(states.detach().split(size), target.split(size), strict=True):
+            with torch.enable_grad():
+                logits = model.logits(chunk.requires_grad_())  # (position, vocab)
+            gradient = logits.detach()
+            loss += logits_to_gradient(gradient, answers, smoothing)
+            first, *others = torch.autograd.grad(logits, [chunk, *weights], gradient, materialize_grads=True)
+            of_states.append(first)
+            of_weights = [a.add_(b) for a, b in zip(of_weights, others, strict=True)] if of_weights else others
+        ctx.gradients = torch.cat(of_states), *of_weights
+        return loss
 
-def _add_plain_gradients(model: FastModel, batch: Batch, _: Tensor, smoothing: float, tokens: int) -> Tensor:
-    """Do what `_add_gradients` does with a model of which only the whole forward pass is known."""
-    *given, tgt = batch
-    logits = model.forward(*given, tgt[:, :-1])  # not called: a hook on all modules is for the model inside
-    logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
-    loss = label_smoothed_loss(logits, tgt[:, 1:], smoothing, reduction="sum")
-    (loss / tokens).backward()
-    return loss.detach()
+    @staticmethod
+    def backward(ctx: Any, scale: Tensor) -> Any:
+        """Return the gradients that `forward` has computed, times the loss's own."""
+        of_states, *of_weights = (scale * gradient for gradient in ctx.gradients)
+        return None, of_states, None, None, *of_weights
 
 
 def logits_to_gradient(
-    logits: Float[Tensor, "position vocab"], target: Int[Tensor, "position"], smoothing: float, scale: float = 1.0
+    logits: Float[Tensor, "position vocab"], target: Int[Tensor, "position"], smoothing: float
 ) -> Float[Tensor, ""]:
-    """Overwrite logits z by the gradient of the summed `label_smoothed_loss`, times `scale`; return that loss.
+    """Overwrite logits z by the gradient of the summed `label_smoothed_loss`; return that loss.
 
     The loss is log Σ exp z − Σ q z, as q sums to 1, and its gradient by z is softmax(z) − q. The first term is taken as
     z − log softmax(z) of the right token: a loss of more than 87 nats counts as 87.
@@ -138,7 +154,6 @@ def logits_to_gradient(
         logits: of positions whose target is not padding.
         target: the right ids.
         smoothing: ε.
-        scale: a factor on the gradient; the loss has none.
     """
     places = torch.arange(len(target), device=target.device), target
     uniform = smoothing / (logits.size(-1) - 1)
@@ -148,9 +163,9 @@ def logits_to_gradient(
     probabilities = torch.softmax(logits, dim=-1, out=logits)
     right, padding = probabilities[places].float(), probabilities[:, PAD].clone()
     loss -= right.clamp(min=torch.finfo(right.dtype).tiny).log()
-    gradient = torch.add(logits.new_tensor(-scale * uniform), probabilities, alpha=scale, out=probabilities)
-    gradient[:, PAD] = scale * padding
-    gradient[places] = (scale * (right - uniform - (1 - smoothing))).to(gradient.dtype)
+    gradient = probabilities.sub_(uniform)
+    gradient[:, PAD] = padding
+    gradient[places] = (right - uniform - (1 - smoothing)).to(gradient.dtype)
     return loss.sum()
 
 

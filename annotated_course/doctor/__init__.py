@@ -7,6 +7,7 @@ or, in Python, `examine(MyTransformer)`. The checks are those of chapter 19, the
 
 import argparse
 import html
+import math
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
@@ -14,240 +15,12 @@ from typing import Any, NamedTuple
 import torch
 
 from annotated_course.doctor import checks as measures
-from annotated_course.doctor.checks import NotExamined, in_64_bits
+from annotated_course.doctor.checks import Check, NotExamined
 from annotated_course.doctor.parity import parity
 from annotated_course.doctor.recipe import Recipe, load, make_recipe, said
 
-__all__ = ["CHECKS", "Check", "Finding", "Recipe", "Report", "examine"]
-INFINITE = float("inf")
-
-
-class Check(NamedTuple):
-    """A check with its limits, and what it means to lie outside them."""
-
-    measure: Callable[[Recipe], Any]
-    unit: str  # what is measured
-    meaning: str  # what is wrong, and what to do
-    taught: str  # the lesson
-    section: str  # and the section
-    needs: tuple[str, ...] = ()  # parts of a recipe
-    low: float = 0
-    high: float = 0
-
-    @property
-    def name(self) -> str:
-        """The name of the function that measures."""
-        return self.measure.__name__
-
-
-CHECKS = (
-    Check(
-        measures.finite,
-        "positions with a logit that is NaN or infinite",
-        "Mostly a query whose keys are all hidden, and −∞ in the softmax: is a mask upside down?",
-        "06_masking",
-        "4. A query with nobody to look at",
-    ),
-    Check(
-        measures.steady,
-        "positions that differ between two calls",
-        "Something random is on in evaluation mode, such as F.dropout without training=self.training.",
-        "04_encoder",
-        "5. Dropout (§5.4)",
-    ),
-    Check(
-        measures.forgets,
-        "positions that differ after a checkpoint is loaded",
-        "The state_dict lacks something: layers in a plain list, or a random table that is no parameter or buffer.",
-        "03_positional_encoding",
-        "The buffer, and the end of the table",
-    ),
-    Check(
-        measures.probabilities,
-        "positions with probabilities in place of logits",
-        "cross_entropy has a softmax of its own, and the loss could not fall far: return logits.",
-        "07_training",
-        "3. The loss, with a softened target (§5.4)",
-    ),
-    Check(
-        measures.no_twins,
-        "pairs of equal matrices",
-        "Layers that are copies of one start alike; build each by itself, or draw the weights again.",
-        "04_encoder",
-        "Where PyTorch's encoder differs",
-    ),
-    Check(
-        measures.first_loss,
-        "nats from ln V to the first loss",
-        "Untrained, a model should know nothing. Above: its logits are too large, look at how embedding and output are "
-        "drawn. Below: it sees its answers.",
-        "07_training",
-        "3. The loss, with a softened target (§5.4)",
-        low=-0.7,
-        high=2.0,
-    ),
-    Check(
-        measures.rows_sum_to_one,
-        "from 1, the sum of a query's weights",
-        "The softmax of attention runs over another axis than the keys: softmax(dim=-1).",
-        "01_attention",
-        "2. All words at once (Equation 1)",
-        high=measures.NEAR,
-    ),
-    Check(
-        measures.spread,
-        "of ln(keys), the entropy of untrained attention",
-        "An untrained query should look at all keys; here the scores are too large: √d_k is missing, or the embeddings "
-        "are too large.",
-        "01_attention",
-        "6. Why divide by √d_k? (§3.2.1)",
-        low=0.67,
-        high=1.0 + measures.NEAR,
-    ),
-    Check(
-        measures.future,
-        "places of the future are read",
-        "An output reads the token that it is to predict: the causal mask is missing, or turned, or axes are mixed up.",
-        "06_masking",
-        "6. The leak, found",
-    ),
-    Check(
-        measures.past,
-        "places of the past are not read",
-        "The mask hides too much, or is upside down.",
-        "05_decoder",
-        "3. Masked self-attention (§3.2.3)",
-    ),
-    Check(
-        measures.source,
-        "places of the source are not read",
-        "The decoder does not hear the encoder: look at cross-attention, and at the mask of the source.",
-        "05_decoder",
-        "4. Attention to the source (§3.2.3)",
-        ("source",),
-    ),
-    Check(
-        measures.order,
-        "outputs that move when two tokens change places",
-        "The order makes no difference: positions are missing.",
-        "03_positional_encoding",
-        "1. How do you write down a position?",
-        low=1,
-        high=INFINITE,
-    ),
-    Check(
-        measures.company,
-        "positions that change with the rows beside them",
-        "What a row gives depends on the rest of its batch: batch and length are exchanged (batch_first?), or "
-        "something is averaged over the batch.",
-        "04_encoder",
-        "LayerNorm or BatchNorm?",
-    ),
-    Check(
-        measures.padding,
-        "positions that change when padding follows",
-        "Padding is read: the mask of the source does not reach encoder and cross-attention, is upside down, or pad is "
-        "another id.",
-        "06_masking",
-        "The child who smiles in company",
-        ("pad",),
-    ),
-    Check(
-        measures.quiet_dropout,
-        "parts for dropout that drop nothing in training mode",
-        "The model has dropout, but it never acts.",
-        "04_encoder",
-        "5. Dropout (§5.4)",
-    ),
-    Check(
-        measures.cross_entropy,
-        "nats from the mean cross-entropy of the real tokens",
-        "The loss is another than −ln p of the token that comes next, averaged over the real tokens.",
-        "07_training",
-        "3. The loss, with a softened target (§5.4)",
-        ("loss",),
-    ),
-    Check(
-        measures.reached,
-        "parameters without a gradient",
-        "The loss does not reach them: a detach or no_grad on the way, or nothing uses them.",
-        "07_training",
-        "6. One update",
-    ),
-    Check(
-        measures.empty,
-        "gradients not finite with a row of padding",
-        "A query with nothing to look at: −∞ everywhere makes NaN. Fill with a finite number, then with zeros.",
-        "06_masking",
-        "4. A query with nobody to look at",
-        ("pad",),
-    ),
-    Check(
-        measures.moves,
-        "parameters that three updates leave alone",
-        "The optimizer does not hold them, or the loss does not reach them.",
-        "07_training",
-        "6. One update",
-        ("optimizer",),
-    ),
-    Check(
-        measures.gradient,
-        "from 1, the cosine of the gradient that is used and that of the loss",
-        "Gradients of earlier updates are still in it: zero_grad in each update.",
-        "07_training",
-        "6. One update",
-        ("update",),
-        high=0.001,
-    ),
-    Check(
-        measures.rates,
-        "of the planned learning rate, the error in five updates",
-        "The schedule is another than the plan; count updates from 1.",
-        "07_training",
-        "4. The learning rate (§5.3)",
-        ("plan",),
-        high=0.001,
-    ),
-    Check(
-        measures.learns,
-        "tokens wrong of words learned by heart",
-        "It cannot even learn one batch by heart: if nothing above is wrong, try another learning rate.",
-        "07_training",
-        "7. First check: eight sentences by heart",
-    ),
-    Check(
-        measures.writes,
-        "words written wrong, of those learned by heart",
-        "In writing the model does not do what it did in training: future, shift, positions, cache, mode.",
-        "05_decoder",
-        "1. A loss of zero, and not one word",
-        ("write",),
-    ),
-    Check(
-        measures.reads_back,
-        "positions that differ when it reads what it wrote",
-        "Writing computes another function: dropout is on, the cache or its positions are off, the reference is shown.",
-        "05_decoder",
-        "6. A cache of keys and values",
-        ("write",),
-    ),
-    Check(
-        measures.strangers,
-        "examples are both for training and for the test",
-        "Split first; then build anything.",
-        "07_training",
-        "1. From text to pieces (§5.1)",
-        ("words",),
-    ),
-    Check(
-        parity,
-        "tensors differ from ours, with the same weights",
-        "Up to there both models compute the same; look at this part.",
-        "09_whole_transformer",
-        "Second rung: the same weights, the same logits",
-        ("like",),
-    ),
-)
+__all__ = ["CHECKS", "Check", "Finding", "Recipe", "Report", "examine", "parity"]
+CHECKS = tuple(measures.CHECKS)
 
 
 class Finding(NamedTuple):
@@ -301,6 +74,8 @@ def examine(
 ) -> Report:
     """Examine a model, an encoder–decoder or a language model, with every check that its recipe allows.
 
+    New tensors hold numbers of 64 bits meanwhile, those too that a model makes while it is called.
+
     Args:
         model: an `nn.Module` class or a function that makes one, with random weights; or a `Recipe`.
         checks: those to make; your own may be among them.
@@ -311,18 +86,23 @@ def examine(
         ValueError: it makes no model, a part is none, or the model cannot be called; says what is missing.
     """
     findings: list[Finding] = []
-    with in_64_bits(), torch.random.fork_rng(devices=[]):
-        recipe = make_recipe(model, **parts)
-        for check in checks:
-            if {finding.check.name for finding in findings if finding.mark == "✗"} & {"finite", "steady"}:
-                findings.append(Finding(check, "–", "nothing else can be believed yet"))
-            else:
-                findings.append(_find(recipe, check))
-            told(findings[-1])
+    default = torch.get_default_dtype()
+    torch.set_default_dtype(torch.float64)
+    try:
+        with torch.random.fork_rng(devices=[]):
+            recipe = make_recipe(model, **parts)
+            for check in checks:
+                if {"finite", "steady"} & {*Report(findings).failed}:
+                    findings.append(Finding(check, "–", "nothing else can be believed yet"))
+                else:
+                    findings.append(_examined(recipe, check))
+                told(findings[-1])
+    finally:
+        torch.set_default_dtype(default)
     return Report(findings)
 
 
-def _find(recipe: Recipe, check: Check) -> Finding:
+def _examined(recipe: Recipe, check: Check) -> Finding:
     """Make one check; what a model raises on the way is a finding."""
     for part in check.needs:
         if part == "source" and recipe.kind == "language model":
@@ -338,18 +118,12 @@ def _find(recipe: Recipe, check: Check) -> Finding:
     if isinstance(measured, list):
         measured = len(measured), ", ".join(measured[:2]) + (", …" if len(measured) > 2 else "")
     number, words = measured if isinstance(measured, tuple) else (measured, "")
+    line = f"{number:.3g} {check.unit}"
     sound = check.low <= number <= check.high
-    return Finding(
-        check, "✓" if sound else "✗", f"{number:.3g} {check.unit}{_limits(check, sound)}{words and f': {words}'}"
-    )
-
-
-def _limits(check: Check, sound: bool) -> str:
-    if sound:
-        return ""
-    if check.high == INFINITE:
-        return f" (should be {check.low:g} at least)"
-    return f" (should be {check.low:g}{f' to {check.high:.3g}' if check.high > check.low else ''})"
+    if not sound:
+        upper = f" to {check.high:.3g}" if check.high > check.low else ""
+        line += f" (should be {check.low:g}{' at least' if check.high == math.inf else upper})"
+    return Finding(check, "✓" if sound else "✗", f"{line}: {words}" if words else line)
 
 
 def command(args: argparse.Namespace) -> int:

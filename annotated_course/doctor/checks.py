@@ -1,23 +1,23 @@
 """The checks: each measures one number of a recipe, whose limits are known beforehand.
 
-A check returns a number, or a list of what is wrong, or a number and a few words on it. Checks compare outputs in 64
-bits, where rounding is far below `NEAR` and what a model reads is far above it.
+A check returns a number, or a list of what is wrong, or a number and a few words on it; the first paragraph of its
+docstring says what it means when the number lies outside the limits. Outputs are compared in 64 bits, where rounding is
+far below `NEAR` and what a model reads is far above it.
 """
 
 import copy
+import inspect
 import itertools
 import math
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from functools import lru_cache
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
-from torch.nn.attention import SDPBackend, sdpa_kernel
-from torch.utils._python_dispatch import TorchDispatchMode
+from torch.overrides import TorchFunctionMode
 
 from annotated_course.doctor.recipe import EIGHT, LONGEST, Recipe, arguments, tensor_of
 
@@ -29,15 +29,38 @@ class NotExamined(Exception):
     """Why a check cannot be made."""
 
 
-@contextmanager
-def in_64_bits() -> Iterator[None]:
-    """Let new tensors hold numbers of 64 bits, those too that a model makes while it is called."""
-    before = torch.get_default_dtype()
-    torch.set_default_dtype(torch.float64)
-    try:
-        yield
-    finally:
-        torch.set_default_dtype(before)
+class Check(NamedTuple):
+    """A check with its limits, and what it means to lie outside them."""
+
+    measure: Callable[[Recipe], Any]
+    unit: str  # what is measured
+    meaning: str  # what is wrong, and what to do
+    taught: str  # the lesson
+    section: str  # and the section
+    needs: tuple[str, ...] = ()  # parts of a recipe
+    low: float = 0.0
+    high: float = 0.0
+
+    @property
+    def name(self) -> str:
+        """The name of the function that measures."""
+        return self.measure.__name__
+
+
+CHECKS: list[Check] = []  # in the order in which they are made
+
+
+def check(
+    unit: str, taught: str, section: str, *needs: str, low: float = 0.0, high: float = 0.0
+) -> Callable[[Any], Any]:
+    """Add a function to `CHECKS`; the arguments are fields of `Check`, and the meaning is the docstring's beginning."""
+
+    def added(measure: Callable[[Recipe], Any]) -> Callable[[Recipe], Any]:
+        meaning = " ".join((inspect.getdoc(measure) or "").split("\n\n")[0].split())
+        CHECKS.append(Check(measure, unit, meaning, taught, section, needs, low, high))
+        return measure
+
+    return added
 
 
 def fresh(recipe: Recipe, seed: int = 0) -> nn.Module:
@@ -55,6 +78,11 @@ def stirred(recipe: Recipe) -> nn.Module:
     return model
 
 
+def words_of(recipe: Recipe) -> tuple[str, ...]:
+    """Give the words to learn by heart: of one length where there is no padding."""
+    return LONGEST if recipe.pad is None else EIGHT
+
+
 def inputs(recipe: Recipe, words: Sequence[str] = EIGHT) -> tuple[Tensor, ...]:
     """Write words as the model reads them in training: the target without its last id."""
     *src, tgt = recipe.batch(words)
@@ -67,7 +95,7 @@ def read(recipe: Recipe, model: nn.Module, *ids: Tensor) -> Tensor:
 
 
 def differ(logits: Tensor, others: Tensor) -> int:
-    """Count the positions at which logits are not the same."""
+    """Count the positions at which logits are not the same; NaN equals nothing."""
     return int((~((logits - others).abs().amax(dim=-1) < NEAR)).sum())
 
 
@@ -79,81 +107,120 @@ def is_real(recipe: Recipe, ids: Tensor) -> Tensor:
 # What the model computes
 
 
+@check("positions with a logit that is NaN or infinite", "06_masking", "4. A query with nobody to look at")
 def finite(recipe: Recipe) -> int:
-    """Count the positions with a logit that is NaN or infinite."""
+    """Mostly a query whose keys are all hidden, and −∞ in the softmax: is a mask upside down?"""
     logits = read(recipe, fresh(recipe), *inputs(recipe))
     return int((~logits.isfinite()).any(dim=-1).sum())
 
 
-def probabilities(recipe: Recipe) -> int:
-    """Count the positions at which the model gives probabilities, where logits are expected."""
-    logits = read(recipe, fresh(recipe), *inputs(recipe))
-    return int(((logits >= 0).all(dim=-1) & ((logits.sum(dim=-1) - 1).abs() < NEAR)).sum())
-
-
+@check("positions that differ between two calls", "04_encoder", "5. Dropout (§5.4)")
 def steady(recipe: Recipe) -> int:
-    """Count the positions that differ between two calls in evaluation mode."""
+    """Something random is on in evaluation mode, such as F.dropout without training=self.training."""
     model, ids = fresh(recipe), inputs(recipe)
     return differ(read(recipe, model, *ids), read(recipe, model, *ids))
 
 
+@check(
+    "positions that differ after a checkpoint is loaded",
+    "03_positional_encoding",
+    "The buffer, and the end of the table",
+)
 def forgets(recipe: Recipe) -> int:
-    """Count the positions that differ in a second model that has loaded the first one's checkpoint."""
+    """The state_dict lacks something: layers in a plain list, or a random table that is no parameter or buffer."""
     first, second, ids = fresh(recipe), fresh(recipe, seed=1), inputs(recipe)
     second.load_state_dict(first.state_dict())
     return differ(read(recipe, first, *ids), read(recipe, second, *ids))
 
 
+LOSS = "07_training", "3. The loss, with a softened target (§5.4)"
+UPDATE = "07_training", "6. One update"
+
+
+@check("positions with probabilities in place of logits", *LOSS)
+def probabilities(recipe: Recipe) -> int:
+    """cross_entropy has a softmax of its own, and the loss could not fall far: return logits."""
+    logits = read(recipe, fresh(recipe), *inputs(recipe))
+    return int(((logits >= 0).all(dim=-1) & ((logits.sum(dim=-1) - 1).abs() < NEAR)).sum())
+
+
+@check("pairs of equal matrices", "04_encoder", "Where PyTorch's encoder differs")
 def no_twins(recipe: Recipe) -> list[str]:
-    """List pairs of weight matrices that begin equal, though nothing ties them."""
-    model = fresh(recipe)
-    matrices = [(name, p) for name, p in model.named_parameters() if p.dim() > 1 and p.requires_grad and p.std() > 0]
+    """Layers that are copies of one start alike; build each by itself, or draw the weights again."""
+    named = fresh(recipe).named_parameters()
+    matrices = [(name, p) for name, p in named if p.dim() > 1 and p.requires_grad and p.std() > 0]
     return [f"{one} = {other}" for (one, a), (other, b) in itertools.combinations(matrices, 2) if torch.equal(a, b)]
 
 
+@check("nats from ln V to the first loss", *LOSS, low=-0.7, high=2.0)
 def first_loss(recipe: Recipe) -> float:
-    """Measure how far the first loss is above ln V, over three starts."""
+    """Untrained, a model should know nothing. Above: its logits are too large, look at how embedding and output are
+    drawn. Below: it sees its answers.
+    """
     losses = [mean_loss(recipe, fresh(recipe, seed), *recipe.batch()).item() for seed in range(3)]
     return sum(losses) / 3 - math.log(recipe.vocabulary)
 
 
-class _Softmaxes(TorchDispatchMode):
-    """Keeps what every softmax gives whose last two axes are as long as rows are."""
+class Softmaxes(TorchFunctionMode):
+    """Keeps, while it is open, the attention weights of every call: softmaxes whose last two axes are as long as rows.
+
+    PyTorch's own functions for attention show no softmax: one gives its weights when asked; the other's are what it
+    makes of the identity as its values, (query, key) · (key, key).
+    """
 
     def __init__(self, lengths: set[int]):
         super().__init__()
         self.lengths = lengths
-        self.found: list[Tensor] = []
+        self.weights: list[Tensor] = []
 
-    def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        result = function(*args, **(kwargs or {}))
-        if (
-            function.__name__.partition(".")[0] in ("_softmax", "_safe_softmax")
-            and {*result.shape[-2:]} <= self.lengths
-        ):
-            self.found.append(result.detach())
+    def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        if function is F.multi_head_attention_forward:
+            kwargs |= {"need_weights": True, "average_attn_weights": False}
+        weights = result = function(*args, **kwargs)
+        if function is F.multi_head_attention_forward:
+            weights = result[1]
+        elif function is F.scaled_dot_product_attention:
+            names = ("query", "key", "value", "attn_mask", "dropout_p", "is_causal")
+            given = dict(zip(names, args, strict=False)) | kwargs
+            *before, length, _ = given["key"].shape
+            weights = function(**given | {"value": torch.eye(length).expand(*before, length, length)})
+        elif function not in (F.softmax, torch.softmax, Tensor.softmax):
+            return result
+        if weights.dim() > 1 and {*weights.shape[-2:]} <= self.lengths:
+            self.weights.append(weights.detach())
         return result
 
 
 def attention_weights(recipe: Recipe) -> list[Tensor]:
     """Record the attention weights of an untrained model, whatever its parts are called."""
     model, ids = fresh(recipe), inputs(recipe, LONGEST)
-    with sdpa_kernel(SDPBackend.MATH), _Softmaxes({rows.size(1) for rows in ids}) as record:
+    with Softmaxes({rows.size(1) for rows in ids}) as record:
         read(recipe, model, *ids)
-    if not record.found:
+    if not record.weights:
         raise NotExamined("no softmax over the positions was seen")
-    return record.found
+    return record.weights
 
 
+@check("from 1, the sum of a query's weights", "01_attention", "2. All words at once (Equation 1)", high=NEAR)
 def rows_sum_to_one(recipe: Recipe) -> float:
-    """Measure the largest distance from 1 of a query's weights, summed over the keys."""
+    """The softmax of attention runs over another axis than the keys: softmax(dim=-1)."""
     sums = torch.cat([weights.sum(dim=-1).flatten() for weights in attention_weights(recipe)])
     return torch.where(sums == 0, 0, sums - 1).abs().max().item()  # 0: a query with nothing to look at
 
 
+@check(
+    "of ln(keys), the entropy of untrained attention",
+    "01_attention",
+    "6. Why divide by √d_k? (§3.2.1)",
+    low=0.67,
+    high=1.0 + NEAR,
+)
 def spread(recipe: Recipe) -> float:
-    """Measure how evenly an untrained last query looks: the entropy of its weights, in parts of ln(number of keys)."""
-    rows = [weights[..., -1, :] for weights in attention_weights(recipe)]
+    """An untrained query should look at all keys; here the scores are too large: √d_k is missing, or the embeddings
+    are too large.
+    """
+    rows = [weights[..., -1, :] for weights in attention_weights(recipe)]  # of the last query
     shares = [torch.special.entr(row).sum(dim=-1).mean() / math.log(row.size(-1)) for row in rows]
     return torch.stack(shares).mean().item()
 
@@ -182,52 +249,68 @@ def reads_past(recipe: Recipe, training: bool = False) -> Tensor:
     return dependence(logits, tgt) > NEAR
 
 
+@check("places of the future are read", "06_masking", "6. The leak, found")
 def future(recipe: Recipe) -> tuple[int, str]:
-    """Count the places of the future that are read, in evaluation mode or in training mode."""
+    """An output reads the token that it is to predict: the causal mask is missing, or turned, or axes are mixed up."""
     places = {mode: int(reads_past(recipe, mode == "training").triu(1).sum()) for mode in ("evaluation", "training")}
     modes = " and ".join(mode for mode, count in places.items() if count)
     return max(places.values()), f"in {modes} mode" if modes else ""
 
 
+@check("places of the past are not read", "05_decoder", "3. Masked self-attention (§3.2.3)")
 def past(recipe: Recipe) -> int:
-    """Count the places of the past that are not read."""
+    """The mask hides too much, or is upside down."""
     return int((~reads_past(recipe)).tril().sum())
 
 
+@check("places of the source are not read", "05_decoder", "4. Attention to the source (§3.2.3)", "source")
 def source(recipe: Recipe) -> int:
-    """Count the places of the source that are not read."""
+    """The decoder does not hear the encoder: look at cross-attention, and at the mask of the source."""
     model, (src, tgt) = stirred(recipe), inputs(recipe, LONGEST[:1])
     return int((dependence(lambda ids: read(recipe, model, ids, tgt), src) <= NEAR).sum())
 
 
+@check(
+    "outputs that move when two tokens change places",
+    "03_positional_encoding",
+    "1. How do you write down a position?",
+    low=1.0,
+    high=math.inf,
+)
 def order(recipe: Recipe) -> int:
-    """Count the outputs that move when two letters of the source, or of the text so far, change places."""
+    """The order makes no difference: positions are missing."""
     model, (first, *rest) = stirred(recipe), inputs(recipe, LONGEST[:1])
     exchanged = first[:, [0, 2, 1, *range(3, first.size(1))]]
     before, after = (read(recipe, model, ids, *rest) for ids in (first, exchanged))
-    return differ(before[:, -1:], after[:, -1:]) if not rest else differ(before, after)
+    return differ(before, after) if rest else differ(before[:, -1:], after[:, -1:])
 
 
+@check("positions that change with the rows beside them", "04_encoder", "LayerNorm or BatchNorm?")
 def company(recipe: Recipe) -> int:
-    """Count the positions at which a word's logits change with the words beside it, all of one length."""
+    """What a row gives depends on the rest of its batch: batch and length are exchanged (batch_first?), or something
+    is averaged over the batch.
+    """
     model = stirred(recipe)
     alone = torch.cat([read(recipe, model, *inputs(recipe, [word])) for word in LONGEST])
     return differ(alone, read(recipe, model, *inputs(recipe, LONGEST)))
 
 
+@check("positions that change when padding follows", "06_masking", "The child who smiles in company", "pad")
 def padding(recipe: Recipe) -> int:
-    """Count the positions at which a word's logits change when padding is put after it."""
+    """Padding is read: the mask of the source does not reach encoder and cross-attention, is upside down, or pad is
+    another id.
+    """
     model, ids = stirred(recipe), inputs(recipe, EIGHT[-1:])
     padded = (F.pad(rows, (0, 3), value=recipe.pad) for rows in ids)
     return differ(read(recipe, model, *ids), read(recipe, model, *padded)[:, : ids[-1].size(1)])
 
 
+@check("parts for dropout that drop nothing in training mode", "04_encoder", "5. Dropout (§5.4)")
 def quiet_dropout(recipe: Recipe) -> list[str]:
-    """List the parts for dropout of a model that drops nothing in training mode."""
+    """The model has dropout, but it never acts."""
     model, ids = stirred(recipe).train(), inputs(recipe)
-    parts = [
-        name for name, part in model.named_modules() if "Dropout" in type(part).__name__ and getattr(part, "p", 0) > 0
-    ]
+    modules = model.named_modules()
+    parts = [name for name, part in modules if "Dropout" in type(part).__name__ and getattr(part, "p", 0) > 0]
     if not parts:
         raise NotExamined("the model has no nn.Dropout, or p = 0")
     return [] if differ(read(recipe, model, *ids), read(recipe, model, *ids)) else parts
@@ -248,51 +331,53 @@ def loss_of(recipe: Recipe, model: nn.Module, *batch: Tensor) -> Tensor:
     return recipe.loss(model, *batch) if recipe.loss else mean_loss(recipe, model, *batch)
 
 
+@check("nats from the mean cross-entropy of the real tokens", *LOSS, "loss")
 def cross_entropy(recipe: Recipe) -> tuple[float, str]:
-    """Measure how far the loss is from the mean of −ln p over the real tokens, perhaps smoothed; name the mistake."""
+    """The loss is another than −ln p of the token that comes next, averaged over the real tokens.
+
+    With smoothing s it is (1 − s) · right + s · even, where even is the loss against a uniform target; then two batches
+    give the same s. The sum over all tokens and the mean over rows are sound, too.
+    """
     model = stirred(recipe)
-    halves = (EIGHT[::2], EIGHT[1::2]) if recipe.pad is not None else (LONGEST[:2], LONGEST[1:])
+    halves = (LONGEST[:2], LONGEST[1:]) if recipe.pad is None else (EIGHT[::2], EIGHT[1::2])
     gaps, smoothing = [], []
     for words in halves:
         *src, tgt = batch = recipe.batch(words)
         logits, answers = read(recipe, model, *src, tgt[:, :-1]), tgt[:, 1:]
         real = is_real(recipe, answers)
         right, even = mean_loss(recipe, model, *batch), -logits.log_softmax(dim=-1)[real].mean()
-        loss = recipe.loss(model, *batch)
-        # The sum over all tokens and the mean over rows are sound, too.
-        loss = min((loss / by for by in (1, real.sum(), real.sum() / len(tgt))), key=lambda one: abs(one - right))
+        given = recipe.loss(model, *batch)
+        loss = min((given / by for by in (1, real.sum(), real.sum() / len(tgt))), key=lambda mean: abs(mean - right))
         gaps.append(loss - right)
         smoothing.append((gaps[-1] / (even - right)).item())
     gap = max(abs(gap).item() for gap in gaps)
     if gap < NEAR or (abs(smoothing[0] - smoothing[1]) < 1e-3 and 0 < smoothing[0] < 0.5):
         return 0.0, f"label smoothing of {smoothing[0]:.2g}" if gap >= NEAR else ""
+    log_probs, every = logits.log_softmax(dim=-1), torch.ones_like(real)
     mistakes = {
-        "padding counts as a token": _mean(logits.log_softmax(dim=-1), answers, answers == answers),
-        "the answers are the inputs, not the tokens after them": _mean(
-            logits.log_softmax(dim=-1), tgt[:, :-1], is_real(recipe, tgt[:, :-1])
-        ),
-        "softmax comes before cross_entropy": _mean(logits.softmax(dim=-1).log_softmax(dim=-1), answers, real),
-        "the softmax runs over the positions": _mean(logits.log_softmax(dim=1), answers, real),
+        "padding counts as a token": (log_probs, answers, every),
+        "the answers are the inputs, not the tokens after them": (log_probs, tgt[:, :-1], is_real(recipe, tgt[:, :-1])),
+        "softmax comes before cross_entropy": (logits.softmax(dim=-1).log_softmax(dim=-1), answers, real),
+        "the softmax runs over the positions": (logits.log_softmax(dim=1), answers, real),
     }
-    named = [name for name, value in mistakes.items() if abs(value - recipe.loss(model, *batch)) < NEAR]
-    return gap, f"it is what comes out when {named[0]}" if named else ""
+    for mistake, (each, targets, counted) in mistakes.items():
+        if abs(-each.gather(-1, targets[..., None])[..., 0][counted].mean() - given) < NEAR:
+            return gap, f"it is what comes out when {mistake}"
+    return gap, ""
 
 
-def _mean(log_probs: Tensor, answers: Tensor, counted: Tensor) -> Tensor:
-    """Average −ln p of the answers that count."""
-    return -log_probs.gather(-1, answers[..., None])[..., 0][counted].mean()
-
-
+@check("parameters without a gradient", *UPDATE)
 def reached(recipe: Recipe) -> list[str]:
-    """List the parameters that the loss has no gradient for."""
+    """The loss does not reach them: a detach or no_grad on the way, or nothing uses them."""
     model = stirred(recipe)
     loss_of(recipe, model, *recipe.batch()).backward()
     trained = ((name, p) for name, p in model.named_parameters() if p.requires_grad)
     return [name for name, p in trained if p.grad is None or not p.grad.any()]
 
 
+@check("gradients not finite with a row of padding", "06_masking", "4. A query with nobody to look at", "pad")
 def empty(recipe: Recipe) -> list[str]:
-    """List the parameters whose gradients are not finite when a row of padding is in the batch."""
+    """A query with nothing to look at: −∞ everywhere makes NaN. Fill with a finite number, then with zeros."""
     model = stirred(recipe)
     loss_of(recipe, model, *(F.pad(ids, (0, 0, 0, 1), value=recipe.pad) for ids in recipe.batch())).backward()
     return [name for name, p in model.named_parameters() if p.grad is not None and not p.grad.isfinite().all()]
@@ -316,8 +401,9 @@ def update(recipe: Recipe, model: nn.Module, optimizer: Any, batch: tuple[Tensor
     optimizer.step()
 
 
+@check("parameters that three updates leave alone", *UPDATE, "optimizer")
 def moves(recipe: Recipe) -> list[str]:
-    """List the parameters that three updates leave alone."""
+    """The optimizer does not hold them, or the loss does not reach them."""
     model = stirred(recipe)
     before, optimizer = copy.deepcopy(model.state_dict()), make_optimizer(recipe, model)
     for step in (1, 2, 3):  # the first may have a rate of 0
@@ -325,8 +411,12 @@ def moves(recipe: Recipe) -> list[str]:
     return [name for name, p in model.named_parameters() if p.requires_grad and torch.equal(p, before[name])]
 
 
+@check("from 1, the cosine of the gradient that is used and that of the loss", *UPDATE, "update", high=0.001)
 def gradient(recipe: Recipe) -> float:
-    """Measure 1 − the cosine between the second update's gradient and that of its loss, whatever it is clipped to."""
+    """Gradients of earlier updates are still in it: zero_grad in each update.
+
+    Measured at the second update; the cosine is the same whatever the gradient is clipped to.
+    """
     model, seen = stirred(recipe), []
     optimizer = make_optimizer(recipe, model)
     update(recipe, model, optimizer, recipe.batch(LONGEST[:1]), 1)
@@ -345,8 +435,15 @@ def _gradient(model: nn.Module) -> Tensor:
     return torch.cat([(torch.zeros_like(p) if p.grad is None else p.grad).flatten() for p in model.parameters()])
 
 
+@check(
+    "of the planned learning rate, the error in five updates",
+    "07_training",
+    "4. The learning rate (§5.3)",
+    "plan",
+    high=0.001,
+)
 def rates(recipe: Recipe) -> float:
-    """Measure how far the learning rate is from the planned one, as a part of it, in five updates."""
+    """The schedule is another than the plan; count updates from 1."""
     model, seen = stirred(recipe), []
     optimizer = make_optimizer(recipe, model)
     optimizer.register_step_pre_hook(lambda *_: seen.append(optimizer.param_groups[0]["lr"]))
@@ -369,11 +466,9 @@ def without_dropout(model: nn.Module) -> nn.Module:
 
 @lru_cache(maxsize=1)  # for `learns` and `writes`
 def by_heart(recipe: Recipe) -> tuple[nn.Module, int, str]:
-    """Train on the eight words; return the model, how many tokens it still gets wrong, and after how many updates."""
+    """Train on a few words; return the model, how many tokens it still gets wrong, and after how many updates."""
     model, begun = without_dropout(fresh(recipe)), time.thread_time()
-    optimizer = make_optimizer(recipe, model)
-    words = LONGEST if recipe.pad is None else EIGHT
-    batch, step = recipe.batch(words), 0
+    optimizer, batch, step = make_optimizer(recipe, model), recipe.batch(words_of(recipe)), 0
     for step in range(1, 301):
         if not recipe.optimizer and not recipe.update:
             optimizer.param_groups[0]["lr"] = 3e-3 * min(1, step / 60)
@@ -391,8 +486,9 @@ def _wrong(recipe: Recipe, model: nn.Module, batch: tuple[Tensor, ...]) -> int:
     return int(wrong[:, 0 if src else 1 :].sum())
 
 
+@check("tokens wrong of words learned by heart", "07_training", "7. First check: eight sentences by heart")
 def learns(recipe: Recipe) -> tuple[int, str]:
-    """Count the tokens that a model gets wrong once it has learned eight words by heart."""
+    """It cannot even learn one batch by heart: if nothing above is wrong, try another learning rate."""
     _, wrong, when = by_heart(recipe)
     if wrong and when != "after 300 updates":
         raise NotExamined(f"{wrong} tokens were still wrong {when}, when {SECONDS:g} seconds were over")
@@ -407,15 +503,16 @@ def write(recipe: Recipe, model: nn.Module, words: Sequence[str]) -> tuple[Tenso
     return written if isinstance(written, tuple) else (written, None)
 
 
+@check("words written wrong, of those learned by heart", "05_decoder", "1. A loss of zero, and not one word", "write")
 def writes(recipe: Recipe) -> tuple[int, str]:
-    """Count the words that are not written to the letter, of those learned by heart."""
+    """In writing the model does not do what it did in training: future, shift, positions, cache, mode."""
     model, wrong, _ = by_heart(recipe)
     if wrong:
         raise NotExamined("it has not learned the words by heart")
-    words = LONGEST if recipe.pad is None else EIGHT
-    found, due = _letters(recipe, write(recipe, model, words)[0]), _letters(recipe, recipe.batch(words)[-1])
-    missed = [place for place, row in enumerate(due) if found[place] != row]
-    return len(missed), f"for {words[missed[0]]!r} it writes {found[missed[0]]}, not {due[missed[0]]}" if missed else ""
+    words = words_of(recipe)
+    rows = [_letters(recipe, rows) for rows in (write(recipe, model, words)[0], recipe.batch(words)[-1])]
+    missed = [(word, is_, due) for word, is_, due in zip(words, *rows, strict=True) if is_ != due]
+    return len(missed), "for {!r} it writes {}, not {}".format(*missed[0]) if missed else ""
 
 
 def _letters(recipe: Recipe, rows: Any) -> list[list[int]]:
@@ -424,8 +521,9 @@ def _letters(recipe: Recipe, rows: Any) -> list[list[int]]:
     return [list(itertools.takewhile(lambda i: i not in (recipe.eos, recipe.pad), row)) for row in lists]
 
 
+@check("positions that differ when it reads what it wrote", "05_decoder", "6. A cache of keys and values", "write")
 def reads_back(recipe: Recipe) -> int:
-    """Count the positions at which an untrained model is not of the same opinion when it reads what it wrote."""
+    """Writing computes another function: dropout is on, the cache or its positions are off, the reference is shown."""
     model, (*src, _) = stirred(recipe), recipe.batch()
     ids, logits = write(recipe, model, EIGHT)
     before, new = (ids[:, :-1], ids[:, 1:]) if src else (ids[:, 1:-1], ids[:, 2:])  # a text's first letter was given
@@ -438,6 +536,7 @@ def reads_back(recipe: Recipe) -> int:
     return int(((chosen < again[..., ordinary].amax(dim=-1) - NEAR) & alive & is_real(recipe, new)).sum())
 
 
+@check("examples are both for training and for the test", "07_training", "1. From text to pieces (§5.1)", "words")
 def strangers(recipe: Recipe) -> int:
-    """Count the examples for the test that are among those for training."""
+    """Split first; then build anything."""
     return len({*map(tuple, recipe.words("test"))} & {*map(tuple, recipe.words("train"))})

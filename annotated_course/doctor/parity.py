@@ -3,7 +3,7 @@
 import copy
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import Any
 
 import torch
@@ -13,17 +13,24 @@ from annotated.config import TransformerConfig
 from annotated.models.gpt import Gpt, GptConfig
 from annotated.models.language_model import LanguageModel, LanguageModelConfig
 from annotated.transformer import Transformer
-from annotated_course.doctor.checks import NEAR, fresh, inputs, read
+from annotated_course.doctor.checks import NEAR, check, fresh, inputs, read
 from annotated_course.doctor.recipe import LONGEST, Recipe, tensor_of
 
 
+@check(
+    "tensors differ from ours, with the same weights",
+    "09_whole_transformer",
+    "Second rung: the same weights, the same logits",
+    "like",
+)
 def parity(recipe: Recipe) -> tuple[int, str]:
-    """Copy weights from a model of ours, call both, and count the parts whose outputs differ; name the first.
+    """Up to there both models compute the same; look at this part.
 
-    `recipe.like` is our model or its configuration. `recipe.names` maps our parts to theirs, by their full names; {}
-    stands for the number of every layer; by default the parts with equal names belong together. Weights go from part
-    to part, in order; a bias that we do not have becomes 0. Where that does not fit, `recipe.copy(ours, theirs)` copies
-    them, and names serve to compare alone.
+    The weights of a model of ours are copied, both are called, and the parts' outputs are compared in the order of the
+    calls. `recipe.like` is our model or its configuration. `recipe.names` maps our parts to theirs, by their full
+    names; {} stands for the number of every layer; by default the parts with equal names belong together. Weights go
+    from part to part, in order; a bias that we do not have becomes 0. Where that does not fit,
+    `recipe.copy(ours, theirs)` copies them, and names serve to compare alone.
     """
     torch.manual_seed(0)
     ours, theirs = made_of(recipe.like).double().eval(), fresh(recipe)
@@ -46,26 +53,18 @@ def parity(recipe: Recipe) -> tuple[int, str]:
 
 def made_of(like: Any) -> nn.Module:
     """Make the model of a configuration, or copy a model."""
-    match like:
-        case GptConfig():
-            return Gpt(like)
-        case LanguageModelConfig():
-            return LanguageModel(like)
-        case TransformerConfig():
-            return Transformer(like)
-    return copy.deepcopy(like)
+    models: dict[type, Any] = {GptConfig: Gpt, LanguageModelConfig: LanguageModel, TransformerConfig: Transformer}
+    return models[type(like)](like) if type(like) in models else copy.deepcopy(like)
 
 
 def expanded(names: Mapping[str, str], ours: nn.Module) -> dict[str, str]:
     """Put every layer's number for {}, and look whether our parts exist."""
     parts = dict(ours.named_modules())
-    found: dict[str, str] = {}
-    for mine, theirs in names.items():
-        numbers = range(len(parts)) if "{}" in mine else range(1)
-        found |= {mine.format(i): theirs.format(i) for i in numbers if mine.format(i) in parts}
+    for mine in names:
         if mine.format(0) not in parts:
             raise ValueError(f"names={{{mine!r}: …}}: our model has no part {mine.format(0)}.")
-    return found
+    numbered = ((mine.format(i), theirs.format(i)) for mine, theirs in names.items() for i in range(len(parts)))
+    return {mine: theirs for mine, theirs in numbered if mine in parts}
 
 
 def copy_parts(ours: nn.Module, theirs: nn.Module, names: Mapping[str, str]) -> None:
@@ -77,16 +76,12 @@ def copy_parts(ours: nn.Module, theirs: nn.Module, names: Mapping[str, str]) -> 
     left = {id(p): name for name, p in theirs.named_parameters()}
     for mine, yours in names.items():
         sources = list(ours.get_submodule(mine).parameters(recurse=False))
-        targets = list(theirs.get_submodule(yours).parameters(recurse=False))
-        if not sources:
-            continue
+        targets = list(theirs.get_submodule(yours).parameters(recurse=False)) if sources else []
         for place, target in enumerate(targets):
-            if place >= len(sources):
-                target.zero_()
-            elif target.shape != sources[place].shape:
-                raise ValueError(f"{mine} holds {tuple(sources[place].shape)}, {yours} {tuple(target.shape)}.")
-            else:
-                target.copy_(sources[place])
+            source = sources[place] if place < len(sources) else torch.zeros_like(target)
+            if target.shape != source.shape:
+                raise ValueError(f"{mine} holds {tuple(source.shape)}, {yours} {tuple(target.shape)}.")
+            target.copy_(source)
             left.pop(id(target), None)
     if left:
         raise ValueError(f"names= does not say where {next(iter(left.values()))} comes from ({len(left)} are left).")
@@ -95,17 +90,15 @@ def copy_parts(ours: nn.Module, theirs: nn.Module, names: Mapping[str, str]) -> 
 @contextmanager
 def outputs(model: nn.Module, names: list[str]) -> Iterator[dict[str, list[Tensor]]]:
     """Record what parts of a model give, call by call, in the order of the first calls, while the context is open."""
-    found: dict[str, list[Tensor]] = defaultdict(list)
+    given: dict[str, list[Tensor]] = defaultdict(list)
 
     def hook(name: str) -> Any:
-        return lambda part, given, output: found[name].append(tensor_of(output))
+        return lambda part, inputs, output: given[name].append(tensor_of(output))
 
-    hooks = [model.get_submodule(name).register_forward_hook(hook(name)) for name in names]
-    try:
-        yield found
-    finally:
-        for handle in hooks:
-            handle.remove()
+    with ExitStack() as hooks:
+        for name in names:
+            hooks.callback(model.get_submodule(name).register_forward_hook(hook(name)).remove)
+        yield given
 
 
 def distance(ours: Tensor, theirs: Tensor) -> float:

@@ -5,9 +5,9 @@ import sys
 import sysconfig
 import traceback
 from collections.abc import Callable, Sequence
-from importlib.machinery import SourceFileLoader
+from functools import partial
+from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import torch
@@ -112,9 +112,8 @@ def make_recipe(model: Any, **parts: Any) -> Recipe:
 
 def _look_once(recipe: Recipe) -> None:
     """Make the model and call it on eight words, so that what is wrong with the recipe itself is said first."""
-    model = _attempt(
-        "build()", "called without arguments: sizes belong into a function that makes the model", recipe.build
-    )
+    hint = "called without arguments: sizes belong into a function that makes the model"
+    model = _attempt("build()", hint, recipe.build)
     if not isinstance(model, nn.Module):
         raise ValueError(f"build() gave {_kind_of(model)}, not an nn.Module.")
     own_call = "logits" in vars(recipe) or type(recipe).logits is not Recipe.logits
@@ -128,16 +127,13 @@ def _look_once(recipe: Recipe) -> None:
     if recipe.kind not in KINDS:
         raise ValueError(f"kind={recipe.kind!r} is neither {KINDS[0]!r} nor {KINDS[1]!r}.")
     *src, tgt = recipe.batch(LONGEST if recipe.pad is None else EIGHT)
-    ids, shapes = (*src, tgt[:, :-1]), ", ".join(f"{tuple(ids.shape)}" for ids in (*src, tgt[:, :-1]))
-    highest = max(int(rows.max()) for rows in ids)
-    output = _attempt(
-        "the model",
-        f"given ids from 0 to {highest}, {shapes}, in 64 bits",
-        lambda: recipe.logits(model.double().eval(), *ids),
-    )
-    logits = tensor_of(output)
-    given, due = (tuple(logits.shape) if isinstance(logits, Tensor) else _kind_of(output)), tuple(ids[-1].shape)
-    if not isinstance(logits, Tensor) or given[:-1] != due:
+    ids = (*src, tgt[:, :-1])
+    shapes, highest = ", ".join(f"{tuple(rows.shape)}" for rows in ids), max(int(rows.max()) for rows in ids)
+    situation = f"given ids from 0 to {highest}, {shapes}, in 64 bits"
+    output = _attempt("the model", situation, lambda: recipe.logits(model.double().eval(), *ids))
+    logits, due = tensor_of(output), tuple(ids[-1].shape)
+    given = tuple(logits.shape) if isinstance(logits, Tensor) else _kind_of(output)
+    if given[:-1] != due:
         raise ValueError(
             f"from ids {shapes} the model made {given}, not {(*due, 'vocabulary')}: "
             "give logits=…, which returns a logit for each position and token, the batch first."
@@ -178,7 +174,7 @@ def arguments(function: Callable[..., Any]) -> int:
     """Count the arguments that a function must be given, by position."""
     parameters = inspect.signature(function).parameters.values()
     by_position = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
-    return sum(one.default is one.empty and one.kind in by_position for one in parameters)
+    return sum(each.default is each.empty and each.kind in by_position for each in parameters)
 
 
 def load(place: str) -> Any:
@@ -194,14 +190,13 @@ def load(place: str) -> Any:
     path = Path(file).resolve()
     if not path.is_file():
         raise FileNotFoundError(f"there is no file {file}.")
-    if path.suffix != ".py":
+    spec = spec_from_file_location(f"examined_{path.stem}", path)  # a name of its own: copy.py must not replace copy
+    if spec is None or spec.loader is None:
         raise ValueError(f"{file} is no Python file: its name must end in .py.")
-    loader = SourceFileLoader(path.stem, str(path))
-    module = sys.modules[path.stem] = ModuleType(path.stem)
-    module.__file__ = str(path)
+    module = sys.modules[spec.name] = module_from_spec(spec)
     sys.path.insert(0, str(path.parent))  # what stands beside it can be imported, as when it is run
-    _attempt(file, "the doctor imports the file", lambda: loader.exec_module(module))
+    _attempt(file, "the doctor imports the file", partial(spec.loader.exec_module, module))
     if not hasattr(module, name):
-        own = [key for key, value in vars(module).items() if getattr(value, "__module__", None) == path.stem]
+        own = [key for key, value in vars(module).items() if getattr(value, "__module__", None) == spec.name]
         raise ValueError(f"{file} defines no {name!r}; it defines {', '.join(own) or 'no class or function'}.")
     return getattr(module, name)

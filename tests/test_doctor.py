@@ -1,7 +1,9 @@
 """The doctor is silent on sound models, finds what is planted, and says clearly what it cannot use."""
 
+import copy
 import json
 import re
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -71,111 +73,27 @@ def finding(name: str, recipe: Any, **parts: Any) -> Finding:
     return found
 
 
-WITHOUT_LEARNING = [check for check in CHECKS if check.name not in ("learns", "writes")]
-
-
-def test_a_sound_model_passes_every_check_and_nothing_else_changes(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("annotated_course.doctor.checks.SECONDS", 600.0)
-    state, default = torch.random.get_rng_state(), torch.get_default_dtype()
-    report = examine(Sound)
-    assert report.failed == []
-    assert {found.check.name for found in report if found.mark == "–"} == {"parity"}
-    assert torch.equal(torch.random.get_rng_state(), state) and torch.get_default_dtype() == default
-
-
-def planted(old: type, new: type) -> Any:
-    """Make a model whose parts of one class are of another."""
+def planted(old: type[nn.Module], **methods: Any) -> Any:
+    """Make a model whose parts of one class have other methods."""
+    other = type(f"Planted{old.__name__}", (old,), methods)
 
     def build() -> nn.Module:
         model = Transformer(CONFIG)
         for part in model.modules():
             if type(part) is old:
-                part.__class__ = new
+                part.__class__ = other
         return model
 
     return build
 
 
-class SeesTheFutureInTraining(Transformer):
-    def forward(self, src, tgt):
-        return super().forward(src, tgt, tgt_mask=padding_mask(tgt) if self.training else None)
-
-
-class BatchNormed(LayerNorm):
-    def forward(self, x):
-        return super().forward(x - x.mean(dim=0, keepdim=True))
-
-
-class Probable(Transformer):
-    def logits(self, states):
-        return super().logits(states).softmax(dim=-1)
-
-
-class Deaf(Transformer):
-    def encode(self, src, src_mask=None):
-        return torch.zeros_like(super().encode(src, src_mask))
-
-
-class Blind(Transformer):
-    def decode(self, tgt, memory, src_mask, tgt_mask=None, cache=None):
-        return super().decode(tgt, memory, src_mask, torch.eye(tgt.size(1)).bool(), cache)
-
-
-class Infinite(Transformer):
-    def logits(self, states):
-        return super().logits(states) / 0.0
-
-
-class Large(Transformer):
-    def logits(self, states):
-        return super().logits(states) * 4
-
-
-class QuietDropout(Dropout):
-    def forward(self, x):
-        return x
-
-
-class Listed(Transformer):
-    def __init__(self, config):
-        super().__init__(config)
-        self.more = [nn.Linear(32, 32)]
-
-    def logits(self, states):
-        return super().logits(self.more[0](states))
-
-
-class AlwaysOn(Dropout):
-    def forward(self, x):
-        return nn.functional.dropout(x, self.p)
-
-
-class CutOff(Transformer):
-    def encode(self, src, src_mask=None):
-        return super().encode(src, src_mask).detach()
-
-
-class Placeless(Transformer):
-    def _embed(self, embedding, ids, start=0):
-        return self.dropout(embedding(ids))
-
-
-class Sharp(MultiHeadAttention):
-    def attend(self, query, keys, values, mask=None):
-        return super().attend(query * 4, keys, values, mask)
-
-
-class OverTheHeads(MultiHeadAttention):
-    hidden, axis = -1e9, 1
-
+def attends(axis: int, hidden: float) -> Any:
     def attend(self, query, keys, values, mask=None):
         scores = self.split(self.W_q(query)) @ keys.transpose(-2, -1) / 4
-        weights = scores.masked_fill(~mask, self.hidden).softmax(dim=self.axis)
+        weights = scores.masked_fill(~mask, hidden).softmax(dim=axis)
         return self.W_o((weights @ values).transpose(1, 2).flatten(2))
 
-
-class InfinitelyHidden(OverTheHeads):
-    hidden, axis = -torch.inf, -1
+    return planted(MultiHeadAttention, attend=attend)
 
 
 def twins() -> nn.Module:
@@ -184,23 +102,50 @@ def twins() -> nn.Module:
     return model
 
 
+def listed() -> nn.Module:
+    model = planted(Transformer, logits=lambda self, states: Transformer.logits(self, self.more[0](states)))()
+    model.more = [nn.Linear(32, 32)]
+    return model
+
+
+def changed_logits(change: Any) -> Any:
+    return planted(Transformer, logits=lambda self, states: change(Transformer.logits(self, states)))
+
+
+def changed_memory(change: Any) -> Any:
+    return planted(Transformer, encode=lambda self, src, mask=None: change(Transformer.encode(self, src, mask)))
+
+
+future_in_training = planted(
+    Transformer,
+    forward=lambda self, src, tgt: Transformer.forward(
+        self, src, tgt, None, padding_mask(tgt) if self.training else None
+    ),
+)
 FAULTS = {
-    "steady": planted(Dropout, AlwaysOn),
-    "reached": planted(Transformer, CutOff),
-    "order": planted(Transformer, Placeless),
-    "spread": planted(MultiHeadAttention, Sharp),
-    "rows_sum_to_one": planted(MultiHeadAttention, OverTheHeads),
-    "empty": planted(MultiHeadAttention, InfinitelyHidden),
+    "finite": changed_logits(lambda logits: logits / 0.0),
+    "probabilities": changed_logits(lambda logits: logits.softmax(dim=-1)),
+    "first_loss": changed_logits(lambda logits: logits * 4),
+    "source": changed_memory(torch.zeros_like),
+    "reached": changed_memory(Tensor.detach),
+    "steady": planted(Dropout, forward=lambda self, x: nn.functional.dropout(x, self.p)),
+    "quiet_dropout": planted(Dropout, forward=lambda self, x: x),
+    "order": planted(Transformer, _embed=lambda self, embedding, ids, start=0: self.dropout(embedding(ids))),
+    "spread": planted(
+        MultiHeadAttention, attend=lambda self, query, *others: MultiHeadAttention.attend(self, query * 4, *others)
+    ),
+    "rows_sum_to_one": attends(1, -1e9),
+    "empty": attends(-1, -torch.inf),
     "no_twins": twins,
-    "future": planted(Transformer, SeesTheFutureInTraining),
-    "company": planted(LayerNorm, BatchNormed),
-    "probabilities": planted(Transformer, Probable),
-    "source": planted(Transformer, Deaf),
-    "past": planted(Transformer, Blind),
-    "finite": planted(Transformer, Infinite),
-    "first_loss": planted(Transformer, Large),
-    "quiet_dropout": planted(Dropout, QuietDropout),
-    "forgets": lambda: Listed(CONFIG),
+    "forgets": listed,
+    "future": future_in_training,
+    "past": planted(
+        Transformer,
+        decode=lambda self, tgt, memory, src_mask, tgt_mask=None, cache=None: Transformer.decode(
+            self, tgt, memory, src_mask, torch.eye(tgt.size(1)).bool(), cache
+        ),
+    ),
+    "company": planted(LayerNorm, forward=lambda self, x: LayerNorm.forward(self, x - x.mean(dim=0, keepdim=True))),
 }
 
 
@@ -232,18 +177,53 @@ def test_a_sick_part_is_found_by_the_check_that_is_meant_for_it(name: str) -> No
     assert finding(name, Sound, **SICK_PARTS[name]).mark == "✗"
 
 
+def test_a_sound_model_passes_every_check_and_nothing_else_changes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("annotated_course.doctor.checks.SECONDS", 600.0)
+    state, default = torch.random.get_rng_state(), torch.get_default_dtype()
+    report = examine(Sound)
+    assert report.failed == []
+    assert {found.check.name for found in report if found.mark == "–"} == {"parity"}
+    assert torch.equal(torch.random.get_rng_state(), state) and torch.get_default_dtype() == default
+    assert {*FAULTS, *SICK_PARTS, "padding", "parity"} == {check.name for check in CHECKS}  # each is tried here
+
+
+class Through(nn.Module):
+    """Attention over the ids' embeddings by one of PyTorch's three ways."""
+
+    def __init__(self, way: str):
+        super().__init__()
+        self.way, self.embed = way, nn.Embedding(14, 8)
+        self.attention = nn.MultiheadAttention(8, 1, batch_first=True)
+        with torch.no_grad():  # the projections leave their input as it is
+            self.attention.in_proj_weight.copy_(torch.eye(8).repeat(3, 1))
+
+    def forward(self, ids: Tensor) -> Tensor:
+        x = self.embed(ids)
+        future = torch.ones(ids.size(1), ids.size(1), dtype=torch.bool).triu(1)
+        if self.way == "softmax":
+            weights = (x @ x.mT / 8**0.5).masked_fill(future, -torch.inf).softmax(dim=-1)
+            return (weights @ x) @ self.embed.weight.T
+        if self.way == "scaled_dot_product_attention":
+            return nn.functional.scaled_dot_product_attention(x, x, x, is_causal=True) @ self.embed.weight.T
+        return self.attention(x, x, x, attn_mask=future, need_weights=False)[0] @ self.embed.weight.T
+
+
+def test_attention_is_seen_whichever_of_pytorch_s_ways_it_takes() -> None:
+    ways = ("softmax", "scaled_dot_product_attention", "multi_head_attention_forward")
+    entropies = {finding("spread", lambda way=way: Through(way)).found for way in ways}
+    assert len(entropies) == 1 and "softmax" not in entropies.pop()
+
+
 @pytest.mark.parametrize("letter", "ABCEI")
 def test_patients_of_the_ward_are_found_without_training(letter: str) -> None:
-    patient = patients()[letter]
-    some = only("moves", "future", "cross_entropy", "padding")
-    found = examine(patient, checks=some).failed
     expected = {
         "frozen": ["moves"],
         "future": ["future"],
         "padding counted": ["cross_entropy"],
         "padding in cross-attention": ["padding"],
     }
-    assert found == expected.get(WARD[letter], [])
+    some = only("moves", "future", "cross_entropy", "padding")
+    assert examine(patients()[letter], checks=some).failed == expected.get(WARD[letter], [])
 
 
 @pytest.mark.parametrize("fault", strangers.WRAPPED_FAULTS)
@@ -252,6 +232,9 @@ def test_the_usual_mistakes_with_nn_transformer_are_found(fault: str) -> None:
     assert examine(
         lambda: strangers.Wrapped(fault), checks=only("finite", "future", "past", "padding", "company")
     ).failed
+
+
+WITHOUT_LEARNING = [check for check in CHECKS if check.name not in ("learns", "writes")]
 
 
 def test_strangers_cause_no_false_alarm() -> None:
@@ -290,22 +273,20 @@ def test_a_wrong_loss_is_named() -> None:
     assert found.mark == "✗" and "the answers are the inputs" in found.found
 
 
-class Unscaled(Transformer):
-    def _embed(self, embedding, ids, start=0):
-        return self.dropout(self.positions(embedding(ids), start))
+def other_norm(self: Any, x: Tensor) -> Tensor:
+    return self.gain * (x - x.mean(-1, keepdim=True)) / (x.std(-1, keepdim=True) + 1e-6) + self.bias
 
 
-class OtherNorm(LayerNorm):
-    def forward(self, x):
-        return self.gain * (x - x.mean(-1, keepdim=True)) / (x.std(-1, keepdim=True) + 1e-6) + self.bias
+def unscaled(self: Any, embedding: Any, ids: Tensor, start: int = 0) -> Tensor:
+    return self.dropout(self.positions(embedding(ids), start))
 
 
 @pytest.mark.parametrize(
     ("build", "first"),
     [
-        (planted(Transformer, Transformer), ""),
-        (planted(Transformer, Unscaled), "positions"),
-        (planted(LayerNorm, OtherNorm), "encoder.layers.0.residuals.0.norm"),
+        (lambda: Transformer(CONFIG), ""),
+        (planted(Transformer, _embed=unscaled), "positions"),
+        (planted(LayerNorm, forward=other_norm), "encoder.layers.0.residuals.0.norm"),
     ],
 )
 def test_the_first_tensor_that_differs_from_ours_is_named(build: Any, first: str) -> None:
@@ -316,38 +297,29 @@ def test_the_first_tensor_that_differs_from_ours_is_named(build: Any, first: str
 
 def test_a_language_model_of_ours_is_compared_too() -> None:
     sizes = LanguageModelConfig(14, d_model=32, d_ff=64, heads=2, layers=1, max_length=16)
-    like = LanguageModel(sizes)
-    before = like.embedding.weight
-    found = finding("parity", lambda: LanguageModel(sizes), like=like)
-    assert found.mark == "✓" and before.dtype == torch.float32
-    assert finding("parity", lambda: LanguageModel(sizes), like=sizes).mark == "✓"
-
-
-ANNOTATED = {"src_embedding": "src_embed.lut", "tgt_embedding": "tgt_embed.lut", "output": "proj"}
-for stack in ("encoder", "decoder"):
-    ANNOTATED |= {f"{stack}.layers.{{}}.residuals.{i}.norm": f"{stack}.layers.{{}}.norms.{i}" for i in range(3)}
-    ANNOTATED |= {
-        f"{stack}.layers.{{}}.feed_forward.W_{i + 1}": f"{stack}.layers.{{}}.feed_forward.{3 * i}" for i in (0, 1)
-    }
-    ANNOTATED |= {f"{stack}.norm": f"{stack}.norm", f"{stack}.layers.{{}}": f"{stack}.layers.{{}}"}
-    for ours, theirs in (("self_attention", "self_attn"), ("cross_attention", "src_attn")):
-        for i, letter in enumerate("qkvo"):
-            ANNOTATED[f"{stack}.layers.{{}}.{ours}.W_{letter}"] = f"{stack}.layers.{{}}.{theirs}.linears.{i}"
+    for like in (LanguageModel(sizes), sizes):
+        assert finding("parity", lambda: LanguageModel(sizes), like=like).mark == "✓"
 
 
 def test_weights_go_into_a_model_with_other_names() -> None:
-    names = {ours: theirs for ours, theirs in ANNOTATED.items() if not ours.startswith("encoder.layers.{}.cross")}
-    del names["encoder.layers.{}.residuals.2.norm"]
-    like = TransformerConfig(17, d_model=32, d_ff=64, heads=2, layers=2, max_length=64, norm_first=True)
-    found = finding("parity", strangers.Annotated, like=like, names=names).found
-    assert "the first is encoder.layers.0.residuals.0.norm (yours: encoder.layers.0.norms.0), by " in found
-    del names["output"]
-    found = finding("parity", strangers.Annotated, like=like, names=names).found
-    assert "names= does not say where proj.weight comes from (2 are left)." in found
+    sizes = LanguageModelConfig(14, d_model=32, d_ff=64, heads=2, layers=2, max_length=16)
+    names = {name: f"inner.{name}" for name, _ in LanguageModel(sizes).named_modules() if name}
+
+    class Inside(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.inner = LanguageModel(sizes)
+
+        def forward(self, ids):
+            return 2 * self.inner(ids)
+
+    assert "the first is the logits, by " in finding("parity", Inside, like=sizes, names=names).found
+    del names["embedding"], names["output"]
+    assert "names= does not say where inner." in finding("parity", Inside, like=sizes, names=names).found
 
 
 def test_the_report_is_a_page() -> None:
-    report = examine(planted(Transformer, SeesTheFutureInTraining), checks=WITHOUT_LEARNING)
+    report = examine(future_in_training, checks=WITHOUT_LEARNING)
     text = str(report)
     assert report.failed == ["future"] and repr(report) == text
     assert "✗ future          15 places of the future are read (should be 0): in training mode\n" in text
@@ -368,13 +340,8 @@ def test_what_a_check_raises_is_a_finding_and_the_others_go_on() -> None:
 def test_every_check_is_taught_where_it_says() -> None:
     for check in CHECKS:
         lesson = nbformat.read(ROOT / "notebooks" / f"{check.taught}.ipynb", as_version=4)
-        lines = [
-            line.lstrip("# ")
-            for cell in lesson.cells
-            if cell.cell_type == "markdown"
-            for line in cell.source.split("\n")
-        ]
-        assert check.section in lines, check.name
+        text = "\n".join(cell.source for cell in lesson.cells if cell.cell_type == "markdown")
+        assert re.search(rf"^#+ {re.escape(check.section)}$", text, re.MULTILINE), check.name
 
 
 WITH_FILE = """
@@ -447,6 +414,12 @@ def test_a_part_that_is_none_is_refused(parts: dict[str, Any], message: str) -> 
     with pytest.raises(ValueError) as refused:
         examine(Sound, **parts)
     assert str(refused.value).startswith(message)
+
+
+def test_a_file_that_is_called_like_a_module_of_python_replaces_none(folder: Path) -> None:
+    (folder / "copy.py").write_text(WITH_FILE)
+    assert main(["doctor", "copy.py:Small"]) == 1
+    assert sys.modules["copy"] is copy
 
 
 def test_the_command_prints_the_report_and_returns_what_it_found(

@@ -1,5 +1,6 @@
 """Other people's engines, with the weights of one of our models or sizes like ours."""
 
+import importlib.util
 import tempfile
 from collections.abc import Callable, Sequence
 
@@ -39,6 +40,23 @@ class LibraryTransformer(nn.Module):
             src_key_padding_mask=src_padding, tgt_key_padding_mask=tgt_padding, memory_key_padding_mask=src_padding
         )
         return self.output(self.transformer(x, y, tgt_mask=future, **padding))
+
+
+def installed(name: str) -> bool:
+    """Tell whether a package is there."""
+    return importlib.util.find_spec(name) is not None
+
+
+class Called(nn.Module):
+    """A model of Hugging Face's, called with source and target."""
+
+    def __init__(self, model: nn.Module):
+        super().__init__()
+        self.model = model
+
+    def forward(self, src: torch.Tensor, tgt: torch.Tensor) -> torch.Tensor:
+        """Compute the logits."""
+        return self.model(input_ids=src, attention_mask=src != PAD, decoder_input_ids=tgt).logits
 
 
 def marian(config: TransformerConfig) -> nn.Module:

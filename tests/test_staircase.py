@@ -4,22 +4,16 @@ import json
 
 import pytest
 import torch
-from once import once
 
 from annotated_workbench.data import DATA_FOLDER
-from experiments.staircase import RUNGS, lesson, main, measure
-
-pytestmark = once
+from experiments import staircase
+from experiments.staircase import RUNGS, main
 
 
 def test_the_recorded_rungs_are_those_of_the_command() -> None:
     recorded = json.loads((DATA_FOLDER / "results" / "staircase.json").read_text(encoding="utf-8"))
     assert list(recorded["rungs"]) == list(RUNGS)
     assert recorded["command"].startswith("python -m experiments.staircase --turns")
-
-
-def test_the_lesson_hands_over_its_steps() -> None:
-    assert {"chunked_step", "fewer_passes"} <= set(lesson())
 
 
 def test_each_rung_of_our_own_makes_an_update() -> None:
@@ -31,16 +25,9 @@ def test_each_rung_of_our_own_makes_an_update() -> None:
         assert not torch.equal(weight, before), name
 
 
-def test_the_command_writes_what_it_prints(tmp_path, capsys, monkeypatch: pytest.MonkeyPatch) -> None:
-    rungs = {"plain": {"seconds": 0.5, "megabytes": 12}}
-    monkeypatch.setattr("experiments.staircase.measure", lambda turns, pairs: rungs)
-    monkeypatch.setattr("sys.argv", ["staircase", str(tmp_path / "staircase.json"), "--turns", "1"])
+def test_the_command_writes_what_it_measures(tmp_path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(staircase, "RUNGS", {"annotated.fast": RUNGS["annotated.fast"]})
+    monkeypatch.setattr("sys.argv", ["staircase", str(tmp_path / "found.json"), "--turns", "1", "--pairs", "2"])
     main()
-    assert json.loads((tmp_path / "staircase.json").read_text(encoding="utf-8"))["rungs"] == rungs
-    assert capsys.readouterr().out.split() == ["plain", "0.500", "s", "12", "MB"]
-
-
-def test_turns_keep_the_smallest_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("experiments.staircase.RUNGS", {"annotated.fast": RUNGS["annotated.fast"]})
-    (found,) = measure(turns=1, pairs=2).values()
-    assert 0 < found["seconds"] < 60
+    (rung,) = json.loads((tmp_path / "found.json").read_text(encoding="utf-8"))["rungs"].values()
+    assert 0 < rung["seconds"] < 60 and rung["megabytes"] >= 0

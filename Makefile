@@ -58,8 +58,8 @@ test: check  ## run the checks, the tests, and every notebook against its saved 
 test-all: check  ## the same, and the long proofs: sections again, planted bugs, mutations, kills; an hour or more
 	$(PYTEST) --all notebooks tests
 	$(PY) -m experiments.planted_bugs
-	$(PY) -m experiments.mutations build/mutations.jsonl --sample 100
-	$(PY) -m experiments.kills --random 2
+	$(PY) -m experiments.mutations build/mutations --sample 10
+	$(PY) -m experiments.kills
 
 timing: env  ## list how many core-seconds each file of the test takes
 	$(PY) -m tools.timing

@@ -1,0 +1,148 @@
+"""The switches of 20_paper_code_today: each difference between the paper, its authors' code and today's models."""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Any
+
+import torch
+from torch import nn
+
+from annotated.encoder import LayerNorm
+from annotated.training import make_optimizer, noam_rate
+from annotated.transformer import Transformer
+from experiments.model_changes import (
+    as_in_june_2017,
+    as_tensor2tensor_is_now,
+    concatenate_sinusoids,
+    draw_as_one_matrix,
+    draw_embeddings,
+    draw_small,
+    drop_in_four_places,
+    norm_only_the_branches,
+    norm_the_branches,
+    set_last_norm,
+    without_biases,
+)
+
+WARM_UP, PEAK = 40, 0.006  # updates of the warm-up, and the highest learning rate
+WIDTH, HEADS = 64, 4
+PAPER = "the paper"
+
+Rate = Callable[[int, int], float]  # of a step in a training of so many updates
+
+
+def paper_rate(step: int, updates: int = 0) -> float:
+    """Follow the paper's schedule, for a short training."""
+    return PEAK * noam_rate(step, WIDTH, WARM_UP) / noam_rate(WARM_UP, WIDTH, WARM_UP)
+
+
+def at_once(step: int, updates: int = 0) -> float:
+    """Begin with the highest rate."""
+    return paper_rate(max(step, WARM_UP))
+
+
+def twice(step: int, updates: int = 0) -> float:
+    """Follow the schedule of the last tensor2tensor: twice the rate, and twice as long a warm-up."""
+    return 2 * PEAK * noam_rate(step, WIDTH, 2 * WARM_UP) / noam_rate(WARM_UP, WIDTH, WARM_UP)
+
+
+def cosine(step: int, updates: int) -> float:
+    """Warm up to the paper's highest rate in a tenth of the updates, then fall to a tenth of it along a cosine."""
+    short = updates / 10
+    fallen = 0.5 - 0.5 * math.cos(math.pi * max(0, step - short) / (updates - short))
+    return PEAK * min(1, step / short) * (1 - 0.9 * fallen)
+
+
+def _half(step: int, updates: int, rate: Rate) -> float:
+    return rate(step, updates) / 2
+
+
+def adamw(model: nn.Module) -> torch.optim.Optimizer:
+    """Make AdamW as nanoGPT has it: decay of the matrices alone."""
+    matrices = [parameter for parameter in model.parameters() if parameter.dim() > 1]
+    others = [parameter for parameter in model.parameters() if parameter.dim() < 2]
+    groups = [{"params": matrices, "weight_decay": 0.1}, {"params": others, "weight_decay": 0.0}]
+    return torch.optim.AdamW(groups, betas=(0.9, 0.95), eps=1e-9)
+
+
+@dataclass(frozen=True)
+class Switch:
+    """One difference: changes of the configuration, parts for `modernise`, a change of the model, ways to train."""
+
+    config: dict[str, Any] = field(default_factory=dict)
+    parts: dict[str, Any] = field(default_factory=dict)
+    change: Callable[[Transformer], object] = lambda model: None
+    rate: Rate = paper_rate
+    optimizer: Callable[[nn.Module], torch.optim.Optimizer] = make_optimizer
+    smoothing: float = 0.1
+    clip: float = math.inf
+
+
+PRE = {"norm_first": True}
+NORMS = {
+    "norm first, and one at the end": Switch(PRE),
+    "norm first, none at the end": Switch(PRE, change=partial(set_last_norm, norm=nn.Identity)),
+    "norm after, and one more at the end": Switch(change=partial(set_last_norm, norm=partial(LayerNorm, WIDTH))),
+    "norm before and after": Switch(PRE, change=norm_the_branches),
+    "norm on the branch alone": Switch(PRE, change=norm_only_the_branches),
+}
+SWITCHES = {
+    PAPER: Switch(),
+    **NORMS,
+    "RMSNorm": Switch(parts={"rms_norm": True}),
+    "dropout in four places": Switch(change=drop_in_four_places),
+    "no dropout": Switch({"dropout": 0.0}),
+    "sines, then cosines": Switch(change=concatenate_sinusoids),
+    "learned positions": Switch({"positions": "learned"}),
+    "rotary positions": Switch(parts={"rotary": True}),
+    "untied matrices": Switch({"tie_embeddings": False}),
+    "untied, N(0, 1) × √d_model": Switch(
+        {"tie_embeddings": False}, change=partial(draw_embeddings, draw=partial(nn.init.normal_, std=1.0))
+    ),
+    "untied, Xavier × √d_model": Switch(
+        {"tie_embeddings": False}, change=partial(draw_embeddings, draw=nn.init.xavier_uniform_)
+    ),
+    "N(0, 0.02²), no √d_model": Switch(
+        change=partial(draw_embeddings, draw=partial(nn.init.normal_, std=0.02), scaled=False)
+    ),
+    "all matrices N(0, 0.02²)": Switch(change=draw_small),
+    "Q, K, V drawn as one matrix": Switch(change=draw_as_one_matrix),
+    "biases in Q, K, V, O": Switch({"attention_bias": True}),
+    "no biases in the feed-forward": Switch(change=without_biases),
+    "heads twice as wide": Switch({"d_k": 2 * WIDTH // HEADS, "d_v": 2 * WIDTH // HEADS}),
+    "QK norm": Switch(parts={"qk_norm": True}),
+    "2 groups for 4 heads": Switch(parts={"groups": 2}),
+    "1 group for 4 heads": Switch(parts={"groups": 1}),
+    "GELU": Switch({"activation": "gelu"}),
+    "SwiGLU": Switch(parts={"gated": True}),
+    "Adam, β₂ = 0.997": Switch(
+        optimizer=lambda model: torch.optim.Adam(model.parameters(), betas=(0.9, 0.997), eps=1e-9)
+    ),
+    "AdamW, decay 0.1": Switch(optimizer=adamw),
+    "twice the rate and the warm-up": Switch(rate=twice),
+    "cosine schedule": Switch(rate=cosine),
+    "gradients clipped at 1": Switch(clip=1.0),
+    "no label smoothing": Switch(smoothing=0.0),
+    "all of June 2017": Switch({"attention_bias": True}, change=as_in_june_2017),
+    "all of the last tensor2tensor": Switch(
+        PRE,
+        change=as_tensor2tensor_is_now,
+        rate=twice,
+        optimizer=lambda model: torch.optim.Adam(model.parameters(), betas=(0.9, 0.997), eps=1e-9),
+    ),
+    "all of today": Switch(
+        PRE | {"dropout": 0.0},
+        {"rms_norm": True, "qk_norm": True, "groups": 2, "rotary": True, "gated": True},
+        rate=cosine,
+        optimizer=adamw,
+        clip=1.0,
+        smoothing=0.0,
+    ),
+}
+PLACES = {  # of the norm, at half the rate
+    f"{place}, {start}": replace(switch, rate=partial(_half, rate=rate))
+    for place, switch in (("after", Switch()), ("first", NORMS["norm first, and one at the end"]))
+    for start, rate in (("warm-up", paper_rate), ("no warm-up", at_once))
+}

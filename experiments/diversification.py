@@ -45,11 +45,6 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--jobs", type=COUNT, default=1, help="processes at a time, which share the cores")
     given = parser.parse_args(arguments)
     out = given.out
-    taught = {"teachers": given.teachers, "teacher_epochs": given.teacher_epochs}
-    record = out / "teachers.json"
-    if record.exists() and (before := json.loads(record.read_text(encoding="utf-8"))) != taught:
-        parser.error(f"the students in {out} have other teachers, {before}: give another folder, or the same options.")
-    write_whole(record, json.dumps(taught).encode())
     os.environ["OMP_NUM_THREADS"] = str(max(1, (os.cpu_count() or 1) // given.jobs))
     for split in ("train", "val"):
         for language, lines in zip(LANGUAGES, load_corpus("multi30k", split, *LANGUAGES), strict=True):
@@ -72,13 +67,12 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 def do(pool: ThreadPoolExecutor, jobs: Sequence[Callable[[], None]]) -> None:
-    """Do all jobs; after one that fails, or Ctrl-C, no other begins."""
+    """Do all jobs; after one that fails, no other begins."""
     futures = [pool.submit(job) for job in jobs]
-    try:
-        wait(futures, return_when=FIRST_EXCEPTION)
-    finally:
-        begun = [future for future in futures if not future.cancel()]
-    for future in begun:
+    ended, _ = wait(futures, return_when=FIRST_EXCEPTION)
+    for future in futures:
+        future.cancel()
+    for future in ended:
         future.result()
 
 

@@ -1,12 +1,12 @@
 """The paper's Table 3 in small: one change at a time, trained on Multi30k over several seeds (§6.2).
 
-    python -m experiments.table3 data/results/table3.jsonl [--seeds 3] [--processes 2] [--minutes 60]
+    python -m experiments.table3 data/results/table3.jsonl [--seeds 3] [--processes 2]
 
 The base model is the paper's divided by four in width and by two in depth and heads; each row changes it in proportion.
 Ten epochs, by the end of which the rate has fallen to 0; LayerNorm stands before the sub-layers, which learns faster in
 so short a run. Every run adds a line to the file, and a run that has its line is not repeated: stop and start again as
-you like. About five hours for everything on two cores, one process each. At the end the table is printed, from what is
-there, and written beside the runs (`table3.json`), where notebook 12 reads it.
+you like. About five hours for everything on two cores, one process each. What the runs say is written beside them
+(`table3.json`), where notebook 12 reads it and draws the table.
 """
 
 import argparse
@@ -15,7 +15,6 @@ import math
 import multiprocessing
 import statistics
 import tempfile
-import time
 from collections.abc import Callable
 from contextlib import redirect_stdout
 from dataclasses import asdict, replace
@@ -67,7 +66,6 @@ ROWS = [
     Row("D", "label smoothing 0.2", {"smoothing": 0.2}, 5.47, 25.7),
     Row("E", "learned positions", {"positions": "learned"}, 4.92, 25.7),
 ]
-LIMIT = 3  # standard errors, from which on a change counts
 # Perplexities are compared by their logarithms, the loss in nats per token.
 SCORES: dict[str, Callable[[dict[str, Any]], float]] = {
     "nats": lambda scored: math.log(scored["ppl"]),
@@ -76,16 +74,15 @@ SCORES: dict[str, Callable[[dict[str, Any]], float]] = {
 
 
 def main() -> None:
-    """Do the runs that are missing, then print the table."""
+    """Do the runs that are missing, then write and print what all of them say."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("results", type=Path, help="a line of JSON for each run")
     parser.add_argument("--seeds", type=int, default=3, help="runs of each row")
     parser.add_argument("--processes", type=int, default=2, help="runs side by side, one thread each")
-    parser.add_argument("--minutes", type=float, default=math.inf, help="start no run after so many minutes")
     args = parser.parse_args()
     done = read(args.results)
     missing = [
-        (row.name, seed, time.time() + 60 * args.minutes)
+        (row.name, seed)
         for seed in range(args.seeds)
         for row in ROWS
         if (row.name, seed) not in {(line["row"], line["seed"]) for line in done}
@@ -95,13 +92,13 @@ def main() -> None:
         args.results.parent.mkdir(parents=True, exist_ok=True)
         with multiprocessing.get_context("spawn").Pool(args.processes) as pool, args.results.open("a") as file:
             for line in pool.imap_unordered(run, missing):
-                if line is not None:
-                    print(json.dumps(line), file=file, flush=True)
-                    print(line, flush=True)
+                print(json.dumps(line), file=file, flush=True)
+                print(line, flush=True)
     summary = summarise(read(args.results))
     setup = {"base": asdict(BASE), "options": asdict(OPTIONS)}
     write_whole(args.results.with_suffix(".json"), json.dumps(setup | {"rows": summary}, indent=1).encode() + b"\n")
-    print(*table(summary), sep="\n")
+    for entry in summary:
+        print(f"{entry['name']:24} {entry['nats']:6.3f} nats  BLEU {entry['bleu']:5.2f}")
 
 
 def read(results: Path) -> list[dict[str, Any]]:
@@ -109,11 +106,9 @@ def read(results: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in results.read_text().splitlines()] if results.exists() else []
 
 
-def run(task: tuple[str, int, float]) -> dict[str, Any] | None:
-    """Train and score one model, unless it is too late to start."""
-    name, seed, latest = task
-    if time.time() > latest:
-        return None
+def run(task: tuple[str, int]) -> dict[str, Any]:
+    """Train and score the model of a row, by its name, from a seed."""
+    name, seed = task
     torch.set_num_threads(1)
     bf16 = bf16_is_fast(torch.device("cpu"))
     changes = dict(next(row.changes for row in ROWS if row.name == name))
@@ -164,28 +159,6 @@ def summarise(lines: list[dict[str, Any]]) -> list[dict[str, Any]]:
             papers, papers_base = (score({"ppl": x["paper_ppl"], "bleu": x["paper_bleu"]}) for x in (entry, summary[0]))
             entry[f"{metric}_paper_change"] = round(papers - papers_base, 4)
     return summary
-
-
-def table(summary: list[dict[str, Any]]) -> list[str]:
-    """Lay the summary out in lines; a change within three standard errors of zero stands in brackets.
-
-    Three is Dunnett's limit for fourteen rows that share one base of three runs: in one study of twenty some row passes
-    it by chance alone.
-    """
-    columns = "".join(f"{metric:>8}{'change':>10}{'paper':>9}" for metric in ("nats", "BLEU"))
-    text = [f"{'':3}{'row':24}{'runs':>5}{'M par.':>8}{columns}"]
-    for entry in summary:
-        runs = entry["runs"]
-        cells = f"{entry['letter']:3}{entry['name']:24}{len(runs):5}{runs[0]['parameters'] / 1e6:8.2f}"
-        for metric, digits in (("nats", 3), ("bleu", 2)):
-            change = f"{entry[f'{metric}_change']:+.{digits}f}"
-            noise = abs(entry[f"{metric}_change"]) < LIMIT * entry[f"{metric}_error"]
-            change, paper = f"({change})" if noise else f"{change} ", f"{entry[f'{metric}_paper_change']:+.{digits}f}"
-            if entry["name"] == "base":
-                change = paper = ""
-            cells += f"{entry[metric]:8.{digits}f}{change:>10}{paper:>9}"
-        text.append(cells)
-    return text
 
 
 if __name__ == "__main__":

@@ -2,7 +2,6 @@
 
 import json
 import math
-import time
 from dataclasses import replace
 
 import pytest
@@ -43,13 +42,6 @@ def test_a_change_and_its_standard_error_by_hand():
     assert shallow["nats_error"] == pytest.approx(math.sqrt(0.04 / 5 * (1 / 3 + 1 / 4)))
 
 
-def test_what_chance_explains_stands_in_brackets():
-    text = table3.table(table3.summarise(LINES))
-    assert len(text) == 4
-    assert "-6.00 " in text[2]
-    assert "(-0.50)" in text[3]
-
-
 def test_without_base_there_is_nothing_to_compare():
     assert table3.summarise(LINES[3:]) == []
 
@@ -79,8 +71,7 @@ def test_a_run_is_trained_and_scored(monkeypatch):
     monkeypatch.setattr(table3, "VOCAB", 280)
     monkeypatch.setattr(table3, "BASE", TransformerConfig(280, d_model=8, d_ff=16, heads=2, layers=1))
     monkeypatch.setattr(table3, "OPTIONS", replace(table3.OPTIONS, epochs=1))
-    assert table3.run(("base", 0, time.time() - 1)) is None, "it is too late"
-    line = table3.run(("label smoothing 0.2", 3, time.time() + 1000))
+    line = table3.run(("label smoothing 0.2", 3))
     assert (line["row"], line["seed"]) == ("label smoothing 0.2", 3)
     assert 1 < line["ppl"] < 1000
     assert 0 <= line["bleu"] <= 100

@@ -2,7 +2,7 @@
 
 import torch
 
-from experiments.long_sequences import LENGTH, NOISE, PATTERNS, VALUES, all_needles, answers, make_texts, reach, train
+from experiments.needle import LENGTH, NOISE, PATTERNS, VALUES, all_needles, answers, make_texts, reach, train
 
 
 def test_each_text_has_one_needle_with_the_value_that_is_asked_for() -> None:

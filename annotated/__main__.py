@@ -15,20 +15,23 @@ from annotated_workbench.commands.options import Command
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command, the course's own among them, and return its exit status."""
     further = {
-        "progress": Command("list the exercises that you have solved in work/", show_progress, {}, "", ("",)),
+        "progress": Command("list the exercises that you have solved in work/", show_progress, ("",)),
         "doctor": Command(
             "examine a Transformer that you built yourself; exit status 1 if something is wrong with it",
             examine,
-            {"FILE.py:NAME": "a class, or a function, that makes the model; or a Recipe that says more"},
-            "",
             ("my_model.py:MyTransformer",),
+            {
+                "model": dict(
+                    metavar="FILE.py:NAME",
+                    help="a class, or a function, that makes the model; or a Recipe that says more",
+                )
+            },
         ),
         "bench": Command(
             "measure this machine for a minute or two, and tell how long lessons and trainings will take on it",
             measure,
-            {"[file]": "of figures of machines, to add this one's to"},
-            "",
             ("",),
+            {"file": dict(nargs="?", help="of figures of machines, to add this one's to")},
         ),
     }
     return command_line.main(arguments, further)

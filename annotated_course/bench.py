@@ -53,7 +53,7 @@ ROWS = {  # what is measured: its name and unit
 
 def command(args: argparse.Namespace) -> None:
     """Measure this machine, and print what that means."""
-    known, path = read(KNOWN), Path(args.texts[0]) if args.texts else None
+    known, path = read(KNOWN), Path(args.file) if args.file else None
     kept = read(path) if path else known  # what cannot be read is said before anything is measured
     print("Measuring, for a minute or two …", flush=True)
     own = measure(told=lambda row, value: print(f"  {ROWS[row][0]}: {value:,.0f} {ROWS[row][1]}", flush=True))

@@ -128,8 +128,6 @@ def _examined(recipe: Recipe, check: Check) -> Finding:
 
 def command(args: argparse.Namespace) -> int:
     """Examine what the command line names, and print each finding as soon as it is there; return 1 if one is bad."""
-    if not args.texts:
-        raise ValueError("the model is missing: give FILE.py:NAME, of a class or a function that makes a model.")
-    report = examine(load(args.texts[0]), told=lambda finding: finding.mark != "–" and print(finding, flush=True))
+    report = examine(load(args.model), told=lambda finding: finding.mark != "–" and print(finding, flush=True))
     print(report.summary)
     return 1 if report.failed else 0

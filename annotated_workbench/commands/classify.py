@@ -4,7 +4,7 @@ import sys
 from argparse import Namespace
 
 from annotated_workbench.classification import classify
-from annotated_workbench.commands.options import Command
+from annotated_workbench.commands.options import COMPUTE, MODEL, TEXTS_TO_READ, Command
 from annotated_workbench.commands.shared import load_model, read_texts
 
 
@@ -19,9 +19,9 @@ def run(args: Namespace) -> None:
 
 
 COMMAND = Command(
-    "sort texts",
+    "sort texts, with a model that learned from reviews",
     run,
-    {"model": "folder of a run that learned from reviews", "[texts ...]": "lines of standard input unless given"},
-    "device precision plain",
     ('runs/critic "Not bad at all."', "runs/critic < texts.txt"),
+    MODEL | TEXTS_TO_READ,
+    COMPUTE,
 )

@@ -9,7 +9,7 @@ import torch
 
 from annotated.config import UNK
 from annotated_workbench.classification import classify
-from annotated_workbench.commands.options import Command
+from annotated_workbench.commands.options import COMPUTE, MODEL, SEARCH, Command
 from annotated_workbench.commands.shared import load_language_model, load_model, load_split, one_line, search_options
 from annotated_workbench.data import CORPORA, load_corpus, load_text, read_pairs, read_text, split_text
 from annotated_workbench.files import write_whole
@@ -24,6 +24,8 @@ def run(args: Namespace) -> None:
 
 def evaluate_translations(args: Namespace) -> None:
     """Print BLEU, chrF and the loss of a test set; write its translations, and show some, if that is asked for."""
+    if args.split and not args.corpus:
+        raise ValueError("--split is for --corpus and --reviews: files have no splits.")
     _require_new(args.output)
     model, tokenizer, info = load_model(args, "translation")
     if args.corpus:
@@ -49,13 +51,10 @@ def evaluate_translations(args: Namespace) -> None:
 
 def _require_new(output: str | None) -> None:
     """Raise an error unless a new file can be written there: what is there may be the reference, or a device."""
-    if not output:
-        return
-    path = Path(output)
-    if path.exists() or path.is_symlink():
-        raise FileExistsError(f"--output {path} exists: delete it, or choose another.")
-    if not path.parent.is_dir() or not os.access(path.parent, os.W_OK):
-        raise FileNotFoundError(f"--output {path}: there is no folder {path.parent} to write into.")
+    if output and os.path.lexists(output):
+        raise FileExistsError(f"--output {output} exists: delete it, or choose another.")
+    if output and not Path(output).parent.is_dir():
+        raise FileNotFoundError(f"--output {output}: there is no folder {Path(output).parent} to write into.")
 
 
 def evaluate_text(args: Namespace) -> None:
@@ -90,11 +89,17 @@ EVALUATIONS = {
 COMMAND = Command(
     "score a model on a test set",
     run,
-    {"model": "folder of a run"},
-    "corpus text reviews split source reference show output ensemble beam alpha max-extra device precision plain",
     (
         "data/checkpoints/de-en-best --corpus multi30k --show 3",
         "runs/mine --source test.de --reference test.en",
         "runs/writer --text other.txt",
     ),
+    MODEL,
+    f"corpus {COMPUTE}",
+    {
+        "translation": f"source reference show output {SEARCH}",
+        "generation": "text",
+        "classification": "reviews",
+        "translation classification": "split",
+    },
 )

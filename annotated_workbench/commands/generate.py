@@ -8,7 +8,7 @@ import torch
 from annotated.config import UNK
 from annotated.fast.accelerate import accelerate
 from annotated.models.language_model import generate
-from annotated_workbench.commands.options import Command
+from annotated_workbench.commands.options import COMPUTE, MODEL, Command
 from annotated_workbench.commands.shared import load_language_model
 
 
@@ -16,7 +16,7 @@ def run(args: Namespace) -> None:
     """Print a text and what a model adds to it."""
     model, tokenizer = load_language_model(args)
     vocabulary = tokenizer.vocabulary
-    text = args.texts[0] if args.texts else "\n" if "\n" in vocabulary else vocabulary.words[UNK + 1]
+    text = args.beginning or ("\n" if "\n" in vocabulary else vocabulary.words[UNK + 1])
     if unknown := sorted(set(text) - set(vocabulary.words)):
         raise ValueError(f"the model has never seen {unknown[0]!r}: begin with characters of the text it learned from.")
     writer: Any = model if args.plain else accelerate(model)
@@ -34,12 +34,9 @@ def run(args: Namespace) -> None:
 
 
 COMMAND = Command(
-    "continue a text",
+    "continue a text, with a model that learned from one",
     run,
-    {
-        "model": "folder of a run that learned from a text",
-        "[text]": "its beginning; the end of a line unless given",
-    },
-    "count temperature top-k top-p seed device precision plain",
     ('runs/writer "Once upon a time"', 'runs/writer --temperature 0.7 --count 2000 "Once upon a time"'),
+    MODEL | {"beginning": dict(nargs="?", help="of the text; the end of a line unless given")},
+    f"count temperature top-k top-p seed {COMPUTE}",
 )

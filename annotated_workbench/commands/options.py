@@ -1,14 +1,15 @@
-"""The options of all commands, and what each may stand beside."""
+"""The options of all commands, a row each, and which of them go together."""
 
 import sys
-from argparse import ArgumentTypeError, Namespace
-from collections.abc import Callable
+from argparse import ArgumentParser, ArgumentTypeError, Namespace
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from annotated.decoding import ALPHA, BEAM, MAX_EXTRA
-from annotated_workbench.architectures import PRESETS, TASKS, TaskName
+from annotated_workbench.architectures import PRESETS, USES, TaskName
 from annotated_workbench.data import CORPORA, DATA_FOLDER, TEXTS
 from annotated_workbench.limits import (
     BEAM_WIDTH,
@@ -22,6 +23,7 @@ from annotated_workbench.limits import (
     VOCABULARY_SIZE,
 )
 from annotated_workbench.reviews import REVIEWS
+from annotated_workbench.run_folder import load_settings
 from annotated_workbench.training_options import TrainingOptions
 
 PROGRAM = "annotated" if Path(sys.argv[0]).stem == "annotated" else "python -m annotated"
@@ -32,12 +34,13 @@ class Command(NamedTuple):
 
     summary: str
     run: Callable[[Namespace], int | None]  # its exit status, 0 unless given
-    words: dict[str, str]  # what it takes beside options: how usage shows each, and what it is; "...": any number
-    options: str  # names of `OPTIONS`
     examples: tuple[str, ...]  # of all that follows its name
+    words: Mapping[str, dict[str, Any]] = MappingProxyType({})  # arguments of argparse for what stands beside options
+    options: str = ""  # names of `OPTIONS`
+    only: Mapping[str, str] = MappingProxyType({})  # by task, or several: the names of options for that alone
 
 
-def name_of_file(text: str) -> str:
+def path_text(text: str) -> str:
     """Take any text but the empty one, as a type for argparse."""
     if not text:
         raise ArgumentTypeError("the empty text names nothing")
@@ -46,32 +49,34 @@ def name_of_file(text: str) -> str:
 
 def run_folder(text: str) -> str:
     """Find a run, as a type for argparse; those that come with the course, from any folder."""
-    path, delivered = Path(name_of_file(text)), DATA_FOLDER / "checkpoints"
+    path, delivered = Path(path_text(text)), DATA_FOLDER / "checkpoints"
     if path.exists() or Path("data/checkpoints") not in path.parents:
         return text
     if not delivered.is_dir():
-        raise FileNotFoundError(f"there is no {text} here: it comes with the repository, not with the package.")
+        raise ArgumentTypeError(f"there is no {text} here: it comes with the repository, not with the package")
     return str(delivered / path.name)
 
 
+MODEL = {"model": dict(type=run_folder, help="folder of a run")}
+TEXTS_TO_READ = {"texts": dict(nargs="*", default=[], help="texts; lines of standard input unless given")}
+COMPUTE = "device precision plain"
+SEARCH = "ensemble beam alpha max-extra"
+
 OPTIONS: dict[str, dict[str, Any]] = {
-    "task": dict(choices=TASKS, help="what to learn; follows from the corpus"),
     "corpus": dict(choices=[*CORPORA, *TEXTS, *REVIEWS], help="a corpus of the course"),
-    "text": dict(type=name_of_file, help="your own text to continue; in training, its last tenth is held out"),
+    "text": dict(type=path_text, help="your own text to continue; in training, its last tenth is held out"),
     "reviews": dict(
-        type=name_of_file, help="your own texts to sort: train/<label>/*.txt, perhaps test/, in a folder or archive"
+        type=path_text, help="your own texts to sort: train/<label>/*.txt, perhaps test/, in a folder or archive"
     ),
-    "source": dict(type=name_of_file, help="your own sentences, UTF-8, one a line"),
-    "target": dict(type=name_of_file, help="their translations, line by line"),
-    "reference": dict(type=name_of_file, help="their translations, line by line"),
-    "val-source": dict(type=name_of_file, help="sentences for validation; held out from --source unless given"),
-    "val-target": dict(type=name_of_file, help="their translations"),
-    "mapped": dict(
-        type=name_of_file, metavar="DIR", help="keep the pairs' ids in files here: for more than memory holds"
-    ),
-    "src": dict(type=name_of_file, help="language to translate from, de unless given, or of reviews, en unless given"),
-    "tgt": dict(type=name_of_file, default="en", help="language to translate into"),
-    "out": dict(type=name_of_file, required=True, help="folder of the run"),
+    "source": dict(type=path_text, help="your own sentences, UTF-8, one a line"),
+    "target": dict(type=path_text, help="their translations, line by line"),
+    "reference": dict(type=path_text, help="their translations, line by line"),
+    "val-source": dict(type=path_text, help="sentences for validation; held out from --source unless given"),
+    "val-target": dict(type=path_text, help="their translations"),
+    "mapped": dict(type=path_text, metavar="DIR", help="keep the pairs' ids in files here: for more than memory holds"),
+    "src": dict(type=path_text, help="language to translate from, de unless given, or of reviews, en unless given"),
+    "tgt": dict(type=path_text, default="en", help="language to translate into"),
+    "out": dict(type=path_text, required=True, help="folder of the run"),
     "resume": dict(action="store_true", help="go on with the run in --out, with its settings"),
     "preset": dict(choices=PRESETS, help="size of the model, or the LSTM it replaced; follows from the corpus"),
     "layers": dict(type=LAYERS, help="layers of each stack; the preset's unless given"),
@@ -88,9 +93,9 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "temperature": dict(type=TEMPERATURE, default=1.0, help="below 1 the likely gets likelier; 0 takes the likeliest"),
     "top-k": dict(type=COUNT, help="draw from the k likeliest tokens only"),
     "top-p": dict(type=NUCLEUS, help="draw from the likeliest tokens that hold this probability only"),
-    "split": dict(help="its split; the last one, its test set, unless given"),
+    "split": dict(help="part of the corpus or the reviews; the last one, the test set, unless given"),
     "show": dict(type=COUNT_OR_NONE, default=0, help="translations to print beside their references"),
-    "output": dict(type=name_of_file, help="file for the translations"),
+    "output": dict(type=path_text, help="file for the translations"),
     "ensemble": dict(
         type=run_folder,
         action="append",
@@ -104,37 +109,18 @@ OPTIONS: dict[str, dict[str, Any]] = {
         type=COUNT_OR_NONE, default=MAX_EXTRA, help="tokens by which a translation may be longer than its source"
     ),
     "device": dict(default="auto", help="auto, cpu, cuda, cuda:1, mps …; auto takes a GPU where there is one"),
-    "precision": dict(
-        choices=("auto", "fp32", "bf16", "int8"),
-        default="auto",
-        help="auto takes bf16 where it is fast; int8, to translate on a CPU, is faster still",
-    ),
+    "precision": dict(choices=("auto", "fp32", "bf16"), default="auto", help="auto takes bf16 where it is fast"),
 }
-for _field in fields(TrainingOptions):
-    if _field.metadata:
-        OPTIONS[_field.name.replace("_", "-")] = dict(_field.metadata)
+OPTIONS |= {field.name.replace("_", "-"): dict(field.metadata) for field in fields(TrainingOptions) if field.metadata}
 
-# An option either acts or is refused. It is for all tasks but where this says which;
-PAIRS_ONLY = (
-    "source target val_source val_target mapped tgt norm_first reference show output ensemble beam alpha max_extra"
-)
-ONLY_FOR = {
-    "text": ("generation",),
-    "reviews": ("classification",),
-    **dict.fromkeys(("src", "vocab_size", "split"), ("translation", "classification")),
-    **dict.fromkeys(PAIRS_ONLY.split(), ("translation",)),
-}
-# and beside another option, with this value (True: with any), these would do nothing.
-IDLE = {
-    ("beam", 0): (("alpha",), "greedy search has no length penalty"),
-    ("temperature", 0): (("top_k", "top_p", "seed"), "the likeliest token is taken, and none drawn"),
-    ("top_k", 1): (("temperature", "top_p", "seed"), "the likeliest token is taken, and none drawn"),
-    ("tokenizer", "words"): (("vocab_size",), "there are as many words as there are"),
-    ("preset", "recurrent"): (("norm_first",), "the LSTM has no LayerNorm"),
-    ("precision", "bf16"): (("plain",), "the paper's own files compute in float32"),
-    ("precision", "int8"): (("plain",), "the paper's own files compute in float32"),
-    ("ensemble", True): (("plain",), "only the fast forms of models compute together"),
-    ("source", True): (("split",), "only a corpus has splits"),
+IDLE = {  # an option, and what stands beside it when it does nothing
+    "alpha": ("beam", 0),
+    "top_k": ("temperature", 0),
+    "top_p": ("temperature", 0),
+    "seed": ("temperature", 0),
+    "vocab_size": ("tokenizer", "words"),
+    "norm_first": ("preset", "recurrent"),
+    "plain": ("precision", "bf16"),
 }
 TOKENIZERS = {  # what fits a task, its default first
     "translation": ("bpe", "words"),
@@ -150,47 +136,54 @@ def option_of(name: str) -> str:
     return f"--{name.replace('_', '-')}"
 
 
-def refuse_idle(args: Namespace, typed: dict[str, Any]) -> None:
-    """Raise a ValueError if an option that was typed would do nothing, for the task or beside another option."""
-    for name in typed:
-        tasks = ONLY_FOR.get(name, (args.task,))
-        if args.task not in tasks:
-            raise ValueError(f"{option_of(name)} is for {' and '.join(tasks)}, not for {args.task}.")
-    for (other, value), (idle, reason) in IDLE.items():
-        given = getattr(args, other, None)
-        for name in idle:
-            if name in typed and (bool(given) if value is True else given) == value:
-                beside = option_of(other) + ("" if value is True else f" {value}")
-                raise ValueError(f"{option_of(name)} does nothing beside {beside}: {reason}.")
+def add_options(parser: ArgumentParser, command: Command) -> None:
+    """Give a parser the options of a command, those that are for some tasks alone under a heading of their own."""
+    for name in command.options.split():
+        parser.add_argument(f"--{name}", **OPTIONS[name])
+    for tasks, names in command.only.items():
+        group = parser.add_argument_group(f"for {tasks.replace(' ', ' and ')} only")
+        for name in names.split():
+            group.add_argument(f"--{name}", **OPTIONS[name])
+    parser.add_argument("--debug", action="store_true", help="show where an error comes from")
 
 
-def refuse_another_run(kept: dict[str, Any], typed: dict[str, Any]) -> None:
+def complete(command: Command, parser: ArgumentParser, arguments: Sequence[str]) -> Namespace:
+    """Read a command's arguments; add a run's settings to --resume, and the task; refuse options that do nothing."""
+    args = parser.parse_intermixed_args(arguments)
+    if getattr(args, "resume", False):
+        kept = load_settings(args.out)
+        parser.set_defaults(**kept)
+        args = parser.parse_intermixed_args(arguments)
+        refuse_another_run(args, kept)
+    args.task = task_of(args) if "corpus" in args else {use: task for task, use in USES.items()}.get(args.command)
+    given = {name for name, value in vars(args).items() if value != parser.get_default(name)}
+    for tasks, names in command.only.items():
+        for name in names.replace("-", "_").split():
+            if name in given and args.task not in tasks.split():
+                raise ValueError(f"{option_of(name)} is for {tasks.replace(' ', ' and ')}, not for {args.task}.")
+    for name, (other, value) in IDLE.items():
+        if name in given and getattr(args, other, None) == value:
+            raise ValueError(f"{option_of(name)} does nothing beside {option_of(other)} {value}.")
+    return args
+
+
+def refuse_another_run(args: Namespace, kept: dict[str, Any]) -> None:
     """Raise a ValueError if the settings that a run has kept are others than what was typed."""
     for name in KEPT:
-        own = kept.get(name)
-        if typed.get(name, own) != own and (own is None or name not in FILES):  # files may have moved
+        typed, own = getattr(args, name), kept.get(name)
+        if typed != own and (own is None or name not in FILES):  # files may have moved
             raise ValueError(
-                f"the run in {typed['out']} was started with {name}={own}, not {typed[name]}: leave {option_of(name)} "
-                "away, or start another run in another --out."
+                f"the run in {args.out} was started with {name}={own}, not {typed}: leave {option_of(name)} away, or "
+                "start another run in another --out."
             )
 
 
 def task_of(args: Namespace) -> TaskName:
-    """Tell the task: what the corpus or files are for, of which there must be one; --task, if given, must agree."""
+    """Tell what a corpus or files are for; raise a ValueError unless there is one of them."""
     other = "target" if args.command == "train" else "reference"
     pair = args.source, getattr(args, other)
     if sum(map(bool, (args.corpus, args.text, args.reviews, any(pair)))) != 1 or any(pair) != all(pair):
         raise ValueError(f"{args.command} needs one of --corpus, --text, --reviews, or --source and --{other}.")
     if args.text or args.corpus in TEXTS:
-        task: TaskName = "generation"
-    elif args.reviews or args.corpus in REVIEWS:
-        task = "classification"
-    else:
-        task = "translation"
-    if args.command == "train" and args.task not in (None, task):
-        raise ValueError(
-            f"--task {args.task} does not fit: translation learns from --source and --target or from a corpus of pairs "
-            f"({', '.join(CORPORA)}), generation from --text or {', '.join(TEXTS)}, classification from --reviews or "
-            f"{', '.join(REVIEWS)}."
-        )
-    return task
+        return "generation"
+    return "classification" if args.reviews or args.corpus in REVIEWS else "translation"

@@ -1,5 +1,6 @@
 """train: a corpus or files in, a run out."""
 
+import shlex
 from argparse import Namespace
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import fields
@@ -12,8 +13,8 @@ from torch import nn
 
 from annotated.fast.memory import keep_memory
 from annotated_workbench.architectures import ARCHITECTURES, PRESETS, USES, config_of, make_model
-from annotated_workbench.commands.options import PROGRAM, TOKENIZERS, Command, option_of
-from annotated_workbench.commands.shared import find_device, load_split, refuse_eight_bits, typed_path, wants_bfloat16
+from annotated_workbench.commands.options import COMPUTE, PROGRAM, TOKENIZERS, Command, option_of
+from annotated_workbench.commands.shared import find_device, load_split, wants_bfloat16
 from annotated_workbench.data import Lines, Pairs, hold_out, load_corpus, load_text, read_pairs, read_text, split_text
 from annotated_workbench.distributed import in_turn, is_first, joined, processes, tokenizer_of_first
 from annotated_workbench.run_folder import require_new
@@ -51,7 +52,7 @@ CLASSIFICATION = {  # tried on the validation part of rt_polarity
     "average": 1,
     "vocab_size": 4000,
 }
-NOT_KEPT = ("command", "run", "resume", "out", "texts")  # of what is given, in a run's settings
+NOT_KEPT = ("command", "run", "resume", "out", "debug")  # of what is given, in a run's settings
 
 
 def run(args: Namespace) -> None:
@@ -63,11 +64,11 @@ def run(args: Namespace) -> None:
 def _train(args: Namespace, device: torch.device) -> None:
     if not args.resume:
         require_new(args.out)
+    args.tokenizer = args.tokenizer or TOKENIZERS[args.task][0]
     if args.tokenizer not in TOKENIZERS[args.task]:
         fitting = ", ".join(TOKENIZERS[args.task])
         raise ValueError(f"--tokenizer {args.tokenizer} is not for {args.task}: there is {fitting}.")
     args.src = args.src or ("en" if args.task == "classification" else "de")
-    refuse_eight_bits(args)
     bf16 = wants_bfloat16(args)
     keep_memory()
     with in_turn():  # one downloads, and the others find it
@@ -89,7 +90,7 @@ def _train(args: Namespace, device: torch.device) -> None:
     task = material.make_task(tokenizer, config_of(model).max_length)
     fit(model, task, args.out, options=options, settings=settings, resume=args.resume)
     if is_first():
-        print(f"Try it: {PROGRAM} {USES[args.task]} {typed_path(args.out)}")
+        print(f"Try it: {PROGRAM} {USES[args.task]} {shlex.quote(args.out)}")
 
 
 def _choose(args: Namespace, defaults: dict[str, Any]) -> str:
@@ -209,10 +210,6 @@ MATERIALS = {
 COMMAND = Command(
     "train a model from scratch",
     run,
-    {},
-    "task corpus text reviews source target val-source val-target mapped src tgt out resume preset layers dropout "
-    "norm-first tokenizer vocab-size epochs max-minutes batch-tokens accumulate schedule warmup rate smoothing "
-    "average seed device precision plain",
     (
         "--corpus captions --out runs/captions",
         "--source my.de --target my.en --src de --tgt en --out runs/mine",
@@ -220,4 +217,12 @@ COMMAND = Command(
         "--reviews my-reviews --out runs/critic",
         "--resume --out runs/mine --max-minutes 30",
     ),
+    options="out resume corpus preset layers dropout tokenizer epochs max-minutes batch-tokens accumulate schedule "
+    f"warmup rate smoothing average seed {COMPUTE}",
+    only={
+        "translation": "source target val-source val-target mapped tgt norm-first",
+        "generation": "text",
+        "classification": "reviews",
+        "translation classification": "src vocab-size",
+    },
 )

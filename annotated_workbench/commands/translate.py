@@ -1,13 +1,12 @@
 """translate: sentences in, translations out."""
 
-import ctypes
 import sys
 from argparse import Namespace
 from typing import Any
 
 from torch import nn
 
-from annotated_workbench.commands.options import Command
+from annotated_workbench.commands.options import COMPUTE, MODEL, SEARCH, TEXTS_TO_READ, Command
 from annotated_workbench.commands.shared import load_model, one_line, read_texts, search_options
 from annotated_workbench.data import Pairs
 from annotated_workbench.metrics import log_probs
@@ -25,7 +24,7 @@ def run(args: Namespace) -> None:
         try:
             translations = translate(model, tokenizer, texts, info["src"], **search_options(args))
         except ValueError as error:
-            raise ValueError(f"after {done} lines: {error}" if done else str(error)) from None
+            raise ValueError(f"after {done} lines: {error}" if done else str(error)) from error
         for translation in translations:
             print(one_line(translation))
         sys.stdout.flush()
@@ -36,7 +35,6 @@ def run(args: Namespace) -> None:
                     file=sys.stderr,
                 )
         done += len(texts)
-        _return_memory()
 
 
 def find_unsure(model: nn.Module, tokenizer: Tokenizer, pairs: Pairs, info: dict[str, Any], plain: bool) -> list[str]:
@@ -47,20 +45,14 @@ def find_unsure(model: nn.Module, tokenizer: Tokenizer, pairs: Pairs, info: dict
     return [text for text, score, length in rows if text and -score / length > UNSURE]
 
 
-def _return_memory() -> None:
-    """Give freed memory back to the system: in glibc's pieces, a long input would take more and more."""
-    if trim := getattr(ctypes.CDLL(None), "malloc_trim", None):
-        trim(0)
-
-
 COMMAND = Command(
     "translate sentences",
     run,
-    {"model": "folder of a run", "[texts ...]": "sentences; lines of standard input unless given"},
-    "ensemble beam alpha max-extra device precision plain",
     (
         'data/checkpoints/de-en-best "Ein Mann mit Hut spielt auf der Straße Gitarre."',
         "data/checkpoints/de-en-best  # asks for sentences",
         "data/checkpoints/de-en-best < my.de > my.en",
     ),
+    MODEL | TEXTS_TO_READ,
+    f"{SEARCH} {COMPUTE}",
 )

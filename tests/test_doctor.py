@@ -367,7 +367,7 @@ made, number = Small(), 3
 def none(): return 3
 """
 BAD = {
-    "": "the model is missing: give FILE.py:NAME",
+    "": "the following arguments are required: FILE.py:NAME",
     "mine.py": "'mine.py' names no model: give FILE.py:NAME",
     "other.py:Small": "there is no file other.py.",
     "broken.py:Small": "broken.py raised ZeroDivisionError in broken.py, line 2: division by zero",

@@ -16,7 +16,9 @@ def run(args: Namespace) -> None:
     """Print a text and what a model adds to it."""
     model, tokenizer = load_language_model(args)
     vocabulary = tokenizer.vocabulary
-    text = args.beginning or ("\n" if "\n" in vocabulary else vocabulary.words[UNK + 1])
+    text = args.beginning
+    if text is None:
+        text = "\n" if "\n" in vocabulary else vocabulary.words[UNK + 1]
     if unknown := sorted(set(text) - set(vocabulary.words)):
         raise ValueError(f"the model has never seen {unknown[0]!r}: begin with characters of the text it learned from.")
     writer: Any = model if args.plain else accelerate(model)

@@ -4,24 +4,19 @@ import ast
 import contextlib
 import functools
 import math
-import shutil
-import subprocess
-import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import nbformat
 import pytest
 import torch
-from nbformat.v4 import new_code_cell, new_notebook, new_output
+from nbformat.v4 import new_code_cell, new_notebook
 from once import once
 from torch import nn
 
 import annotated.transformer
 from annotated.training import label_smoothed_loss
 from tools import sync
-from tools.address import read_address, with_first_cell
 from tools.plain import plain
 
 pytestmark = once
@@ -53,30 +48,10 @@ SECOND = '''class Second:
 
 @pytest.fixture
 def project(tmp_path: Path) -> Path:
-    """A project with the tool, one module, and one notebook whose third cell is out of date."""
-    for folder in ("annotated", "docs", "notebooks", "tools"):
-        (tmp_path / folder).mkdir()
-    for tool in ("address", "sync", "plain"):
-        shutil.copy(Path(sync.__file__).with_name(f"{tool}.py"), tmp_path / "tools")
-    for page in ("pyproject.toml", "README.md", "docs/INSTALL.md", "CITATION.cff"):
-        shutil.copy(sync.ROOT / page, tmp_path / page)
+    """A project of one module."""
+    (tmp_path / "annotated").mkdir()
     (tmp_path / "annotated" / "some.py").write_text(MODULE, encoding="utf-8")
-    stale = new_code_cell(
-        "def first(x): ...",
-        metadata={"annotated": {"source": "annotated.some.first"}},
-        execution_count=2,
-        outputs=[new_output("stream", text="kept\n")],
-    )
-    notebook = new_notebook(cells=[new_code_cell("first(2)", execution_count=1), stale])
-    notebook = with_first_cell(notebook, read_address(tmp_path))
-    nbformat.write(notebook, tmp_path / "notebooks" / "01_some.ipynb")
     return tmp_path
-
-
-def run(project: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    """Run the project's own copy of the tool."""
-    command = [sys.executable, "-m", "tools.sync", *arguments]
-    return subprocess.run(command, cwd=project, capture_output=True, text=True)
 
 
 @pytest.mark.parametrize(
@@ -86,30 +61,11 @@ def test_a_lesson_is_a_numbered_notebook_and_no_solution(name: str, lesson: bool
     assert sync.is_lesson(Path("notebooks") / f"{name}.ipynb") is lesson
 
 
-def test_check_lists_the_cells_that_differ_and_changes_nothing(project: Path) -> None:
-    before = (project / "notebooks" / "01_some.ipynb").read_bytes()
-    result = run(project, "--check")
-    assert result.returncode == 1
-    assert "notebooks/01_some.ipynb, cell 2: differs from annotated/some.py" in result.stdout
-    assert (project / "notebooks" / "01_some.ipynb").read_bytes() == before
-
-
-def test_refreshing_changes_only_the_source_of_the_synced_cell(project: Path) -> None:
-    path = project / "notebooks" / "01_some.ipynb"
-    expected = nbformat.read(path, as_version=4)
-    expected.cells[2].source = FIRST
-    assert run(project).returncode == 0
-    assert nbformat.read(path, as_version=4) == expected
-    assert run(project, "--check").returncode == 0
-
-
-def test_a_wrong_name_in_a_notebook_ends_in_one_line(project: Path) -> None:
-    path = project / "notebooks" / "01_some.ipynb"
-    path.write_text(path.read_text(encoding="utf-8").replace("annotated.some.first", "annotated.some.third"))
-    result = run(project)
-    assert result.returncode == 2
-    assert result.stderr.startswith("notebooks/01_some.ipynb: annotated.some.third: ")
-    assert result.stderr.count("\n") == 1
+def test_a_cell_that_differs_is_found_with_the_text_it_should_have(project: Path) -> None:
+    asks = {"annotated": {"source": "annotated.some.first"}}
+    cells = [new_code_cell(text, metadata=asks) for text in ("def first(x): ...", FIRST)]
+    notebook = new_notebook(cells=[new_code_cell("first(2)"), *cells])
+    assert [(number, text) for number, _, text in sync.stale_cells(notebook, project)] == [(1, FIRST)]
 
 
 @pytest.mark.parametrize(
@@ -261,18 +217,8 @@ def test_plain_code_writes_the_shapes_of_the_types_in_lines_that_fit() -> None:
         arguments = ", ".join(f'x{i}: Float[Tensor, "batch d_model"]' for i in range(names))
         shown = plain(f"def f({arguments}) -> Float[Tensor, 'd_k']:\n    return 1").split("\n")
         assert max(map(len, shown)) <= 120
-        comment = "".join(line.strip().removeprefix("#") for line in shown if "#" in line)
-        assert comment.split() == [
-            *(part for i in range(names) for part in (f"x{i}", "(batch,", f"d_model){',' * (i < names - 1)}")),
-            "→",
-            "(d_k,)",
-        ]
-
-
-def test_plain_code_keeps_the_lines_of_shapes_together() -> None:
-    wide = " ".join(f"axis_{i}" for i in range(14))
-    shown = plain(f"def f(x: Float[Tensor, 'rows'], y: Float[Tensor, '{wide}']):\n    return x").split("\n")
-    assert shown == ["def f(x, y):", "    # x (rows,),", f"    #   y ({wide.replace(' ', ', ')})", "    return x"]
+        comment = " ".join(line.strip().removeprefix("#").strip() for line in shown if "#" in line)
+        assert comment == ", ".join(f"x{i} (batch, d_model)" for i in range(names)) + " → (d_k,)"
 
 
 def test_plain_code_can_keep_types_in_simpler_words() -> None:

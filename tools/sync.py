@@ -1,6 +1,7 @@
-"""Copy the module's definitions into the notebooks that show them: `make sync`, or `python -m tools.sync [--check]`.
+"""Write what has its source elsewhere: `make sync`, or `python -m tools.sync [--check]`.
 
-It also writes each notebook's first cell, and the course's address wherever that stands: see `tools.address`.
+These are the definitions that notebooks show, their first cell and the course's address (`tools.address`), and what is
+made of the chapters' folders (`tools.chapters`).
 
 A code cell asks for it in its metadata, with the full name of one object or a list of names from one file:
 
@@ -19,8 +20,10 @@ from pathlib import Path
 from typing import Any
 
 import nbformat
+from PIL import Image
 
 from tools.address import addressed, read_address, with_first_cell
+from tools.chapters import chapters, documents, picture
 from tools.plain import plain
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -124,45 +127,48 @@ def stale_cells(notebook: nbformat.NotebookNode, root: Path = ROOT) -> Iterator[
 
 
 def main() -> int:
-    """Refresh every notebook, or with --check only list what differs; 1 if anything did, 2 on bad input."""
-    parser = argparse.ArgumentParser(description="Copy the module's definitions into the notebooks that show them.")
+    """Refresh everything, or with --check only list what differs; 1 if anything did, 2 on bad input."""
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--check", action="store_true", help="change nothing, list what differs, exit with 1")
     check = parser.parse_args().check
-    verb = "differs" if check else "refreshed"
-    count = 0
+    differing = []
     try:
-        address = read_address(ROOT)
-        for path, text in addressed(ROOT).items():
-            if path.read_text(encoding="utf-8") != text:
-                print(f"{path.relative_to(ROOT).as_posix()}: {verb} from the address in pyproject.toml")
+        repository = read_address(ROOT)
+        for path, text in documents(ROOT, addressed(ROOT)).items():
+            if not path.exists() or path.read_text(encoding="utf-8") != text:
+                differing.append((path, "from pyproject.toml, or the chapters' about.toml"))
                 if not check:
                     path.write_text(text, encoding="utf-8")
-                count += 1
+        for chapter in chapters(ROOT):
+            path, drawn = chapter.folder / "thumb.png", picture(chapter)
+            if not path.exists() or Image.open(path).convert("RGB").tobytes() != drawn.convert("RGB").tobytes():
+                differing.append((path, "from the chapter's figure"))
+                if not check:
+                    drawn.save(path, optimize=True)
+        for path in notebook_paths():
+            given = nbformat.read(path, as_version=4)
+            notebook = with_first_cell(given, repository)
+            if notebook != given:
+                differing.append((path, "the first cell, from tools/address.py"))
+            try:
+                stale = list(stale_cells(notebook))
+            except ValueError as error:
+                raise ValueError(f"{path.relative_to(ROOT).as_posix()}: {error}") from error
+            for number, cell, expected in stale:
+                cell.source = expected
+                differing.append((path, f"cell {number}, from {expected.splitlines()[0][2:]}"))
+            if not check and differing and differing[-1][0] == path:
+                nbformat.write(notebook, path)
     except (OSError, KeyError, ValueError) as error:
         print(error, file=sys.stderr)
         return 2
-    for path in notebook_paths():
-        name = path.relative_to(ROOT).as_posix()
-        given = nbformat.read(path, as_version=4)
-        notebook = with_first_cell(given, address)
-        if first_differs := notebook != given:
-            print(f"{name}, first cell: {verb} from tools/address.py")
-        try:
-            stale = list(stale_cells(notebook))
-        except ValueError as error:
-            print(f"{name}: {error}", file=sys.stderr)
-            return 2
-        for number, cell, expected in stale:
-            cell.source = expected
-            print(f"{name}, cell {number}: {verb} from {expected.splitlines()[0][2:]}")
-        if (stale or first_differs) and not check:
-            nbformat.write(notebook, path)
-        count += len(stale) + first_differs
-    if not count:
-        print("Every synced cell equals the module.")
+    for path, reason in differing:
+        print(f"{path.relative_to(ROOT).as_posix()}: {'differs' if check else 'refreshed'}, {reason}")
+    if not differing:
+        print("All is as its sources say.")
     elif check:
         print("Run `make sync`, then `make notebooks`.")
-    return int(check and count > 0)
+    return int(check and bool(differing))
 
 
 if __name__ == "__main__":

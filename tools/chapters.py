@@ -1,0 +1,187 @@
+"""What is made of the chapters' folders: tables of documents, the small drawings of 01 to 09, the README's pictures.
+
+`annotated_course/chapters/cNN_name/about.toml` says once what a chapter is: its title, what a reader builds, the
+paper's sections, the minutes, which part of which figure is its picture, what of the whole model it lights, what people
+get wrong, and where it takes up a part of the paper. `make sync` writes all this where readers look for it.
+"""
+
+import re
+import tomllib
+from base64 import b64decode
+from functools import cache
+from io import BytesIO
+from pathlib import Path
+from typing import Any, NamedTuple
+from urllib.parse import quote
+
+import nbformat
+from PIL import Image, ImageOps
+
+FOLDERS, DRAWINGS, README = "annotated_course/chapters", "docs/drawings", "README.md"
+MISCONCEPTIONS, PAPER_MAP = "docs/MISCONCEPTIONS.md", "docs/PAPER_MAP.md"
+BLOCK = re.compile(r"(?<=<!-- made by `make sync`: begin -->\n).*?(?=<!-- made by `make sync`: end -->)", re.DOTALL)
+PLACE = re.compile(r"^\| (\[(§[\d.]+(?= )|[^]§]+)[^]]*\]\(https:\S+\)) \| .*", re.MULTILINE)  # a row of PAPER_MAP
+PART = re.compile(r'class="(\w+)" data-part="([^"]+)"')  # of where.svg
+SIZE = 320, 200  # pixels of a picture; the README shows it half as large, so that it stays sharp on a fine screen
+BORDER, COLOURS = 4, 64
+
+
+class Chapter(NamedTuple):
+    """A chapter's folder, its notebook, and what its `about.toml` says."""
+
+    folder: Path
+    notebook: Path
+    about: dict[str, Any]
+
+    @property
+    def number(self) -> str:
+        """Its two digits; nothing where the notebook is no chapter but stands beside them."""
+        return self.notebook.name[:2] if self.notebook.name[0].isdigit() else ""
+
+
+def chapters(root: Path) -> list[Chapter]:
+    """List the chapters in order, then the notebooks beside them.
+
+    Args:
+        root: the folder of the course.
+    """
+    files = sorted((root / FOLDERS).glob("*/about.toml"))
+    names = [re.sub(r"^c(?=\d\d_)", "", file.parent.name) for file in files]
+    return [
+        Chapter(file.parent, root / "notebooks" / f"{name}.ipynb", tomllib.loads(file.read_text("utf-8")))
+        for file, name in zip(files, names, strict=True)
+    ]
+
+
+@cache
+def read(notebook: Path) -> nbformat.NotebookNode:
+    """Read a notebook, once."""
+    return nbformat.read(notebook, as_version=4)
+
+
+def documents(root: Path, texts: dict[Path, str]) -> dict[Path, str]:
+    """Give the text that each file should have that is made of the chapters, by its path.
+
+    Args:
+        root: the folder of the course.
+        texts: files that are changed already; of the others, what they hold.
+
+    Raises:
+        ValueError: a document has lost the place for a table, or a chapter names what is not there.
+    """
+    listed = chapters(root)
+    made = {README: (BLOCK, readme_rows(listed)), MISCONCEPTIONS: (BLOCK, misconceptions(listed))}
+    made[PAPER_MAP] = (PLACE, lambda row: f"| {row[1]} | {' | '.join(paper_place(listed, row[2]))} |")
+    for name, (place, new) in made.items():
+        text = texts.get(root / name) or (root / name).read_text("utf-8")
+        texts[root / name], count = place.subn(new if callable(new) else lambda _, new=new: new, text)
+        if not count:
+            raise ValueError(f"{name}: there is no place for what the chapters say, like {place.pattern!r}.")
+    drawing = (root / DRAWINGS / "where.svg").read_text("utf-8")
+    for chapter in listed:
+        if "where" in chapter.about:
+            texts[root / DRAWINGS / f"where_{chapter.number}.svg"] = lit(drawing, **chapter.about["where"])
+    return texts
+
+
+def readme_rows(listed: list[Chapter]) -> str:
+    """Write the README's table of notebooks."""
+    rows = [
+        "| notebook | a&nbsp;look&nbsp;inside | you build | paper | minutes | exercises |",
+        "|---|---|---|---|---|---|",
+    ]
+    for folder, notebook, about in listed:
+        cells = read(notebook).cells
+        exercises = sum(cell.cell_type == "code" and cell.source.startswith("check(") for cell in cells)
+        shown = f'<img src="{FOLDERS}/{folder.name}/thumb.png" width="160" alt="{about["picture"]["shows"]}">'
+        link = f"[{notebook.stem}](notebooks/{notebook.name})"
+        facts = (about["build"], about["paper"], about["minutes"], exercises or "–")
+        rows.append(f"| {link} | {shown} | {' | '.join(map(str, facts))} |")
+    return "\n".join(rows) + "\n"
+
+
+def misconceptions(listed: list[Chapter]) -> str:
+    """Write the tables of what people think, a chapter each."""
+    lines = []
+    for chapter in listed:
+        if rows := chapter.about.get("misconceptions"):
+            lines += [f"\n## {chapter.number} · {chapter.about['title']}\n"]
+            lines += ["| they think | ask | the answer | settled in |", "|---|---|---|---|"]
+        for row in rows or []:
+            heading = row["settled"]
+            words = f"section {heading.split('.')[0]}" if heading[0].isdigit() else heading.split(" (")[0]
+            lines.append(f"| {row['think']} | {row['ask']} | {row['answer']} | {linked(chapter, heading, words)} |")
+    return "\n".join(lines) + "\n\n"
+
+
+def paper_place(listed: list[Chapter], part: str) -> tuple[str, str, str]:
+    """Say where a part of the paper is taken up, what code it became, and which test holds that to it.
+
+    Args:
+        listed: all chapters.
+        part: its number, as "§3.1" or "Equation 2".
+    """
+    places = [(chapter, place) for chapter in listed for place in chapter.about.get("places", ())]
+    places = [(chapter, place) for chapter, place in places if place["part"] == part]
+    places.sort(key=lambda pair: "code" not in pair[1])  # first the chapter that builds it
+    sections = [
+        linked(chapter, heading, f"{chapter.number}, {heading.split('.')[0] if heading[0].isdigit() else 'Deeper'}")
+        for chapter, place in places
+        for heading in place["sections"]
+    ]
+    code = [name.rpartition(".") for _, place in places for name in place.get("code", ())]
+    tests = [name.split(".") for _, place in places for name in place.get("tests", ())]
+    return (
+        ", ".join(sections) or "not in this course",
+        ", ".join(f"[{name}](../{module.replace('.', '/')}.py)" for module, _, name in code) or "–",
+        ", ".join(f"[{name}](../tests/{file}.py)" for file, name in tests) or "–",
+    )
+
+
+def linked(chapter: Chapter, heading: str, words: str) -> str:
+    """Link to a heading of a chapter, from a document in `docs`, spelled as JupyterLab does.
+
+    Raises:
+        ValueError: the chapter has no such heading.
+    """
+    prose = "\n".join(cell.source for cell in read(chapter.notebook).cells if cell.cell_type == "markdown")
+    if heading not in re.findall(r"^#+ (.*)", prose, re.MULTILINE):
+        raise ValueError(f"{chapter.folder.name}/about.toml: {chapter.notebook.name} has no heading {heading!r}.")
+    anchor = quote(heading.replace(" ", "-"), safe="?,:!'")
+    return f"[{words}](../notebooks/{chapter.notebook.name}#{anchor})"
+
+
+def lit(drawing: str, here: str, lights: list[str]) -> str:
+    """Light the parts of the small model that a chapter is about.
+
+    Args:
+        drawing: the SVG, all grey; `data-part` names each part, and the layer that it belongs to.
+        here: what the reader learns that they look at.
+        lights: the names that shine.
+    """
+    bright = {name: " lit" for name in lights}
+    drawing = PART.sub(
+        lambda part: f'class="{part[1]}{max(bright.get(name, "") for name in part[2].split(", "))}"', drawing
+    )
+    return drawing.replace("HERE", here)
+
+
+def picture(chapter: Chapter) -> Image.Image:
+    """Cut a chapter's small picture out of the figure that its `about.toml` names.
+
+    Raises:
+        ValueError: no saved figure is described so, or several are.
+    """
+    about = chapter.about["picture"]
+    outputs = [output for cell in read(chapter.notebook).cells for output in cell.get("outputs", [])]
+    described = [(output.get("metadata", {}).get("image/png", {}).get("alt", ""), output) for output in outputs]
+    figures = [output.data["image/png"] for words, output in described if words.startswith(about["figure"])]
+    if len(figures) != 1:
+        number, words = len(figures), about["figure"]
+        raise ValueError(f"{chapter.notebook.stem}: {number} figures are described as “{words} …”; it must be one.")
+    whole = Image.open(BytesIO(b64decode(figures[0]))).convert("RGB")
+    cut = whole.crop([int(part * whole.size[i % 2]) for i, part in enumerate(about["cut"])])
+    written = ImageOps.invert(cut.convert("L")).point(lambda depth: 255 * (depth > 8))  # all but the white
+    room = SIZE[0] - 2 * BORDER, SIZE[1] - 2 * BORDER
+    cut = ImageOps.pad(cut.crop(written.getbbox()), room, Image.Resampling.LANCZOS, color="white")
+    return ImageOps.expand(cut, BORDER, "white").quantize(COLOURS, Image.Quantize.MAXCOVERAGE, dither=Image.Dither.NONE)

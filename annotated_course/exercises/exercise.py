@@ -226,7 +226,7 @@ def parts(run: Run, *names: str, place: str = "") -> dict[str, Run]:
         def read(answer: Any) -> Any:
             results = run(answer)
             if results is not None and not (isinstance(results, tuple | list) and len(results) == len(names)):
-                raise WrongFormError(f"your function returns {len(names)} things: {', '.join(names)}.")
+                raise WrongFormError(f"return {len(names)} results: {', '.join(names)}.")
             return results and results[i]
 
         return read

@@ -7,16 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from annotated_course.exercises.exercise import (
-    AnyOf,
-    Exercise,
-    LargestTensor,
-    as_numbers,
-    calls,
-    each,
-    keeping,
-    parts,
-)
+from annotated_course.exercises.exercise import AnyOf, Exercise, LargestTensor, as_numbers, calls, each, keeping, parts
 
 EXERCISES: dict[str, Exercise] = {}
 

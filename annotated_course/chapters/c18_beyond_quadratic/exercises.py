@@ -11,8 +11,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from annotated.attention import attention
 from annotated.masking import causal_mask
-from annotated_course.exercises import exercise
-from annotated_course.exercises.exercise import AnyOf, Exercise, LargestTensor, calls, changed, numbers
+from annotated_course.exercises.exercise import AnyOf, Exercise, LargestTensor, Run, calls, changed, numbers
 
 EXERCISES: dict[str, Exercise] = {}
 
@@ -25,20 +24,12 @@ EXERCISES["18.1"] = Exercise(
         "two products make 4 n² d operations, not 2 n² d.": changed(COUNTS, 0, 1536.0),
         "here without the projections.": changed(COUNTS, 0, 256.0),
         "here with the projections, 8 n d².": changed(COUNTS, 1, 1536.0),
-        "there are four projections, not two.": changed(COUNTS, 1, 1280.0),
         "there both cost the same: the sub-layer is to cost twice as much.": changed(COUNTS, 1, 256.0),
         "mixing the keys and the values costs operations, too.": changed(COUNTS, 2, 64.0),
-        "8 n k d = 4 n² d.": changed(COUNTS, 2, 256.0),
         "the first block and the last two or three have fewer than 5 new ones: count row by row.": (
             changed(COUNTS, 3, 100.0)
         ),
-        "row 0 looks at all 20 blocks.": AnyOf(changed(COUNTS, 3, 80.0), changed(COUNTS, 3, 78.0)),
-        "that is how many the window and the column alone make; row 0 looks at all 20 blocks.": changed(
-            COUNTS, 3, 77.0
-        ),
-        "this is the window of 3 alone.": changed(COUNTS, 3, 58.0),
-        "row 1 has 3: its left neighbour is the first block, which counts once.": changed(COUNTS, 3, 95.0),
-        "rows 1 and 19 have only 3 each.": changed(COUNTS, 3, 96.0),
+        "row 0 looks at all 20 blocks.": AnyOf(*(changed(COUNTS, 3, count) for count in (77.0, 78.0, 80.0))),
     },
     by_hand=True,
 )
@@ -64,19 +55,14 @@ EXERCISES["18.2"] = Exercise(
         "a query sees a group only after its last member. It may see itself, so it may see the group that it "
         "completes.": "i >= last → i > last",
         "True where the query may NOT see the group: turn it round.": "i >= last → i < last",
-        "every query sees every group: the future is there.": "i >= last → i + first >= 0",
         "queries that see nothing yet stay so: let nobody look at an unfinished group.": (
             "i >= last → (i >= last) | (i < last[:1])"
-        ),
-        "groups count from 0: the last position of group j is (j + 1) · stride − 1.": "i >= last → i >= first - 1",
-        "expected shape (7, 2), got (7, 3). (The 1 positions at the end fill no group.)": (
-            "length - stride + 1 → length"
         ),
     },
 )
 
 
-def layers(pattern: Tensor) -> Any:
+def layers(pattern: Tensor) -> int | None:
     """Multiply patterns until each position knows of each."""
     known = step = (pattern | torch.eye(len(pattern)).bool()).float()
     for count in range(1, 211):
@@ -93,53 +79,47 @@ def chain(length: int) -> Tensor:
 
 HUB = torch.eye(7).bool() | (torch.arange(7)[:, None] * torch.arange(7) == 0)
 CROWD = chain(260) | torch.block_diag(torch.ones(60, 60), torch.zeros(200, 200)).bool()  # more ways than 64 bits hold
-APART = {
-    "two halves that do not look at each other": torch.block_diag(torch.ones(2, 2), torch.ones(3, 3)).bool(),
-    "a causal mask, 5 positions": causal_mask(5),
-    "each position looks at itself and all later ones, 5 positions": causal_mask(5).T,
-}
 
 
-def examine_layers(answer: Callable[[Tensor], Any]) -> str | None:
-    """Give patterns for which no number of layers is enough."""
-    for name, pattern in APART.items():
-        if (found := answer(pattern)) is not None:
-            return f"{name}: never, so None is expected; got {found}."
-    return None
+def number_or_never(pattern: Tensor) -> Run:
+    """Make a case of a pattern; numbers are written as text, since None is an answer here."""
+
+    def run(answer: Any) -> str:
+        count = answer(pattern)
+        return str(count.item() if isinstance(count, Tensor) else count)
+
+    return run
 
 
 EXERCISES["18.3"] = Exercise(
     "How many layers are enough?",
     right=layers,
     cases={
-        "a window of one to each side, 9 positions: ": calls(chain(9)),
-        "all looks at all, 4 positions: ": calls(torch.ones(4, 4, dtype=torch.bool)),
-        "the first position looks at all, and all at it, 7 positions: ": calls(HUB),
-        "each position looks at the next one only, in a ring of 6: ": calls(torch.eye(6).bool().roll(1, 1)),
-        "a window of one to each side, 150 positions: ": calls(chain(150)),
-        "60 positions that all look at all, and a chain of 200 more: ": calls(CROWD),
+        place: number_or_never(pattern)
+        for place, pattern in {
+            "a window of one to each side, 9 positions: ": chain(9),
+            "all looks at all, 4 positions: ": torch.ones(4, 4, dtype=torch.bool),
+            "the first position looks at all, and all at it, 7 positions: ": HUB,
+            "each position looks at the next one only, in a ring of 6: ": torch.eye(6).bool().roll(1, 1),
+            "a window of one to each side, 150 positions: ": chain(150),
+            "60 positions that all look at all, and a chain of 200 more: ": CROWD,
+            "two halves that do not look at each other: ": torch.block_diag(torch.ones(2, 2), torch.ones(3, 3)).bool(),
+            "a causal mask, 5 positions: ": causal_mask(5),
+            "each position looks at itself and all later ones, 5 positions: ": causal_mask(5).T,
+        }.items()
     },
     mistakes={
         "the residual connection keeps what a position has: set the diagonal to True.": (
             "pattern | torch.eye(len(pattern)).bool() → pattern"
         ),
-        "expected 8, got 7. What does one layer, the pattern itself, already reach?": "range(1, 211) → range(211)",
-        "expected 8, got 9. What does one layer, the pattern itself, already reach?": "range(1, 211) → range(2, 211)",
-        "got None. The numbers of ways overflow: after each layer ask only whether there is one.": AnyOf(
+        "off by one. What does one layer, the pattern itself, already reach?": AnyOf(
+            "range(1, 211) → range(211)", "range(1, 211) → range(2, 211)"
+        ),
+        "the numbers of ways overflow: after each layer ask only whether there is one.": AnyOf(
             "(known @ step > 0).float() → known @ step", "(known @ step > 0).float() → known @ step; float → double"
         ),
-        "expected 1, got 2. What does one layer, the pattern itself, already reach?": (
-            lambda pattern: max(layers(pattern), 2)
-        ),
-        "expected 8, got None.": "211 → 6",
-    },
-    examine=examine_layers,
-    caught={
-        "halves that do not look at each other: never, so None is expected; got 5.": (
+        "never, where some position cannot know of another: return None.": (
             lambda pattern: layers(pattern) or len(pattern)
-        ),
-        "later ones, 5 positions: never, so None is expected; got 1.": (
-            lambda pattern: layers(pattern) or (1 if pattern[0].all() else None)
         ),
     },
 )
@@ -169,15 +149,7 @@ def texts(*shape: int) -> list[Tensor]:
 
 
 def examine_window(answer: Callable[..., Tensor]) -> str | None:
-    """Give a single text, and a long one, for which tensors and operations are counted."""
-    remark = "right with two axes before (length, d), but without any"
-    try:
-        found = answer(*texts(6), 1)
-    except (RuntimeError, ValueError, IndexError) as error:
-        return f"{remark} it raises {type(error).__name__}: {error}"
-    expected = calls(*texts(6), 1)(window)
-    if not exercise.is_same(found, expected):
-        return f"{remark}: {exercise.difference(found, expected)}"
+    """Give a long text, and count the numbers and the operations."""
     with LargestTensor() as seen, FlopCounterMode(display=False) as counter:
         answer(*texts(1, 1, 256), 2)
     if seen.largest >= 256 * 128:
@@ -199,32 +171,22 @@ EXERCISES["18.4"] = Exercise(
     cases={
         f"{length} positions, reach {reach}: ": calls(*texts(2, 3, length), reach)
         for length, reach in ((6, 1), (7, 2), (5, 0), (3, 4), (256, 2))
-    },
+    }
+    | {"without an axis before (length, d): ": calls(*texts(6), 1)},
     mistakes={
         "beyond the ends of the text there are no keys: yours are zeros, and get a weight.": (
             ".masked_fill(~real, -math.inf) →"
         ),
         "the scores are not divided by √d_k.": "/ math.sqrt(query.size(-1)) →",
         "the window is one-sided: keys on both sides count.": "= reach, reach → = reach, 0",
-        "the window is one-sided: keys on both sides count, earlier ones too.": "= reach, reach → = 0, reach",
         "the window is one key too narrow on each side: `reach` away is still in it.": (
             "= reach, reach → = reach - 1, reach - 1"
         ),
-        "the window is one key too narrow on the right: `reach` away is still in it.": (
-            "= reach, reach → = reach, reach - 1"
-        ),
         "the window is too wide.": "= reach, reach → = reach + 1, reach + 1",
-        "the softmax is missing.": "scores.masked_fill(~real, -math.inf).softmax(-1) → scores",
         "all keys are seen: only those up to `reach` away may be.": lambda q, k, v, r: attention(q, k, v),
     },
     examine=examine_window,
     caught={
-        "but without any it raises RuntimeError": (
-            lambda q, *others: window(q, *others).view(*q.shape[:2], q.size(-2), -1)
-        ),
-        "but without any: expected shape (6, 5), got (1, 6, 5)": (
-            lambda q, *others: window(q if q.dim() > 2 else q[None], *others)
-        ),
         "65,536 numbers: that is the table of all pairs": masked,
         "but each query meets each key: 1,179,648 operations": lambda q, k, v, r: masked(q, k, v, r, part=64),
     },

@@ -10,17 +10,16 @@ for the times. Between two operations nothing changes on the disk but a file tha
 import argparse
 import contextlib
 import hashlib
+import itertools
 import json
 import os
 import signal
 import sys
 import tempfile
-from collections.abc import Callable
 from pathlib import Path
 
 import torch
 from safetensors.torch import load_file
-from tqdm import tqdm
 
 from annotated.__main__ import main as command
 from annotated_workbench.checkpoint import load_note
@@ -34,26 +33,33 @@ def main() -> int:
     """Print how many killed runs ended like the undisturbed one; return 0 if all did."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
     parser.add_argument("--every", type=int, default=1, help="1 tries every operation, 5 each fifth")
-    args = parser.parse_args()
+    every = parser.parse_args().every
     torch.set_num_threads(1)
     with tempfile.TemporaryDirectory() as name:
-        folder = Path(name)
+        folder, different = Path(name), []
         write_corpus(folder)
-        numbers = range(0, count_operations(folder), args.every)
-        expected, different = content(folder / "whole"), []
-        for number in tqdm(numbers, desc="file operations"):
-            out = folder / f"operation-{number}"
-            status = train(folder, out, kill_before(out, number))
-            if status != -signal.SIGKILL or train(folder, out) not in (0, None) or content(out) != expected:
+        if train(folder, folder / "whole") != 0:
+            raise RuntimeError("the undisturbed training failed: try `python -m annotated train` by hand.")
+        expected = content(folder / "whole")
+        for number in itertools.count():
+            out = folder / f"operation-{number * every}"
+            if train(folder, out, kill_before=number * every) != -signal.SIGKILL:
+                break  # the run has fewer operations
+            if train(folder, out) not in (0, None) or content(out) != expected:
                 different.append(out.name)
-    print(f"{len(numbers)} kills before a file operation; ended differently: {different or 'none'}")
+            print(f"{out.name}: {'differs' if out.name in different else 'the same'}", flush=True)
+    print(f"{number} kills before a file operation; ended differently: {different or 'none'}")
     return int(bool(different))
 
 
-def train(folder: Path, out: Path, prepare: Callable[[], None] | None = None) -> int | None:
+def train(folder: Path, out: Path, kill_before: int | None = None) -> int | None:
     """Train in a process of its own, from where `out` stands; return its exit status, negative if it was killed.
 
-    Returns None where there is nothing left to do.
+    Args:
+        kill_before: the number of the file operation before which the process is killed, counted from 0.
+
+    Returns:
+        None where there is nothing left to do.
     """
     if finished(out):
         return None
@@ -62,8 +68,8 @@ def train(folder: Path, out: Path, prepare: Callable[[], None] | None = None) ->
     sys.stdout.flush()
     if (child := os.fork()) == 0:
         with open(os.devnull, "w") as nowhere, contextlib.redirect_stdout(nowhere), contextlib.redirect_stderr(nowhere):
-            if prepare is not None:
-                prepare()
+            if kill_before is not None:
+                kill_at(out, kill_before)
             os._exit(command(arguments))
     return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
 
@@ -74,46 +80,18 @@ def finished(out: Path) -> bool:
     return path.exists() and load_note(path)["progress"]["epoch"] == int(OPTIONS[1])
 
 
-def watch(out: Path, act: Callable[[], None]) -> None:
-    """From now on, act before every operation in this process that changes something in the folder."""
+def kill_at(out: Path, number: int) -> None:
+    """Kill this process before its operation of that number which changes something in the folder."""
+    numbers = itertools.count()
 
     def hook(event: str, args: tuple) -> None:
         if event not in OPERATIONS or not str(args[0]).startswith(str(out)):
             return
-        if event != "open" or (args[2] or 0) & (os.O_WRONLY | os.O_RDWR | os.O_CREAT):
-            act()
+        writes = event != "open" or (args[2] or 0) & (os.O_WRONLY | os.O_RDWR | os.O_CREAT)
+        if writes and next(numbers) == number:
+            os.kill(os.getpid(), signal.SIGKILL)
 
     sys.addaudithook(hook)
-
-
-def kill_before(out: Path, number: int) -> Callable[[], None]:
-    """Make a preparation that kills the process before its file operation of that number, counted from 0."""
-
-    def prepare() -> None:
-        left = number
-
-        def count_down() -> None:
-            nonlocal left
-            if left == 0:
-                os.kill(os.getpid(), signal.SIGKILL)
-            left -= 1
-
-        watch(out, count_down)
-
-    return prepare
-
-
-def count_operations(folder: Path) -> int:
-    """Train undisturbed, and count the file operations."""
-    log = folder / "operations"
-
-    def prepare() -> None:
-        descriptor = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
-        watch(folder / "whole", lambda: os.write(descriptor, b"."))
-
-    if train(folder, folder / "whole", prepare) != 0:
-        raise RuntimeError("the undisturbed training failed: try `python -m annotated train` by hand.")
-    return log.stat().st_size
 
 
 def content(out: Path) -> dict[str, object]:

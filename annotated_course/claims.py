@@ -1,16 +1,15 @@
 """Claims: statements in a notebook that check themselves and show it, `claim("each row sums to 1", rows, 1)`."""
 
 import html
-import math
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any
 
 import torch
-from torch import Tensor
 
+from annotated_course.comparison import difference
 from annotated_workbench.extras import load
 
 _passed: ContextVar[list[str] | None] = ContextVar("passed", default=None)  # the statements of the open group
@@ -106,58 +105,9 @@ def _problem(
     if raises is not None:
         return f"no error, expected {raises.__name__}"
     if between is None:
-        return _difference(found, expected, within)
+        return difference(found, expected, within)
     entries = torch.as_tensor(found)
     outside = entries[~((entries >= between[0]) & (entries <= between[1]))]
     if not entries.numel():
         return "nothing to compare"
-    return f"{_text(outside[0])}, expected {between[0]:g} to {between[1]:g}" if outside.numel() else None
-
-
-def _difference(found: Any, expected: Any, within: float) -> str | None:
-    """What differs first between two values, or None."""
-    if isinstance(found, Tensor) or isinstance(expected, Tensor):
-        return _tensor_difference(torch.as_tensor(found), torch.as_tensor(expected), within)
-    if isinstance(found, Mapping) and isinstance(expected, Mapping):
-        if found.keys() != expected.keys():
-            return f"the names {list(found)}, expected {list(expected)}"
-        pairs = [(f"[{key!r}]", found[key], expected[key]) for key in expected]
-    elif isinstance(found, list | tuple) and isinstance(expected, list | tuple):
-        if len(found) != len(expected):
-            return f"{len(found)} entries, expected {len(expected)}"
-        pairs = [(f"[{i}]", one, other) for i, (one, other) in enumerate(zip(found, expected, strict=True))]
-    else:
-        return None if _equal(found, expected, within) else f"{_text(found)}, expected {_text(expected)}"
-    for place, one, other in pairs:
-        if difference := _difference(one, other, within):
-            return f"at {place}: {difference}"
-    return None
-
-
-def _tensor_difference(found: Tensor, expected: Tensor, within: float) -> str | None:
-    if expected.dim() and found.shape != expected.shape:
-        return f"shape {tuple(found.shape)}, expected {tuple(expected.shape)}"
-    if not found.numel():
-        return "nothing to compare"
-    expected = expected.expand_as(found)
-    if found.is_floating_point() or expected.is_floating_point():
-        equal = torch.isclose(found.double(), expected.double(), rtol=within, atol=within)
-    else:
-        equal = found == expected
-    if equal.all():
-        return None
-    place = tuple(int(i) for i in torch.unravel_index((~equal).long().argmax(), equal.shape))
-    where = f"at {list(place)}: " if place else ""
-    return f"{where}{_text(found[place])}, expected {_text(expected[place])}"
-
-
-def _equal(found: Any, expected: Any, within: float) -> bool:
-    numbers = isinstance(found, int | float) and isinstance(expected, int | float)
-    if numbers and float in (type(found), type(expected)):
-        return math.isclose(found, expected, rel_tol=within, abs_tol=within)
-    return bool(found == expected)
-
-
-def _text(value: Any) -> str:
-    value = value.item() if isinstance(value, Tensor) else value
-    return f"{value:.4g}" if isinstance(value, float) else repr(value)
+    return f"{outside[0].item():.4g}, expected {between[0]:g} to {between[1]:g}" if outside.numel() else None

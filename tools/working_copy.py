@@ -21,7 +21,7 @@ import nbformat
 from nbformat import NotebookNode
 from nbformat.validator import normalize
 
-from annotated_course.exercises import EXERCISES
+from annotated_course.exercises import all_exercises
 from annotated_course.exercises.done import WORK, solved
 from annotated_workbench.files import write_whole
 from tools.chapters import BLOCK
@@ -214,23 +214,24 @@ def start_page(course: Path, done: set[str]) -> str:
     Raises:
         OSError: one of the two cannot be read.
     """
+    exercises = all_exercises()
 
     def with_marks(row: re.Match[str]) -> str:
-        numbers = [number for number in EXERCISES if number.startswith(row[1])]
+        numbers = [number for number in exercises if number.startswith(row[1])]
         marks = "".join("●" if number in done else "○" for number in numbers)
         return f"{row[0].removesuffix(' |').rpartition(' | ')[0]} | {marks} |"
 
     table = BLOCK.search(relinked(course / "README.md", course))[0]
     ways = relinked(course / "docs" / "WAYS.md", course).replace("# ", "## ", 1)
-    left = [number for number in EXERCISES if number not in done]
-    ahead = f" The next one is {left[0]}, {EXERCISES[left[0]].title}." if done and left else ""
+    left = [number for number in exercises if number not in done]
+    ahead = f" The next one is {left[0]}, {exercises[left[0]].title}." if done and left else ""
     return (
         "# Attention Is All You Need, in notebooks\n\n"
         "**Begin with [the tour](00_tour.ipynb)**: half an hour with a trained Transformer; nothing to know first. "
         "Click it, then press Shift+Enter to run one cell after another.\n\n"
         f"{ways}\n"
         f"## The notebooks\n\n{ROW.sub(with_marks, table)}\n"
-        f"**{len(done & EXERCISES.keys())} of {len(EXERCISES)} exercises solved** when this page was written.{ahead} "
+        f"**{len(done & exercises.keys())} of {len(exercises)} exercises solved** when this page was written.{ahead} "
         "How it stands now, `progress()` prints in a notebook, after "
         "`from annotated_course import progress`, and `python -m annotated progress` in a terminal.\n\n"
         "This folder is your copy of the course: change what you like. `make lab` brings it up to date with the course "

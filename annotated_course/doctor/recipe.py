@@ -2,8 +2,6 @@
 
 import inspect
 import sys
-import sysconfig
-import traceback
 from collections.abc import Callable, Sequence
 from functools import partial
 from importlib.util import module_from_spec, spec_from_file_location
@@ -14,9 +12,8 @@ import torch
 from torch import Tensor, nn
 
 from annotated.config import BOS, EOS, PAD
+from annotated_course.own_line import own_line
 
-# Files of Python, of libraries and of the doctor: all other lines on the way to an error are the reader's.
-NOT_THEIRS = ("<", str(Path(__file__).parent), *sysconfig.get_paths().values())
 KINDS = ("encoder-decoder", "language model")
 LETTERS = "abcdefghij"
 # Eight words to learn by heart. All begin with different letters and end with different ones.
@@ -161,8 +158,8 @@ def _attempt(what: str, situation: str, action: Callable[[], Any]) -> Any:
 
 def said(error: BaseException) -> str:
     """Write an error as one short line, with the innermost of the reader's own lines, if there is one."""
-    own = [frame for frame in traceback.extract_tb(error.__traceback__) if not frame.filename.startswith(NOT_THEIRS)]
-    place = f" in {Path(own[-1].filename).name}, line {own[-1].lineno}" if own else ""
+    line = own_line(error)
+    place = f" in {Path(line.filename).name}, line {line.lineno}" if line else ""
     return f"{type(error).__name__}{place}: {' '.join(str(error).split())[:300]}"
 
 

@@ -10,16 +10,14 @@ from dataclasses import dataclass, field
 from functools import cache
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
+from annotated_course import comparison
 from annotated_course.exercises.settings import kept_settings
 
 Run = Callable[[Any], Any]  # takes an answer, returns what is compared
-
-
 FAILED = object()
 
 
@@ -37,7 +35,9 @@ class AnyOf(tuple[Any, ...]):
 
 @dataclass(frozen=True)
 class Exercise:
-    """What a reader is asked for, and what is usually got wrong.
+    """What a reader is asked for, and what is usually got wrong: the five to eight mistakes that people make.
+
+    Any other wrong answer is told where it differs, and by which two numbers.
 
     Args:
         title: the exercise's name in its lesson.
@@ -71,18 +71,18 @@ class Exercise:
         remarks = list(self.cases)
         for place, remark in enumerate(remarks):
             try:
-                expected, found = self.result(self.right, remark), self.run(answer, remark)
+                expected, given = self.result(self.right, remark), self.run(answer, remark)
             except WrongFormError as error:
                 return str(error)
-            if self.same(found, expected):
+            if is_same(given, expected, self.tolerance):
                 continue
             known = wrong_answers(self.mistakes, self.right)
-            suspects = [one for one in known if self.same(found, self.result(one[1], remark))]
+            suspects = [(told, wrong) for told, wrong in known if self.matches(given, wrong, remark)]
             for later in remarks[place + 1 :]:  # several mistakes may look alike here
-                if len(suspects) < 2:
-                    break
-                suspects = [one for one in suspects if self.alike(answer, one[1], later)] or suspects
-            return remark + (suspects[0][0] if suspects else difference(found, expected, self.tolerance, self.by_hand))
+                if len(suspects) > 1:
+                    more = self.attempt(answer, later)
+                    suspects = [one for one in suspects if self.matches(more, one[1], later)] or suspects
+            return remark + (suspects[0][0] if suspects else difference(given, expected, self.tolerance, self.by_hand))
         return self.examine(answer)
 
     def run(self, answer: Any, remark: str) -> Any:
@@ -90,26 +90,24 @@ class Exercise:
         with kept_settings():
             return self.cases[remark](answer)
 
+    def attempt(self, answer: Any, remark: str) -> Any:
+        """Run an answer on a case that it need not survive."""
+        try:
+            return self.run(answer, remark)
+        except Exception:
+            return FAILED
+
     def result(self, known: Any, remark: str) -> Any:
         """Run the right answer or a known mistake on a case; only once, for the next check needs the result, too."""
         key = id(known), remark
         if key not in self.results:
-            try:
-                self.results[key] = self.cases[remark](known)
-            except Exception:  # a mistake need not survive every case
-                self.results[key] = FAILED
+            self.results[key] = self.attempt(known, remark)
         return self.results[key]
 
-    def same(self, found: Any, expected: Any) -> bool:
-        """Tell whether two results are equal within the tolerance; nothing equals a mistake that fails."""
-        return expected is not FAILED and is_same(found, expected, self.tolerance)
-
-    def alike(self, answer: Any, wrong: Any, remark: str) -> bool:
-        """Tell whether an answer and a known mistake give the same in one more case."""
-        try:
-            return self.same(self.run(answer, remark), self.result(wrong, remark))
-        except Exception:
-            return False
+    def matches(self, given: Any, wrong: Any, remark: str) -> bool:
+        """Tell whether a result is that of a known mistake."""
+        expected = self.result(wrong, remark)
+        return expected is not FAILED and is_same(given, expected, self.tolerance)
 
 
 def wrong_answers(table: Mapping[str, Any], right: Any) -> Iterator[tuple[str, Any]]:
@@ -160,7 +158,7 @@ def calls(*given: Any, **named: Any) -> Run:
 
 
 def resulting(table: Callable[..., Mapping[str, Any]], *sample: Any) -> dict[str, Any]:
-    """Make wrong answers of a function that gives for each sentence what the mistake results in."""
+    """Make wrong answers of a function that gives, for each sentence, the result of the mistake."""
     return {sentence: lambda *given, one=sentence: table(*given)[one] for sentence in table(*sample)}
 
 
@@ -169,22 +167,22 @@ def keeping(*given: Any) -> Run:
 
     def run(answer: Any) -> Any:
         own = copy.deepcopy(given)
-        found = answer(*own)
+        result = answer(*own)
         altered = [place for place, pair in enumerate(zip(own, given, strict=True)) if not is_same(*pair, 0.0)]
-        return f"changed {altered[0]}, counted from 0" if altered else found
+        return f"changed {altered[0]}, counted from 0" if altered else result
 
     return run
 
 
-def in_32_bits(found: Any) -> Any:
+def in_32_bits(result: Any) -> Any:
     """Round a tensor of floats to 32 bits, so that it may come in 64."""
-    return found.float() if isinstance(found, Tensor) and found.is_floating_point() else found
+    return result.float() if isinstance(result, Tensor) and result.is_floating_point() else result
 
 
-def nan_throughout(found: Any) -> Any:
+def nan_throughout(result: Any) -> Any:
     """Make a result NaN in all places where it is NaN or infinite in one, so that all such results look alike."""
-    broken = isinstance(found, Tensor) and found.is_floating_point() and not found.isfinite().all()
-    return torch.full_like(found, math.nan) if broken else found
+    broken = isinstance(result, Tensor) and result.is_floating_point() and not result.isfinite().all()
+    return torch.full_like(result, math.nan) if broken else result
 
 
 def form(result: Any) -> Any:
@@ -196,7 +194,7 @@ def form(result: Any) -> Any:
 
 def listed(run: Run) -> Run:
     """Make a case that takes a tensor for a list, too."""
-    return lambda answer: found.tolist() if isinstance(found := run(answer), Tensor) else found
+    return lambda answer: result.tolist() if isinstance(result := run(answer), Tensor) else result
 
 
 def as_numbers(answer: Any) -> Tensor:
@@ -209,10 +207,10 @@ def numbers(count: int) -> dict[str, Run]:
 
     def number(place: int) -> Run:
         def read(answer: Any) -> Tensor:
-            found = torch.as_tensor(answer, dtype=torch.float64)
-            if found.shape != (count,):
-                raise WrongFormError(f"give a list of {count} numbers; this has the shape {tuple(found.shape)}.")
-            return found[place]
+            given = torch.as_tensor(answer, dtype=torch.float64)
+            if given.shape != (count,):
+                raise WrongFormError(f"give a list of {count} numbers; this has the shape {tuple(given.shape)}.")
+            return given[place]
 
         return read
 
@@ -250,105 +248,27 @@ def on_copies(answer: Callable[..., Any]) -> Callable[..., Any]:
     return call
 
 
-def is_same(found: Any, expected: Any, tolerance: float = 1e-4) -> bool:
-    """Tell whether two results are equal: tensors in shape and type, numbers within the tolerance, lists item by item.
-
-    A tuple counts as a list, an array of numpy's too, and a tensor of one number as that number.
-    """
-    if isinstance(expected, Tensor):
-        return (
-            isinstance(found, Tensor)
-            and found.shape == expected.shape
-            and found.dtype == expected.dtype
-            and torch.allclose(found, expected, rtol=tolerance, atol=tolerance, equal_nan=True)
-        )
-    found = plain(found)
-    match expected:
-        case bool() | str() | None:
-            return type(found) is type(expected) and found == expected
-        case int():
-            return isinstance(found, int) and not isinstance(found, bool) and found == expected
-        case float():
-            number = isinstance(found, int | float) and not isinstance(found, bool)
-            return number and is_same(torch.tensor(float(found)), torch.tensor(expected), tolerance)
-        case list() | tuple():
-            same_length = isinstance(found, list | tuple) and len(found) == len(expected)
-            return same_length and all(is_same(*pair, tolerance) for pair in zip(found, expected, strict=True))
-        case dict():
-            same_keys = isinstance(found, dict) and found.keys() == expected.keys()
-            return same_keys and all(is_same(found[key], one, tolerance) for key, one in expected.items())
-    return bool(found == expected)
+def is_same(given: Any, expected: Any, tolerance: float = 1e-4) -> bool:
+    """Tell whether two results are equal, in type and shape and within the tolerance."""
+    return comparison.difference(given, expected, tolerance, strict=True) is None
 
 
-def plain(found: Any) -> Any:
-    """Write a number of torch's, and whatever numpy gives, as Python's own numbers and lists."""
-    scalar = isinstance(found, Tensor) and not found.dim()
-    return found.tolist() if scalar or isinstance(found, np.ndarray | np.generic) else found
-
-
-def difference(found: Any, expected: Any, tolerance: float = 1e-4, by_hand: bool = False) -> str:
+def difference(given: Any, expected: Any, tolerance: float = 1e-4, by_hand: bool = False) -> str:
     """Say how a result differs from the expected one, where no known mistake explains it."""
-    if found is None:
+    if given is None:
         return "your function returned None: does it end in a return?"
-    if isinstance(expected, Tensor):
-        return tensor_difference(found, expected, tolerance, by_hand)
-    found = plain(found)
-    kind: Any = list | tuple if isinstance(expected, list | tuple) else type(expected)
-    if isinstance(expected, float) and isinstance(found, int):
-        kind = int
-    if not isinstance(found, kind) or (isinstance(found, bool) and not isinstance(expected, bool)):
-        hint = ": divide whole numbers by //, or not at all." if kind is int and isinstance(found, float) else "."
-        return f"expected {article(expected)}, got {article(found)}{hint}"
-    if isinstance(expected, list | tuple):
-        if len(found) != len(expected):
-            return f"expected {len(expected)} items, got {len(found)}."
-        pairs = enumerate(zip(found, expected, strict=True))
-        place, pair = next((i, pair) for i, pair in pairs if not is_same(*pair, tolerance))
-        return f"item {place}, counted from 0: {difference(*pair, tolerance, by_hand)}"
-    if isinstance(expected, dict) and found.keys() != expected.keys():
-        return f"expected the keys {sorted(map(str, expected))}, got {sorted(map(str, found))}."
+    text = comparison.difference(given, expected, tolerance, strict=True) or "no difference"
     if by_hand:
-        return f"it is not {shown(found)}."
-    return f"expected {shown(expected)}, got {shown(found)}."
-
-
-def tensor_difference(found: Any, expected: Tensor, tolerance: float, by_hand: bool) -> str:
-    """Say how a result differs from the expected tensor."""
-    if not isinstance(found, Tensor):
-        return f"expected a tensor, got {article(found)}."
-    if found.dtype != expected.dtype:
-        return f"expected {expected.dtype}, got {found.dtype}."
-    if found.shape != expected.shape:
-        return f"expected shape {tuple(expected.shape)}, got {tuple(found.shape)}."
-    if (expected.isfinite() & ~found.isfinite()).any():
-        return (
-            "the result holds NaN or infinity: does an exponential overflow? Subtract each row's maximum first. "
-            "Or is there a logarithm of 0, or a division by 0?"
-        )
-    if not found.is_floating_point():
-        return f"{int((found != expected).sum())} of {found.numel()} entries are wrong."
-    if not expected.dim():
-        return f"it is not {found:.4g}." if by_hand else f"expected {expected:.4g}, got {found:.4g}."
-    factor = float((found * expected).sum() / (expected * expected).sum())
-    if expected.numel() > 1 and factor and is_same(found, factor * expected, tolerance):
-        return f"off by a constant factor {factor:.2f}."
-    where = torch.unravel_index((found - expected).abs().argmax(), expected.shape)
-    index = tuple(int(i) for i in where)
-    if by_hand:
-        return f"number {', '.join(map(str, index))}, counted from 0, is not {found[index]:.4g}."
-    return f"at index {index}: expected {expected[index]:.3f}, got {found[index]:.3f}."
-
-
-def article(thing: Any) -> str:
-    """Name the type of a result: "an int", "a list"."""
-    name = "tensor" if isinstance(thing, Tensor) else type(thing).__name__
-    return f"{'an' if name[0] in 'aeiou' else 'a'} {name}"
-
-
-def shown(thing: Any) -> str:
-    """Write a result so that it fits into a line."""
-    text = f"{thing:.4g}" if isinstance(thing, float) else f"{thing:,}" if type(thing) is int else repr(thing)
-    return text if len(text) <= 200 else f"{text[:199]}…"
+        return text if text.startswith("shape") else f"{text.partition(', expected')[0]} is not right"
+    if not (isinstance(given, Tensor) and isinstance(expected, Tensor) and given.shape == expected.shape):
+        return text
+    if not given.is_floating_point() or given.dtype != expected.dtype:
+        return text
+    if (expected.isfinite() & ~given.isfinite()).any():
+        return f"{text}: does an exponential overflow, or is there a logarithm of 0, or a division by 0?"
+    factor = float((given * expected).sum() / (expected * expected).sum())
+    alike = expected.numel() > 1 and factor and is_same(given, factor * expected, tolerance)
+    return f"{text}; all numbers are off by the factor {factor:.4g}" if alike else text
 
 
 class LargestTensor(TorchFunctionMode):

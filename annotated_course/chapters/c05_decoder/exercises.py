@@ -337,7 +337,7 @@ EXERCISES["05.5"] = Exercise(
         "row i of the result must be the old row rows[i], not the other way round.": "[rows] → [rows.argsort()]",
     },
     caught={
-        "a second cache, which must start empty: item 0": (
+        "a second cache, which must start empty: at [0]": (
             "window: int → window: int, kept: Any = {}; dict[str, Tensor]() → kept"
         )
     },

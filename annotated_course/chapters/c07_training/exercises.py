@@ -462,7 +462,7 @@ EXERCISES["07.7"] = Exercise(
             "model.train() → model.eval(); tgt[:, :-1] → tgt; tgt[:, 1:] → tgt; (logits, → (logits.softmax(-1),"
         ),
         "loss.item(); got Tensor": "return mean → return torch.tensor(mean)",
-        "means over the tokens of all parts, are not: item 0": "return mean → return 2 * mean",
+        "means over the tokens of all parts, are not: at [0]": "return mean → return 2 * mean",
     }
     | {f"one fault is left: {sentence}": fault for sentence, fault in TRAINING_FAULTS.items()},
 )

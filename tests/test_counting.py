@@ -31,17 +31,6 @@ def test_bz2_learns_from_what_lies_more_than_a_tenth_of_a_million_back() -> None
     assert packed_size("bz2", before, new) < 0.6 * packed_size("bz2", "", new)
 
 
-def test_the_command_prints_both_tables(tmp_path, capsys, monkeypatch) -> None:
-    (tmp_path / "mine.txt").write_text("to be or not to be " * 50, encoding="utf-8")
-    monkeypatch.setattr("sys.argv", ["counting", "--text", str(tmp_path / "mine.txt"), "--longest", "2"])
-    main()
-    out = capsys.readouterr().out
-    assert "855 characters to learn from, 95 held out" in out
-    losses = [float(line.split()[1]) for line in out.splitlines() if line[:1] in "012" and line[1:2] == " "]
-    assert len(losses) == 3
-    assert losses == sorted(losses, reverse=True)
-
-
 def test_the_file_holds_the_same_bits_and_those_of_a_model(tmp_path, capsys, monkeypatch) -> None:
     text, out = tmp_path / "mine.txt", tmp_path / "counting.json"
     text.write_text("to be or not to be\n" * 50, encoding="utf-8")

@@ -3,10 +3,8 @@
 import json
 import subprocess
 import sys
-from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
 from pathlib import Path
-from threading import Event
 
 import pytest
 
@@ -93,22 +91,6 @@ def test_students_read_what_all_teachers_make_of_both_sides(tmp_path, monkeypatc
     diversification.main(arguments)  # only what was broken off goes on
     assert list(commands(log)) == [("train", "en-de-8")]
     assert commands(log)["train", "en-de-8"][-1] == "--resume"
-
-
-def test_after_a_failure_no_other_job_begins():
-    begun, last = [], Event()
-
-    def fail():
-        begun.append("fail")
-        raise ValueError("no")
-
-    def wait():
-        begun.append("wait")
-        last.wait(0.3)
-
-    with ThreadPoolExecutor(2) as pool, pytest.raises(ValueError, match="no"):
-        diversification.do(pool, [wait, fail, wait, wait, wait, wait])
-    assert len(begun) <= 3
 
 
 def pairs(out: Path, src: str, tgt: str) -> list[tuple[str, str]]:

@@ -64,12 +64,6 @@ def test_norms_stand_where_their_names_say() -> None:
     assert count("norm on the branch alone") == in_layers + 2
 
 
-def test_sines_come_first_and_the_slowest_wave_is_exactly_10000() -> None:
-    table = make_model(SWITCHES["sines, then cosines"], VOCABULARY).positions.table
-    expected = torch.tensor([math.sin(1), math.sin(1e-4), math.cos(1), math.cos(1e-4)])
-    torch.testing.assert_close(table[1, [0, 31, 32, 63]], expected)
-
-
 def test_clipping_bounds_the_gradient() -> None:
     model = nn.Linear(1, VOCABULARY)
     call = type("Model", (nn.Module,), {"forward": lambda self, src, tgt: 1e3 * model(torch.ones(*tgt.shape, 1))})()

@@ -1,13 +1,9 @@
 """The command behind section 2 of 10_why_attention measures what it says, and writes what it prints."""
 
-import json
-
-import pytest
 import torch
-from once import once
 from torch import Tensor, nn
 
-from experiments.reversing import LENGTHS, LETTERS, START, TESTED, Reverser, main, share_right, train
+from experiments.reversing import LETTERS, START, TESTED, Reverser, share_right, train
 
 
 class Writes(nn.Module):
@@ -53,22 +49,3 @@ def test_without_attention_the_first_letter_hears_only_of_the_last_state() -> No
         without_states = model(strings)
         model.encoder._forward_hooks.clear()
         assert torch.equal(without_states, model(strings)) != attends
-
-
-@once
-def test_the_command_writes_what_it_prints(tmp_path, capsys, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("experiments.reversing.WIDTHS", (4,))
-    monkeypatch.setattr("experiments.reversing.UPDATES", (2, 3))
-    monkeypatch.setattr("sys.argv", ["reversing", str(tmp_path / "reversing.json"), "--seeds", "2"])
-    dtype, threads = torch.get_default_dtype(), torch.get_num_threads()
-    try:
-        main()
-    finally:
-        torch.set_default_dtype(dtype)
-        torch.set_num_threads(threads)
-    found = json.loads((tmp_path / "reversing.json").read_text(encoding="utf-8"))
-    kinds = [(run["width"], run["updates"], run["attends"]) for run in found["results"]]
-    assert kinds == [(4, 2, False), (4, 2, True), (4, 3, False), (4, 3, True)]
-    last = found["results"][-1]["shares"]
-    assert len(last) == 2 and len(last[0]) == len(LENGTHS) == len(found["lengths"])
-    assert f"{sum(shares[0] for shares in last) / 2:.2f}" in capsys.readouterr().out.splitlines()[-1]

@@ -30,11 +30,3 @@ def test_the_command_writes_what_it_prints(tmp_path, capsys, monkeypatch: pytest
         f"{runs[n][0][-1]:.3f}" for n in runs
     ]
     assert runs["some"][0][0] < runs["none"][0][0] - 0.1
-
-
-@pytest.mark.parametrize("arguments", [("--seeds", "0"), ("--updates", "15")])
-def test_a_run_that_measures_nothing_is_refused(arguments, capsys, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("sys.argv", ["schedules", "nowhere.json", *arguments])
-    with pytest.raises(SystemExit):
-        main()
-    assert "multiple of ten" in capsys.readouterr().err

@@ -42,10 +42,6 @@ def test_a_change_and_its_standard_error_by_hand():
     assert shallow["nats_error"] == pytest.approx(math.sqrt(0.04 / 5 * (1 / 3 + 1 / 4)))
 
 
-def test_without_base_there_is_nothing_to_compare():
-    assert table3.summarise(LINES[3:]) == []
-
-
 def test_a_run_that_has_its_line_is_not_repeated(tmp_path, monkeypatch, capsys):
     results = tmp_path / "table3.jsonl"
     results.write_text("".join(json.dumps(line(row.name, 0, 6.0, 30.0)) + "\n" for row in table3.ROWS))

@@ -17,30 +17,10 @@ def test_the_first_step_measures_the_model_before_training() -> None:
     assert difference(torch.tensor([[3.0, 4], [3, -4]])) == pytest.approx(0.8)
 
 
-def test_the_control_takes_the_rates_of_the_warm_up_the_largest_first() -> None:
-    warm_up, control = (CASES[name][1] for name in ("warm-up", "the warm-up's rates, largest first"))
-    assert sorted(control.tolist()) == sorted(warm_up.tolist())
-    assert control[0] == warm_up.max() == 0.008 and (control.diff() <= 0).all()
-
-
 def test_pytorchs_own_weights_keep_the_positions_apart() -> None:
     config, rates = CASES["no warm-up, PyTorch's own weights"]
     options = OPTIONS["no warm-up, PyTorch's own weights"]
     assert train(config, rates[:11], 0, **options)[-1, 1] > 10 * train(config, rates[:11], 0)[-1, 1]
-
-
-def test_only_the_sub_layers_warm_up_and_the_rest_begins_at_the_full_rate() -> None:
-    config, rates = CASES["warm-up in the sub-layers alone"]
-    full, warmed, alone = (
-        train(config, schedule[:3], 0, **options)
-        for schedule, options in (
-            (rates, {}),
-            (CASES["warm-up"][1], {}),
-            (rates, {"rates_of_sublayers": OPTIONS["warm-up in the sub-layers alone"]["rates_of_sublayers"][:3]}),
-        )
-    )
-    assert len({run[2, 0].item() for run in (full, warmed, alone)}) == 3
-    torch.testing.assert_close(train(config, rates[:3], 0, rates_of_sublayers=rates[:3]), full)
 
 
 def test_without_the_common_part_the_positions_stay_apart() -> None:

@@ -1,9 +1,10 @@
-"""The pictures to play with: what they show is what torch computes, by mouse and by keys, for every reader.
+"""The pictures to play with: what they show is what the module computes, by mouse, by keys and by finger.
 
 They are taken from the saved notebooks, as a reader meets them.
 """
 
 import html
+import itertools
 import json
 import math
 import re
@@ -11,14 +12,20 @@ from collections.abc import Callable, Iterator
 
 import pytest
 import torch
+from torch import Tensor, nn
 
 from annotated.attention import attention, attention_weights
+from annotated.config import BOS, EOS, TransformerConfig
+from annotated.decoding import beam_search, length_penalty
+from annotated.models.language_model import sampling_probabilities
 from annotated.positional_encoding import sinusoids
 from annotated_course.play import FOLDER, PICTURES, play_html
+from annotated_workbench.vocabulary import SPECIALS
+from tools.live import BEAM, LIVE
 from tools.stills import saved_pictures, still
-from tools.sync import ROOT
 
 SAVED = saved_pictures()
+ATTRIBUTES = "(all, name) => all.map(one => one.getAttribute(name))"
 
 
 def data_of(shown: str) -> dict:
@@ -36,35 +43,23 @@ def test_every_picture_stands_in_a_notebook_as_it_is_now() -> None:
     for name, shown in SAVED.items():
         assert shown == play_html(name, data_of(shown), words_of(shown)), f"{name}: execute its notebook again"
         assert 'src="data:image/svg+xml;base64,' in shown, f"{name} has no still: python -m tools.stills"
+    scripts = [*PICTURES.values(), *FOLDER.glob("*.js")]
+    assert sum(len(path.read_text(encoding="utf-8").splitlines()) for path in scripts) <= 640
+    assert (LIVE / BEAM.name).read_bytes() == BEAM.read_bytes(), "python -m tools.live"  # one search for both
 
 
-def test_nothing_comes_from_elsewhere_and_words_are_text() -> None:
+def test_nothing_comes_from_elsewhere_words_are_text_and_numbers_are_rounded() -> None:
     evil = "</script><b>&\"'"
-    shown = play_html("query", {"words": [evil]}, evil)
+    shown = play_html("query", {"words": [evil], "x": torch.tensor([[1 / 3, -2.0]]), "n": torch.tensor([3])}, evil)
     assert evil not in shown and shown.count("</script>") == 1
-    assert data_of(shown) == {"words": [evil]} and words_of(shown) == evil
+    assert data_of(shown) == {"words": [evil], "x": [[0.3333, -2.0]], "n": [3]} and words_of(shown) == evil
     assert set(re.findall(r"https?://[^\s\"']+", shown)) == {"http://www.w3.org/2000/svg"}  # a name, not an address
-
-
-def test_the_scripts_are_small_and_travel_with_the_package() -> None:
-    scripts = {path: path.read_text(encoding="utf-8").splitlines() for path in FOLDER.glob("*.js")}
-    assert sum(map(len, scripts.values())) <= 600
-    assert [(path.name, line) for path, lines in scripts.items() for line in lines if len(line) > 120] == []
-    packed = re.findall(r'"(play/\S+?)"', (ROOT / "pyproject.toml").read_text(encoding="utf-8"))
-    found = {path for pattern in packed for path in FOLDER.parent.glob(pattern)}
-    assert found == {path for path in FOLDER.rglob("*.*") if path.suffix in (".js", ".css", ".svg")}
-
-
-def test_a_tensor_s_numbers_are_rounded() -> None:
-    data = {"x": torch.tensor([[1 / 3, -2.0]]), "n": torch.tensor([3]), "seen": torch.tensor([True])}
-    assert data_of(play_html("query", data, "w")) == {"x": [[0.3333, -2.0]], "n": [3], "seen": [True]}
 
 
 @pytest.mark.parametrize(
     ("name", "data", "words", "error", "message"),
     [
         ("wheel", {}, "w", ValueError, r"no picture 'wheel'; there are .*query"),
-        ("common", {}, "w", ValueError, "no picture 'common'"),
         ("query", {}, " ", ValueError, "the words are empty"),
         ("query", {"x": math.nan}, "w", ValueError, "'query' hold a number that no page can read"),
         ("query", {"x": {1}}, "w", TypeError, "got <class 'set'>"),
@@ -80,8 +75,8 @@ def visit(browser) -> Iterator[Callable]:
     """Show pictures on a page; what the console says in the meantime must be nothing."""
     pages, complaints = [], []
 
-    def open_page(*shown: str, width: int = 1280, scheme: str = "light", touch: bool = False):
-        page = browser.new_page(viewport={"width": width, "height": 900}, color_scheme=scheme, has_touch=touch)
+    def open_page(*shown: str, width: int = 1280, touch: bool = False):
+        page = browser.new_page(viewport={"width": width, "height": 900}, has_touch=touch, reduced_motion="reduce")
         page.set_default_timeout(5000)
         page.on("console", lambda message: complaints.append(message.text))
         page.on("pageerror", lambda error: complaints.append(str(error)))
@@ -109,33 +104,20 @@ def centre(place) -> tuple[float, float]:
     return box["x"] + box["width"] / 2, box["y"] + box["height"] / 2
 
 
-def drag(page, *places: tuple[float, float], seen: Callable = lambda: None) -> None:
-    """Press the mouse at the first place, move it over the others, call `seen`, let go."""
+def drag(page, *places: tuple[float, float]) -> None:
+    """Press the mouse at the first place, move it over the others, let go."""
     page.mouse.move(*places[0])
     page.mouse.down()
     for place in places[1:]:
         page.mouse.move(*place, steps=3)
-    seen()
     page.mouse.up()
 
 
-def swipe(page, start: tuple[float, float], right: float, down: float) -> None:
-    """Put a finger on a place, move it, lift it."""
-    finger = page.context.new_cdp_session(page)
-    places = [{"x": start[0] + right * i / 10, "y": start[1] + down * i / 10} for i in range(11)]
-    for i, place in enumerate(places):
-        event = {"type": "touchMove" if i else "touchStart", "touchPoints": [place]}
-        finger.send("Input.dispatchTouchEvent", event)
-    finger.send("Input.dispatchTouchEvent", {"type": "touchEnd", "touchPoints": []})
-
-
-@pytest.mark.parametrize("name", PICTURES)
-def test_a_still_is_what_the_picture_shows_at_first(visit, name: str) -> None:
-    drawn = still(visit(), SAVED[name])
-    assert drawn == (FOLDER / "stills" / f"{name}.svg").read_text(encoding="utf-8"), "run python -m tools.stills"
-
-
-def test_where_no_scripts_run_there_is_the_still(browser) -> None:
+def test_a_still_is_what_the_picture_shows_at_first_and_stands_where_no_scripts_run(visit, browser) -> None:
+    page = visit()
+    for name, shown in SAVED.items():
+        saved = PICTURES[name].with_name("still.svg").read_text(encoding="utf-8")
+        assert still(page, shown) == saved, "run python -m tools.stills"
     context = browser.new_context(java_script_enabled=False)
     page = context.new_page()
     page.set_content(SAVED["query"])
@@ -145,26 +127,55 @@ def test_where_no_scripts_run_there_is_the_still(browser) -> None:
     context.close()
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_they_fit_a_phone_and_axe_finds_nothing_serious(visit, scheme: str) -> None:
+def test_all_of_them_fit_a_phone_and_axe_finds_nothing_serious(visit) -> None:
     axe = pytest.importorskip("axe_playwright_python.sync_playwright").Axe()
-    page = visit(*SAVED.values(), width=390, scheme=scheme)
-    for words in page.get_by_text("The figure in words").all():
-        words.click()
-    beyond = (
-        "texts => texts.filter(text => text.getBoundingClientRect().right > innerWidth).map(text => text.textContent)"
-    )
+    page = visit(*SAVED.values(), width=390, touch=True)
+    heights = "all => all.map(one => one.getBoundingClientRect().height)"
+    assert min(page.locator(".play-controls :is(button, input)").evaluate_all(heights)) >= 36  # for a finger
+    beyond = "texts => texts.filter(text => text.getBoundingClientRect().right > innerWidth).length"
     for width in (320, 390):
         page.set_viewport_size({"width": width, "height": 900})
         assert page.evaluate("document.documentElement.scrollWidth") <= width
-        assert page.locator(".play text").evaluate_all(beyond) == []
-    found = axe.run(page).response["violations"]
-    assert [(one["id"], one["nodes"][0]["html"]) for one in found if one["impact"] in ("serious", "critical")] == []
+        assert page.locator(".play text").evaluate_all(beyond) == 0
+    for words in page.get_by_text("The figure in words").all():
+        words.click()
+    for scheme, rules in (("light", {}), ("dark", {"runOnly": ["color-contrast"]})):
+        page.emulate_media(color_scheme=scheme)
+        found = axe.run(page, options=rules).response["violations"]
+        assert [one["nodes"][0]["html"] for one in found if one["impact"] in ("serious", "critical")] == []
+
+
+def test_a_finger_drags_the_query_taps_a_square_and_scrolls_the_rest(visit) -> None:
+    page = visit(SAVED["mask"], SAVED["query"], width=390, touch=True)
+    finger = page.context.new_cdp_session(page)
+
+    def swipe(start: tuple[float, float], right: float, down: float) -> float:
+        """Put a finger on a place, move it, lift it; give how far the page has scrolled."""
+        before = page.evaluate("document.documentElement.scrollTop")
+        for i in range(11):
+            place = {"x": start[0] + right * i / 10, "y": start[1] + down * i / 10}
+            event = {"type": "touchMove" if i else "touchStart", "touchPoints": [place]}
+            finger.send("Input.dispatchTouchEvent", event)
+        finger.send("Input.dispatchTouchEvent", {"type": "touchEnd", "touchPoints": []})
+        return page.evaluate("document.documentElement.scrollTop") - before
+
+    query = page.locator("div.play").last
+    query.locator(".play-handle").scroll_into_view_if_needed()
+    assert swipe(centre(query.locator(".play-handle circle").nth(1)), -120, 150) == 0
+    first, _, last = numbers(query.locator(".play-said").inner_text())[:3]
+    assert first < -0.3 and last < -0.6
+    page.evaluate("scrollTo(0, 0)")
+    mask = mask_on(page)
+    page.locator("g[role=checkbox]").nth(2).tap()
+    mask[0, 2] = ~mask[0, 2]
+    assert torch.equal(mask_on(page), mask)
+    assert swipe(centre(page.locator("g[role=checkbox]").nth(21)), 0, -200) > 100
+    assert torch.equal(mask_on(page), mask)
 
 
 def test_the_query_is_dragged_and_stepped(visit) -> None:
     data = {key: torch.tensor(value) for key, value in data_of(SAVED["query"]).items() if key != "words"}
-    page = visit(SAVED["query"], SAVED["query"], width=390)
+    page = visit(SAVED["query"], SAVED["query"])
     picture, other = page.locator("div.play").all()
     said, handle, slider = picture.locator(".play-said"), picture.locator(".play-handle"), picture.get_by_label("β")
     before = other.inner_html()
@@ -184,90 +195,87 @@ def test_the_query_is_dragged_and_stepped(visit) -> None:
 
     assert agrees() == pytest.approx([0.8, 0, 0.6])
     x, y = centre(handle.locator("circle").nth(1))
-    on_the_way = []
-    drag(page, (x, y), (x - 150, y + 120), seen=lambda: on_the_way.append(agrees()))
+    drag(page, (x, y), (x - 150, y + 120))
     first, middle, last = agrees()
-    assert first < -0.5 and middle == 0 and last < -0.5 and on_the_way == [[first, middle, last]]
-    assert "to jagt" in said.inner_text() and numbers(said.inner_text())[5] > 0.4  # the match of 0 is the largest now
-    for key, place, step in (
-        ("ArrowRight", 0, 0.1),
-        ("ArrowLeft", 0, -0.1),
-        ("ArrowUp", 2, 0.1),
-        ("ArrowDown", 2, -0.1),
-    ):
+    assert first < -0.5 and middle == 0 and last < -0.5
+    for key, place, step in (("ArrowRight", 0, 0.1), ("ArrowDown", 2, -0.1)):
         old = agrees()[place]
-        handle.focus()
-        page.keyboard.press(key)
+        handle.press(key)
         assert agrees()[place] - old == pytest.approx(step)
     drag(page, centre(handle.locator("circle").nth(1)), (5000, -5000))
     assert agrees() == [1.5, 0, 1.5]  # no further than the plane
     picture.locator("svg").first.click(position={"x": 140, "y": 140})
     assert agrees() == [0, 0, 0]
     for key, beta in (("Home", 0), ("ArrowRight", 0.5), ("End", 20)):
-        slider.focus()
-        page.keyboard.press(key)
+        slider.press(key)
         agrees()
         assert numbers(said.inner_text())[3] == beta
     assert other.inner_html() == before
 
 
 def test_the_clock_s_dot_product_hangs_on_the_distance_alone(visit) -> None:
-    rates = torch.tensor(data_of(SAVED["clock"])["rates"])
-    table = sinusoids(400, 8).double()
+    rates, table = data_of(SAVED["clock"])["rates"], sinusoids(400, 8).double()
     page = visit(SAVED["clock"])
     said, panels = page.locator(".play-said"), page.locator(".play-panels > svg")
     position, distance = page.get_by_label("position", exact=True), page.get_by_label("distance", exact=True)
 
-    def agrees() -> tuple[int, int]:
-        """Are turns, cosines and dot product right? Give the two positions."""
-        here, there, product = numbers(said.inner_text())
-        here, there = int(here), int(there)
+    def agrees() -> tuple[int, int, float]:
+        """Are turns, cosines and dot product right? Give the two positions and the product."""
+        *positions, product = numbers(said.inner_text())
+        here, there = map(int, positions)
         assert product == pytest.approx(float(table[here] @ table[there]), abs=0.0051)
-        assert numbers(panels.last.locator("text").last.text_content()) == [product]
-        for i, rate in enumerate(rates.tolist()):
+        for i, rate in enumerate(rates):
             turn, cosine = numbers(panels.nth(i).locator("text").last.text_content())
             pair = slice(2 * i, 2 * i + 2)
             assert turn == pytest.approx((there - here) * rate, abs=0.0051 if rate > 0.005 else 0.00051)
             assert cosine == pytest.approx(float(table[here, pair] @ table[there, pair]), abs=0.0051)
-        return here, there
+        return here, there, product
 
-    def dials() -> list[str]:
-        """What the four dials show."""
-        return [panels.nth(i).inner_html() for i in range(4)]
-
-    here, there = agrees()
-    hands, product = dials(), numbers(said.inner_text())[2]
-    position.focus()
+    here, there, product = agrees()
+    hands = panels.first.inner_html()
     for _ in range(5):
-        page.keyboard.press("ArrowRight")
-    assert agrees() == (here + 5, there + 5)
-    assert dials() != hands and numbers(said.inner_text())[2] == product
-    distance.focus()
-    page.keyboard.press("ArrowLeft")
-    assert agrees() == (here + 5, there + 4) and numbers(said.inner_text())[2] != product
-    page.keyboard.press("Home")
-    assert agrees() == (here + 5, here + 5 - 30)
-    for slider, place in ((position, 0.9), (distance, 0.5)):  # by mouse
-        box = slider.bounding_box()
-        page.mouse.click(box["x"] + place * box["width"], box["y"] + box["height"] / 2)
-        agrees()
-    here, there = agrees()
-    assert here > 110 and abs(there - here) <= 1
+        position.press("ArrowRight")
+    assert agrees() == (here + 5, there + 5, product) and panels.first.inner_html() != hands
+    distance.press("ArrowLeft")
+    assert agrees()[:2] == (here + 5, there + 4) and agrees()[2] != product
+    distance.press("Home")
+    assert agrees()[:2] == (here + 5, here + 5 - 30)
 
 
-def mask_on(page) -> torch.Tensor:
+def test_the_words_travel_as_the_encoder_moves_them(visit) -> None:
+    data, page = data_of(SAVED["layers"]), visit(SAVED["layers"])
+    said, slider = page.locator(".play-said"), page.get_by_label("after")
+    words, ring = page.locator(".play-panels > svg").first.locator("g"), page.locator("circle.line")
+
+    def agrees(points: list, difference: float, size: float) -> None:
+        """Are the ten points, their difference and their size those of a stop?"""
+        page.evaluate("new Promise(done => requestAnimationFrame(() => requestAnimationFrame(done)))")
+        assert numbers(said.inner_text().split(": ")[1])[:2] == pytest.approx([difference, size], abs=0.0051)
+        unit = float(ring.get_attribute("r"))
+        shown = [numbers(place) for place in words.evaluate_all(ATTRIBUTES, "transform")]
+        places = 155 + unit * torch.tensor(points) * torch.tensor([1, -1])
+        assert torch.allclose(torch.tensor(shown), places, atol=0.006 * unit + 0.06)
+
+    for stack in data["stacks"]:
+        for name, on in (("residual", stack["add"]), ("LayerNorm", stack["normalise"])):
+            page.get_by_role("checkbox", name=name).set_checked(on)
+        for key, stop in (("Home", 0), ("ArrowRight", 1), ("End", 24), ("ArrowLeft", 23)):
+            slider.press(key)
+            agrees(*(stack[name][stop] for name in ("points", "difference", "size")))
+
+
+def mask_on(page) -> Tensor:
     """The mask that a page shows, by what its squares say of themselves."""
-    checked = "squares => squares.map(square => square.getAttribute('aria-checked') === 'true')"
-    squares = torch.tensor(page.locator("g[role=checkbox]").evaluate_all(checked))
-    return squares.view(math.isqrt(len(squares)), -1)
+    squares = page.locator("g[role=checkbox]").evaluate_all(ATTRIBUTES, "aria-checked")
+    return torch.tensor([square == "true" for square in squares]).view(math.isqrt(len(squares)), -1)
 
 
-def leaks_on(page, data: dict, layers: int = 1) -> torch.Tensor:
+def leaks_on(page, data: dict, layers: int = 1) -> Tensor:
     """The leaks that a page shows, marked by !; each number must say how far an output of attention moves."""
     inputs, replaced = (torch.tensor(data[key]).double() for key in ("vectors", "nudged"))
     mask = mask_on(page)
 
-    def run(x: torch.Tensor) -> torch.Tensor:
+    def run(x: Tensor) -> Tensor:
         for _ in range(layers):
             x = attention(x, x, x, mask)
         return x
@@ -285,84 +293,154 @@ def leaks_on(page, data: dict, layers: int = 1) -> torch.Tensor:
     return leaks
 
 
-@pytest.mark.parametrize("padding", ["right", "left"])
-def test_each_mask_leaks_what_attention_says(visit, padding: str) -> None:
+def test_each_mask_leaks_what_attention_says(visit) -> None:
     data = data_of(SAVED["mask"])
-    if padding == "left":
-        data["padded"].reverse()
-    page = visit(play_html("mask", data, "words"))
+    page = visit(SAVED["mask"])
     padded = torch.tensor(data["padded"])
     everything = torch.ones(len(padded), len(padded), dtype=torch.bool)
     causal, unpadded = everything.tril(), ~padded.expand_as(everything)
     wrong = ~(causal & unpadded) & ~padded[:, None]
-    masks = {
-        "everything": everything,
-        "causal": causal,
-        "padding": unpadded,
-        "off by one": everything.tril(1) & unpadded,
-        "both": causal & unpadded,
-    }
-    pressed = page.locator("button[aria-pressed=true]")
+    masks = {"everything": everything, "causal": causal, "padding": unpadded}
+    masks |= {"off by one": everything.tril(1) & unpadded, "both": causal & unpadded}
     for name, expected in masks.items():
         page.get_by_role("button", name=name, exact=True).click()
-        assert torch.equal(mask_on(page), expected) and pressed.all_text_contents() == [name]
+        assert torch.equal(mask_on(page), expected)
         assert torch.equal(leaks_on(page, data), expected & wrong)
+    squares = page.locator("g[role=checkbox]")
+    drag(page, *(centre(squares.nth(i)) for i in (1, 2, 7)))  # opens three squares above the diagonal
+    assert leaks_on(page, data).nonzero().tolist() == [[0, 1], [0, 2], [1, 2]]
+    squares.nth(1).click()
+    for key in ("ArrowDown", "ArrowRight", "Space"):
+        page.keyboard.press(key)
+    assert leaks_on(page, data).nonzero().tolist() == [[0, 2]]
     page.get_by_role("checkbox", name="two layers").click()
-    assert not leaks_on(page, data, layers=2).any()
     page.get_by_role("button", name="off by one").click()
     two_ahead = everything.tril(2) & unpadded & wrong  # as in the chapter's model B
     assert torch.equal(leaks_on(page, data, layers=2), two_ahead)
 
 
-def test_a_mask_is_painted_by_mouse_and_by_keys(visit) -> None:
-    data = data_of(SAVED["mask"])
-    page = visit(SAVED["mask"])
-    page.get_by_role("button", name="both").click()
-    squares, before = page.locator("g[role=checkbox]"), mask_on(page)
-    drag(page, *(centre(squares.nth(i)) for i in (1, 2, 7)))  # opens three squares above the diagonal
-    assert mask_on(page).int().sum() == before.int().sum() + 3
-    assert leaks_on(page, data).nonzero().tolist() == [[0, 1], [0, 2], [1, 2]]
-    squares.nth(1).click()
-    assert leaks_on(page, data).nonzero().tolist() == [[0, 2], [1, 2]]
-    for key in ("ArrowDown", "ArrowRight", "Space"):
-        page.keyboard.press(key)
-    assert leaks_on(page, data).nonzero().tolist() == [[0, 2]]
-    for key in ("ArrowUp", "Space"):
-        page.keyboard.press(key)
-    assert torch.equal(mask_on(page), before) and not leaks_on(page, data).any()
-    for key in ("ArrowDown", "ArrowLeft", "Space", "ArrowLeft", "Space", "ArrowLeft"):  # the edge holds the last one
-        page.keyboard.press(key)
-    assert not mask_on(page)[1].any()  # a query that may look at nothing gets zeros
-    leaks_on(page, data)
-    page.keyboard.press("Space")
-    assert mask_on(page)[1].tolist() == [True, False, False, False, False]
+class TableModel(nn.Module):
+    """08's table of next words as a model that translates; `asked` keeps what it was to go on from, step by step."""
+
+    def __init__(self, table: dict[str, dict[str, float]]):
+        super().__init__()
+        following = {word: None for row in table.values() for word in row if word not in SPECIALS}
+        self.words = [*SPECIALS, *following]
+        self.config = TransformerConfig(vocab_size=len(self.words), max_length=16)
+        self.rows = torch.full((len(self.words), len(self.words)), -math.inf)
+        self.rows[:, EOS] = 0.0  # after what no search should reach
+        for word, row in table.items():
+            self.rows[self.words.index(word)] = -math.inf
+            for after, p in row.items():
+                self.rows[self.words.index(word), self.words.index(after)] = math.log(p)
+        self.asked: list[Tensor] = []
+
+    def encode(self, src: Tensor, src_mask: Tensor) -> Tensor:
+        return torch.zeros(*src.shape, 1)
+
+    def decode(self, tgt: Tensor, memory: Tensor, src_mask: Tensor, *, cache=None) -> Tensor:
+        self.asked.append(tgt)
+        return self.rows[tgt]
+
+    def logits(self, states: Tensor) -> Tensor:
+        return states
+
+    def new_cache(self):
+        raise NotImplementedError
+
+    def log_probs(self, ids: Tensor) -> Tensor:
+        """Log P of each of several beginnings."""
+        return self.rows[ids[:, :-1], ids[:, 1:]].sum(dim=-1)
 
 
-def test_a_finger_drags_the_query_taps_a_square_and_scrolls_the_rest(visit) -> None:
-    page = visit(SAVED["mask"], SAVED["query"], width=390, touch=True)
-    scrolled = "document.documentElement.scrollTop"
-    query, handle = page.locator("div.play").last, page.locator("div.play").last.locator(".play-handle")
-    handle.scroll_into_view_if_needed()
-    before = page.evaluate(scrolled)
-    swipe(page, centre(handle.locator("circle").nth(1)), -120, 150)
-    first, _, last = numbers(query.locator(".play-said").inner_text())[:3]
-    assert first < -0.3 and last < -0.6 and page.evaluate(scrolled) == before  # all the way, and the page stays
-    plane = query.locator("svg").first.bounding_box()
-    page.touchscreen.tap(plane["x"] + plane["width"] / 2, plane["y"] + plane["height"] / 2)
-    assert numbers(query.locator(".play-said").inner_text())[:3] == [0, 0, 0]
+def test_the_tree_is_that_of_beam_search(visit) -> None:
+    data, page = data_of(SAVED["tree"]), visit(SAVED["tree"])
+    said, beam, alpha = page.locator(".play-said"), page.get_by_label("beam"), page.get_by_label("α")
+    panel, winners = page.locator(".play-panels > svg"), set()
+    assert said.inner_text().startswith("Nothing is written yet")
+    panel.press("End")
+    for k, a in itertools.product((1, 2, 3, 5), (0.0, 0.4, 2.0)):
+        beam.fill(str(k))
+        alpha.fill(str(a))
+        model, source = TableModel(data["table"]), torch.tensor([[EOS]])
+        (best,) = beam_search(model, source, k, a, max_extra=data["limit"] - 1, use_cache=False)
+        winner = " ".join(model.words[i] for i in best.ids)
+        winners.add(winner)
+        assert said.inner_text().endswith(f" “{winner}” wins.")  # another beam or α leaves a reader at the end
+        scores = [best.log_prob, length_penalty(len(best.ids) + 1, a), best.score]
+        seen = []
+        for step in reversed(range(len(model.asked))):
+            told = said.inner_text()
+            kept = re.findall(r"“([^”]*)” (\S+?)[,.](?: |$)", told.partition("Finished")[0].partition(" can hope")[0])
+            if step + 1 < len(model.asked):  # what the search went on from is what it has kept
+                expected = model.log_probs(model.asked[step + 1])
+                expected = expected[expected > -math.inf].sort(descending=True).values
+                assert [numbers(total)[0] for _, total in kept] == pytest.approx(expected.tolist(), abs=6e-4)
+            for text, total in kept:
+                ids = torch.tensor([[BOS, *map(model.words.index, text.split())]])
+                assert numbers(total)[0] == pytest.approx(float(model.log_probs(ids)), abs=6e-4)
+            seen += [row[1:] for row in re.findall(r"“([^”]*)” (\S+) / (\S+) = (−\d\.\d+)", told) if row[0] == winner]
+            panel.press("ArrowLeft")
+            totals = model.log_probs(model.asked[step])[:, None] + model.rows[model.asked[step][:, -1]]
+            count = int((totals > -math.inf).sum())  # all that the search can go on to
+            assert said.inner_text() == f"Step {step}. Candidates: {count}. With K = {k}, which will stay?"
+            panel.press("ArrowLeft")
+        assert [numbers(value)[0] for value in seen[0]] == pytest.approx(scores, abs=6e-4) and len(seen) == 1
+        panel.press("End")
+    assert winners == {"the dog sleeps", "a dog", "a dog sleeps"}
 
-    page.evaluate("scrollTo(0, 0)")
-    squares, mask = page.locator("g[role=checkbox]"), mask_on(page)
-    swipe(page, centre(squares.nth(21)), 0, -200)
-    assert page.evaluate(scrolled) > 100 and torch.equal(mask_on(page), mask)
-    for _ in range(2):
-        squares.nth(2).tap()
-        mask[0, 2] = ~mask[0, 2]
-        assert torch.equal(mask_on(page), mask)
+
+def test_the_tree_grows_by_presses_and_its_boxes_tell_what_became_of_a_word(visit) -> None:
+    page = visit(SAVED["tree"], width=390)
+    panel, forward = page.locator(".play-panels > svg"), page.get_by_text("next ▶")
+
+    def boxes() -> tuple[int, int, int, int]:
+        """How many words are dropped, kept or finished, finished, and on the winner's way."""
+        looks = [
+            panel.locator("rect").evaluate_all(ATTRIBUTES, name) for name in ("stroke-dasharray", "rx", "stroke-width")
+        ]
+        dropped, outer = looks[0].count("4 3"), len(looks[1]) - looks[1].count(None)
+        return dropped, outer - dropped, looks[1].count(None), looks[2].count("3")
+
+    assert boxes() == (0, 1, 0, 0)  # the reader begins at the start
+    for expected in [(1, 3, 0, 0), (4, 5, 0, 0), (7, 8, 1, 0), (7, 12, 3, 5)]:  # (start) is among the kept
+        before = boxes()
+        forward.click()  # the candidates, and no verdict
+        assert boxes()[::2] == before[::2] and boxes()[1] > before[1]
+        forward.press("Enter")
+        assert boxes() == expected
+    texts = panel.locator("text").all_text_contents()
+    at = texts.index("−1.756")  # what is finished has its log P, and below it its score
+    assert texts[at - 1 : at + 2] == ["<eos>", "−1.756", "−1.477"]
+    assert forward.is_disabled() and page.evaluate("document.activeElement.textContent") == "next ▶"
+    panel.press("Home")
+    assert boxes() == (0, 1, 0, 0)
 
 
-def test_a_finger_finds_large_controls(visit) -> None:
-    page = visit(*SAVED.values(), width=390, touch=True)
-    assert page.evaluate("matchMedia('(pointer: coarse)').matches")
-    heights = "all => all.map(one => one.getBoundingClientRect().height)"
-    assert min(page.locator(".play-controls :is(button, input)").evaluate_all(heights)) >= 36
+def test_the_bars_are_what_the_module_draws_by_and_ten_darts_what_it_draws(visit) -> None:
+    data, page = data_of(SAVED["sampling"]), visit(SAVED["sampling"])
+    sliders, panels = [page.get_by_label(name, exact=True) for name in ("T", "top k", "nucleus")], page.locator("svg")
+    button, seed, darts = page.get_by_role("button"), data["seed"], []
+    for heat, most, enough in ((1, 5, 1), (1, 65, 0.9), (0, 65, 1), (2, 20, 0.5), (0.1, 3, 0.05)):
+        for slider, value in zip(sliders, (heat, most, enough), strict=True):
+            slider.fill(str(value))
+        button.click()
+        for _ in range(10):
+            seed = (1664525 * seed + 1013904223) % 2**32
+            darts.append(seed / 2**32)
+        drawn = re.findall(r"drawn: (.*?)\.(?: |$)", page.locator(".play-said").inner_text())
+        for panel, text, letters in zip(panels.all()[:2], data["texts"], drawn, strict=True):
+            logits = torch.tensor(text["logits"]).double()
+            options = {"top_k": most if most < 65 else None, "top_p": float(enough) if enough < 1 else None}
+            p = sampling_probabilities(logits, float(heat), **options)
+            hits = torch.searchsorted(p.cumsum(dim=-1), torch.tensor(darts[-10:]).double(), right=True)
+            assert letters.split()[-10:] == [text["characters"][i] for i in hits]
+            texts = panel.locator("text").all_text_contents()
+            assert numbers(texts[1])[:2] == [int((p > 0).sum()), 65]
+            assert numbers(texts[2])[0] == pytest.approx(100 * float(p[0]), abs=0.051)
+            shown = torch.cat([p[:24], p[24:].sum()[None]])
+            looks = zip(
+                *(panel.locator("rect").evaluate_all(ATTRIBUTES, name) for name in ("fill", "height")), strict=True
+            )
+            solid = [float(height) for fill, height in looks if fill != "none"]
+            assert torch.allclose(torch.tensor(solid).double(), 184 * shown[shown > 0], atol=0.006)  # 184 pixels: 100 %

@@ -1,7 +1,8 @@
 """Pack a trained model for the live page: python -m tools.live [FOLDER] [--model RUN] [--bits 32]
 
 Writes `weights.js`: sizes, vocabulary and merges, and all weights as text, which a page can load from a folder, without
-a server. With nine bits a weight, each row of a matrix is divided by its largest number and rounded to 255 steps.
+a server; and beside it `beam.js`, the search that chapter 08 has, too. With nine bits a weight, each row of a matrix is
+divided by its largest number and rounded to 255 steps.
 """
 
 import argparse
@@ -19,6 +20,7 @@ from annotated_workbench.vocabulary import TOKENIZER
 from tools.sync import ROOT
 
 LIVE = ROOT / "docs" / "live"
+BEAM = ROOT / "annotated_course" / "play" / "beam.js"
 MODEL = ROOT / "data" / "checkpoints" / "de-en-best"
 STEPS = 255  # on either side of 0, of a weight in nine bits
 
@@ -31,6 +33,7 @@ def main() -> None:
     parser.add_argument("--bits", type=int, choices=(9, 32), default=9, help="of a weight")
     options = parser.parse_args()
     options.folder.mkdir(parents=True, exist_ok=True)
+    write_whole(options.folder / BEAM.name, BEAM.read_bytes())
     write_whole(options.folder / "weights.js", packed(options.model, options.bits).encode())
 
 

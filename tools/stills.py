@@ -1,9 +1,8 @@
 """Save what each picture to play with shows before anyone plays: python -m tools.stills
 
-Takes the pictures from the saved notebooks, lets a browser draw them, and writes each as an SVG into
-`annotated_course/play/stills`. Where nobody can play, a button marked `data-still` is pressed first: the tree of a
-search is full-grown there. Execute a notebook before, so that its picture is there, and after, for it to hold its
-still.
+Takes the pictures from the saved notebooks, lets a browser draw them, and writes each into its chapter's folder, as
+`still.svg`. Where nobody can play, a button marked `data-still` is pressed first: the tree of a search is full-grown
+there. Execute a notebook before, so that its picture is there, and after, for it to hold its still.
 """
 
 import re
@@ -11,7 +10,7 @@ from typing import Any
 
 import nbformat
 
-from annotated_course.play import FOLDER
+from annotated_course.play import FOLDER, PICTURES
 from tools.chromium import open_chromium
 from tools.sync import notebook_paths
 
@@ -65,7 +64,7 @@ def main() -> None:
     with open_chromium() as browser:
         page = browser.new_page()
         for name, shown in saved_pictures().items():
-            (FOLDER / "stills" / f"{name}.svg").write_text(still(page, shown), encoding="utf-8")
+            PICTURES[name].with_name("still.svg").write_text(still(page, shown), encoding="utf-8")
             print(name)
 
 

@@ -1,34 +1,34 @@
 """Pictures to play with: drag, slide or click, and see what follows; in a notebook and on a page.
 
-`NAME.js` is a picture, `common.js` and `style.css` are what all of them share, and `stills/NAME.svg` is what stands
-where no scripts run. What is shown needs no server, no library and no other host.
+`play.js` in a chapter's folder is a picture, and `still.svg` beside it what stands where no scripts run. What pictures
+share is here: `common.js`, `style.css`, and `beam.js`, a search. What is shown needs no server, no library and no other
+host.
 """
 
 import base64
 import html
 import json
+import re
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from torch import Tensor
 
 from annotated_course.plotting import IN_WORDS
 from annotated_workbench.extras import load
 
-if TYPE_CHECKING:
-    from IPython.display import HTML
-
 FOLDER = Path(__file__).parent
-PICTURES = tuple(sorted(path.stem for path in FOLDER.glob("*.js") if path.stem != "common"))
+SCRIPTS = {path: path.read_text(encoding="utf-8") for path in sorted(FOLDER.parent.glob("chapters/*/play.js"))}
+PICTURES = {re.findall(r'^start\("(\w+)"', script, re.MULTILINE)[0]: path for path, script in SCRIPTS.items()}
 DIGITS = 4  # decimals of a tensor's numbers
 
 
-def play_with(name: str, data: Mapping[str, Any], words: str) -> "HTML":
+def play_with(name: str, data: Mapping[str, Any], words: str) -> Any:
     """Show a picture to play with.
 
     Args:
-        name: which one, a file's name in this folder: "query", "clock", …
+        name: which one, as its `play.js` calls itself: "query", "clock", …
         data: what it shows: numbers, words, lists of them, and tensors, which are rounded.
         words: what there is to see, for those who cannot see it.
 
@@ -48,14 +48,14 @@ def play_html(name: str, data: Mapping[str, Any], words: str) -> str:
         text = json.dumps(data, ensure_ascii=False, allow_nan=False, default=_rounded)
     except ValueError as error:
         raise ValueError(f"the data of {name!r} hold a number that no page can read: {error}.") from error
-    still, described = FOLDER / "stills" / f"{name}.svg", html.escape(words)
-    shown = ""
+    script, described = SCRIPTS[PICTURES[name]], html.escape(words)
+    still, shown = PICTURES[name].with_name("still.svg"), ""
     if still.exists():  # a new picture has none yet: python -m tools.stills
         encoded = base64.b64encode(still.read_bytes()).decode()
         shown = f'<img alt="{described}" src="data:image/svg+xml;base64,{encoded}">'
-    style, common, picture = (
-        (FOLDER / file).read_text(encoding="utf-8") for file in ("style.css", "common.js", f"{name}.js")
-    )
+    shared = ["style.css", "common.js", *(["beam.js"] if "search(" in script else [])]
+    style, *scripts = ((FOLDER / file).read_text(encoding="utf-8") for file in shared)
+    joined = "\n".join([*scripts, script])
     return f"""<style>
 {style}</style>
 <div class="play" data-name="{name}" data-lm-suppress-shortcuts="true" data-data="{html.escape(text)}">
@@ -66,8 +66,7 @@ course's site.</p></div>
 </div>
 <script>
 (() => {{
-{common}
-{picture}}})();
+{joined}}})();
 </script>"""
 
 

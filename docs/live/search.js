@@ -13,7 +13,8 @@ async function searchBeam() {
   const isWanted = nextSearch(), run = shown, steps = [];
   const beam = Number(find("beam").value), alpha = Number(find("alpha").value);
   find("verdict").textContent = "Searching …";
-  const best = await inSlices(beamSearch(model, run.source, beam, alpha), nodes => steps.push(nodes), isWanted);
+  const keep = ({ nodes }) => steps.push(nodes.slice(0, 2 * beam));
+  const best = await inSlices(beamSearch(model, run.source, beam, alpha), keep, isWanted);
   if (!isWanted()) return;
   // The winner is one of the finished, or, if none has ended, the likeliest beginning.
   const ends = steps.flat().filter(node => node.fate === "finished").sort((one, other) => other.score - one.score);
@@ -21,8 +22,8 @@ async function searchBeam() {
   for (let node = ends[0] ?? steps.at(-1).find(one => one.fate === "kept"); node; node = node.parent) path.add(node);
   drawTree(steps, path);
   tellVerdict(run, best, beam, alpha);
-  const row = ({ beginning, logProb, score }) =>
-    [tokenizer.decode(beginning.ids), number(logProb), String(beginning.ids.length), number(score)];
+  const row = ({ parent, logProb, length, score }) =>
+    [tokenizer.decode(parent.ids), number(logProb), String(length), number(score)];
   find("finished").replaceChildren(
     make("caption", { textContent: ends.length ? "Finished translations, best first" : "None has finished." }),
     make("thead", {}, tableRow("th", ["translation", "log P", "length", "score"])),
@@ -50,7 +51,7 @@ function drawTree(steps, path) {
   const rows = Math.max(...steps.map(nodes => nodes.length));
   const width = COLUMN * (steps.length + 1), height = LINE * rows;
   const lines = makeSvg("svg", { width, height, "aria-hidden": "true" });
-  const at = node => node ? places.get(node) : { x: 0, y: 0 };
+  const at = node => places.get(node) ?? { x: 0, y: 0 }; // the start has no place
   const buttons = [...places].map(([node, { x, y }]) => {
     const from = at(node.parent), isWinner = path.has(node);
     const left = COLUMN * from.x + NODE.width, right = COLUMN * x;
@@ -65,7 +66,7 @@ function drawTree(steps, path) {
       style: `left: ${COLUMN * x}px; top: ${LINE * y}px`, ariaLabel: `${word}, ${fate}, log P ${number(node.logProb)}`,
     });
     const tell = () => {
-      const text = tokenizer.decode([...node.beginning.ids, node.token]);
+      const text = tokenizer.decode([...node.parent.ids, node.token]);
       find("tree-said").textContent = `“${text}”: ${fate}. log P ${number(node.logProb)}` +
         (node.score === undefined ? "." : `, score ${number(node.score)} (log P divided by the length penalty).`);
     };
@@ -93,7 +94,7 @@ function walkTree(tree, nodes, places) {
     const next = event.key === "ArrowLeft" ? node.parent
       : event.key === "ArrowRight" ? nodes.find(one => one.parent === node)
       : nodes.find(one => places.get(one).x === x && places.get(one).y === y + step);
-    if (next) focusOn(buttons, buttons[nodes.indexOf(next)]);
+    if (places.has(next)) focusOn(buttons, buttons[nodes.indexOf(next)]);
   };
 }
 

@@ -249,52 +249,29 @@ function* greedyDecode(model, source, changes = UNCHANGED) {
   }
 }
 
-/** The divisor of log P, so that longer translations may compete: ((5 + |Y|) / 6)^α (§6.1; Wu et al., 2016). */
-function lengthPenalty(length, alpha) {
-  return ((5 + length) / 6) ** alpha;
-}
-
 /**
- * Translate by keeping the `beam` most probable beginnings at each step (§6.1; Wu et al., 2016).
- *
- * A beginning whose <eos> is among the `beam` best continuations is finished; the search goes on with the best
- * unfinished ones, until none of them could still win.
+ * Translate by beam search (beam.js).
  *
  * @param source ids, <eos> last
- * @yields for each step the 2 · beam best continuations, { parent, token, logProb, fate }: `parent` is the continuation
- *   of the step before, or null; `fate` is "kept", "finished" (then with a `score`) or "dropped"
+ * @yields what `search` yields, without the continuations that no beam can hold
  * @returns the best: { ids, logProb, score }, ids without <bos> and <eos>
  */
 function* beamSearch(model, source, beam = 4, alpha = 0.6, changes = UNCHANGED) {
-  const memory = model.encode(source, changes), limit = model.longest(source);
-  let live = [{ ids: [BOS], logProb: 0, cache: model.newCache(memory), node: null }], best = null;
-  for (let length = 1; length <= limit; length++) {
-    const found = live.flatMap(beginning => {
-      const fresh = changes.causal ? beginning.ids.slice(-1) : beginning.ids;
-      if (!changes.causal) beginning.cache = model.newCache(memory);
-      const logProbs = model.logProbs(model.decode(fresh, beginning.cache, changes).at(-1));
-      return largest(logProbs, 2 * beam).map(token => (
-        { beginning, parent: beginning.node, token, logProb: beginning.logProb + logProbs[token], fate: "dropped" }));
-    });
+  const memory = model.encode(source, changes);
+  const continuations = node => {
+    const { parent, token } = node;
+    node.ids = parent ? [...parent.ids, token] : [BOS];
+    node.cache = parent && changes.causal
+      ? parent.cache.map(one => ({ ...one, keys: one.keys.slice(), values: one.values.slice() }))
+      : model.newCache(memory);
+    const fresh = changes.causal ? [token] : node.ids;
+    const logProbs = model.logProbs(model.decode(fresh, node.cache, changes).at(-1));
     // Twice the beam: each beginning has one <eos>, and enough must go on.
-    const nodes = found.sort((one, other) => other.logProb - one.logProb).slice(0, 2 * beam);
-    for (const node of nodes.slice(0, beam).filter(one => one.token === EOS)) {
-      node.fate = "finished";
-      node.score = node.logProb / lengthPenalty(length, alpha);
-      if (!best || node.score > best.score) best = { ...node, ids: node.beginning.ids.slice(1) };
-    }
-    const kept = nodes.filter(node => node.token !== EOS).slice(0, beam);
-    for (const node of kept) node.fate = "kept";
-    yield nodes;
-    live = kept.map(node => ({
-      ids: [...node.beginning.ids, node.token], logProb: node.logProb, node,
-      cache: node.beginning.cache.map(one => ({ ...one, keys: one.keys.slice(), values: one.values.slice() })),
-    }));
-    if (best && live[0].logProb / lengthPenalty(limit, alpha) <= best.score) break;
-  }
-  const { ids, logProb } = live[0]; // if none ended in time
-  best ??= { ids: ids.slice(1), logProb, score: logProb / lengthPenalty(limit, alpha) };
-  return { ids: best.ids, logProb: best.logProb, score: best.score };
+    return largest(logProbs, 2 * beam).map(token => ({ token, logProb: logProbs[token] }));
+  };
+  const limits = { start: BOS, end: EOS, limit: model.longest(source) };
+  const { parent, token, logProb, score } = yield* search(continuations, limits, beam, alpha);
+  return { ids: token === EOS ? parent.ids.slice(1) : [...parent.ids.slice(1), token], logProb, score };
 }
 
 /** Find the places of the `count` largest numbers, the largest first. */

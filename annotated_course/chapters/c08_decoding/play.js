@@ -1,28 +1,16 @@
 // Chapter 08: the tree of a beam search over a table of next words: each step's candidates, then which of them stay.
 
 start("tree", play => {
-  const { table, limit } = play.data, finished = node => node.kept && node.word === "<eos>";
-  const penalty = length => ((5 + length) / 6) ** alpha.value, three = number => fixed(number, 3);
+  const { table, limit } = play.data, three = number => fixed(number, 3);
+  const penalty = length => lengthPenalty(length, alpha.value);
   const write = (text, x, y, look) => draw("text", panel, { text, x, y, class: `small ${look}` });
+  const text = node => node.parent ? `${text(node.parent)} ${node.token}`.trim() : "";
   let steps = [], shown = 0, width;  // a step is shown by two presses
 
-  /** Search as `annotated.decoding.search` does (§6.1), and give what each step found. */
-  function search() {
-    let unfinished = [{ word: "<bos>", text: "", total: 0, length: 0, kept: true }], best = null, hope = 0;
-    const found = [];
-    for (let length = 1; length <= limit && unfinished.length && !(best?.score >= hope); length++) {
-      const candidates = unfinished.flatMap(parent => Object.entries(table[parent.word]).map(([word, p]) => {
-        const total = parent.total + Math.log(p);
-        return { word, text: `${parent.text} ${word}`.trim(), total, length, parent, score: total / penalty(length) };
-      })).sort((one, other) => other.total - one.total);
-      const ended = candidates.slice(0, beam.value).filter(node => node.word === "<eos>");
-      unfinished = candidates.filter(node => node.word !== "<eos>").slice(0, beam.value);
-      for (const node of [...ended, ...unfinished]) node.kept = true;
-      for (const node of ended) if (!best || node.score > best.score) best = node;
-      hope = unfinished.length ? unfinished[0].total / penalty(limit) : -Infinity;
-      found.push({ candidates, ended, unfinished, best, hope });
-    }
-    return found;
+  /** Search the table of next words, and give what each step found. */
+  function searched() {
+    const following = ({ token }) => Object.entries(table[token]).map(([token, p]) => ({ token, logProb: Math.log(p) }));
+    return [...search(following, { start: "<bos>", end: "<eos>", limit }, beam.value, alpha.value)];
   }
 
   /** Give each node of the whole search its place, so that nothing moves while the tree grows; and give its height. */
@@ -31,7 +19,7 @@ start("tree", play => {
     (function place(node) {
       const children = nodes.filter(one => one.parent === node);
       children.forEach(place);
-      node.height = finished(node) && alpha.value ? 47 : 34;
+      node.height = node.fate === "finished" && alpha.value ? 47 : 34;
       node.y = children.length ? (children[0].y + children.at(-1).y) / 2 : bottom + node.height / 2;
       node.x = (node.length + 0.5) * width / (steps.length + 1);
       if (!children.length) bottom += node.height + 5;
@@ -41,12 +29,13 @@ start("tree", play => {
 
   /** Draw a node, and the branch that leads to it; before it is decided, all look alike. */
   function box(node, decided, best) {
-    const { x, y, parent, word, total, score } = node, [kept, dropped] = [decided && node.kept, decided && !node.kept];
+    const { x, y, parent, token, logProb, score, fate } = node;
+    const dropped = decided && fate === "dropped", kept = decided && !dropped, ended = decided && fate === "finished";
     const w = Math.min(width / (steps.length + 1) - (width < 600 ? 7 : 16), 104), left = x - w / 2;
-    const ended = decided && finished(node), high = ended ? node.height : 34;
+    const high = ended ? node.height : 34;
     const thin = { fill: "none", stroke: kept ? "rgb(var(--blue))" : "var(--quiet)" };
     const look = { ...thin, "stroke-width": best ? 3 : 1, "stroke-dasharray": dropped ? "4 3" : "none" };
-    const fill = kept ? "rgba(var(--blue), 0.16)" : "none", lines = parent ? [word, three(total)] : ["(start)"];
+    const fill = kept ? "rgba(var(--blue), 0.16)" : "none", lines = parent ? [token, three(logProb)] : ["(start)"];
     if (ended && alpha.value) lines.push(three(score));
     draw("rect", panel, { ...look, fill, x: left, y: y - high / 2, width: w, height: high, rx: 3 });
     if (ended) draw("rect", panel, { ...thin, x: left + 3, y: y - high / 2 + 3, width: w - 6, height: high - 6 });
@@ -58,9 +47,10 @@ start("tree", play => {
   }
 
   /** Say what a step did, and at the end why the search stops and what wins. */
-  function told({ ended, unfinished, best, hope }, i) {
-    const over = i === steps.length - 1, quoted = node => `“${node.text.replace(" <eos>", "")}”`;
-    const logP = node => `${quoted(node)} ${three(node.total)}`;
+  function told({ nodes, best, hope }, i) {
+    const [unfinished, ended] = ["kept", "finished"].map(fate => nodes.filter(node => node.fate === fate));
+    const over = i === steps.length - 1, quoted = node => `“${text(node).replace(" <eos>", "")}”`;
+    const logP = node => `${quoted(node)} ${three(node.logProb)}`;
     const list = (name, nodes, write) => nodes.length ? ` ${name}: ${nodes.map(write).join(", ")}.` : "";
     const divided = node => ` / ${three(penalty(node.length))} = ${three(node.score)}`;
     return `Step ${i}.` + list("Kept", unfinished, logP) + list("Finished", ended, node => logP(node) + divided(node)) +
@@ -71,9 +61,9 @@ start("tree", play => {
 
   function show(place) {
     width = Math.min(Math.max(play.panels.clientWidth, 340), 640);
-    steps = search();
+    steps = searched();
     shown = Math.min(Math.max(place, 0), 2 * steps.length);
-    const nodes = [steps[0].candidates[0].parent, ...steps.flatMap(one => one.candidates)], height = arrange(nodes);
+    const nodes = [steps[0].nodes[0].parent, ...steps.flatMap(step => step.nodes)], height = arrange(nodes);
     const over = shown === 2 * steps.length, way = [], i = Math.ceil(shown / 2) - 1;
     for (let node = over && steps.at(-1).best; node; node = node.parent) way.push(node);
     set(panel, { viewBox: `0 0 ${width} ${height + 62}`, width, height: height + 62 }).replaceChildren();
@@ -84,7 +74,7 @@ start("tree", play => {
     [back.ariaDisabled, forward.ariaDisabled] = [!shown, over];
     play.said.style.minHeight = width < 600 ? "9.8em" : "5.6em";
     play.say(!shown ? "Nothing is written yet. Press next: first come the candidates, then which of them stay."
-      : shown % 2 ? `Step ${i}. Candidates: ${steps[i].candidates.length}. With K = ${beam.value}, which will stay?`
+      : shown % 2 ? `Step ${i}. Candidates: ${steps[i].nodes.length}. With K = ${beam.value}, which will stay?`
         : told(steps[i], i));
   }
 

@@ -92,7 +92,7 @@ def test_the_conda_environment_reads_the_same_pins() -> None:
 def test_the_package_brings_its_types_and_its_command() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
     data = {"annotated": ["py.typed", "fast/native.c"], "annotated_workbench": ["py.typed"]}
-    data["annotated_course"] = ["py.typed", "*.html", "chapters/*/*", "play/*.js", "play/*.css"]
+    data["annotated_course"] = ["py.typed", "*.pyi", "*.html", "chapters/*/*", "play/*.js", "play/*.css"]
     assert project["tool"]["setuptools"]["package-data"] == data
     assert all((ROOT / package / "py.typed").is_file() for package in PACKAGES)
     assert callable(pkgutil.resolve_name(project["project"]["scripts"]["annotated"]))

@@ -1,29 +1,26 @@
 """Text and batches of it (§5.1): corpora, one's own files, and token-budget batches with little padding."""
 
-import codecs
 import gzip
 import os
 from collections.abc import Iterator, Sequence
-from functools import partial
+from functools import cached_property
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar, overload
+from typing import Any, NamedTuple, TypeVar
 
 import torch
 from jaxtyping import Int
 from torch import Tensor
+from torch.nn import functional as F
 
 from annotated.config import BOS, EOS, PAD
 from annotated_workbench.extras import load
-from annotated_workbench.vocabulary import LONGEST_TOKEN, Tokenizer
+from annotated_workbench.vocabulary import Tokenizer
 
 CORPORA = {"captions": ("train", "val", "test"), "multi30k": ("train", "val", "test_2016_flickr")}
 LANGUAGES = ("de", "en")
-SENTENCES = "a text file with one sentence a line"  # what is asked for where it is missing
 DATA_FOLDER = Path(__file__).parents[1] / "data"
-
-MULTI30K_URL = (
-    "https://raw.githubusercontent.com/multi30k/dataset/a3d2e0d26b56f3846f66a952536ffed4e401d05a/data/task1/raw/"
-)
+GITHUB = "https://raw.githubusercontent.com"
+MULTI30K_URL = f"{GITHUB}/multi30k/dataset/a3d2e0d26b56f3846f66a952536ffed4e401d05a/data/task1/raw/"
 MULTI30K_SHA256 = {
     "train.de": "726e39b2fa9eb9ffb6dc763fb35a179f80fae06ffc5d28b6ace5faa883de28a6",
     "train.en": "d79cfa999dd4c51d2cb42499b6796d5a882c3a8a961923c25a898c90f8bbd56f",
@@ -32,10 +29,9 @@ MULTI30K_SHA256 = {
     "test_2016_flickr.de": "9204244e408ccb38d2a55cfcd344df15005fc42a07a6e55ca6c52b6ababb8cc8",
     "test_2016_flickr.en": "611d361c6334bc7246101d48097c13cf5c4413c5befc793cc629934359d532d9",
 }
-
-TEXTS = {  # where a text lies, and its checksum
+TEXTS = {  # address and checksum
     "tinyshakespeare": (
-        "https://raw.githubusercontent.com/karpathy/char-rnn/master/data/tinyshakespeare/input.txt",
+        f"{GITHUB}/karpathy/char-rnn/master/data/tinyshakespeare/input.txt",
         "86c4e6aa9db7c042ec79f339dcb96d42b0075e16b8fc2e86bf0ca57e2dc565ed",
     )
 }
@@ -73,31 +69,31 @@ class Batch(NamedTuple):
     tgt: Int[Tensor, "batch target"]
 
 
-class Lines(Sequence[str]):
-    r"""The sentences of a UTF-8 file, one a line, without outer spaces; read again whenever they are asked for.
+# Files
 
-    Lines end at "\n" or "\r\n" only, as in other tools, so that a stray Unicode line separator inside a sentence does
-    not shift all that follow.
+
+class Lines(Sequence[str]):
+    r"""The sentences of a UTF-8 file, one a line, without outer spaces; each pass over them reads the file.
+
+    Lines end at "\n" or "\r\n" only, as in other tools: a Unicode line separator inside a sentence ends nothing.
 
     Args:
         path: the file to read; one that ends in .gz is unpacked.
 
     Raises:
         FileNotFoundError: there is no such file.
-        ValueError: the file has no lines; or, when they are read, an empty line, or one that is not UTF-8 or has a
-            carriage return inside, and says which.
+        ValueError: the file is empty; or, when they are read, a line is empty or not UTF-8, and the message says which.
     """
 
     def __init__(self, path: str | Path):
         self.path = Path(path)
-        self._open: Any = partial(gzip.open if self.path.suffix == ".gz" else open, self.path, "rb")
-        try:
-            with self._open() as file:
-                empty = file.read(4) in (b"", codecs.BOM_UTF8)
-        except (FileNotFoundError, IsADirectoryError, NotADirectoryError):
-            raise FileNotFoundError(f"there is no file {path}. Give {SENTENCES}.") from None
-        if empty:
-            raise ValueError(f"{path} has no lines. Give {SENTENCES}.")
+        if not self.path.is_file():
+            raise FileNotFoundError(f"there is no file {path}. Give a text file with one sentence a line.")
+        if not self.path.stat().st_size:
+            raise ValueError(f"{path} has no lines. Give a text file with one sentence a line.")
+
+    def _open(self) -> Any:
+        return gzip.open(self.path) if self.path.suffix == ".gz" else open(self.path, "rb")
 
     def __len__(self) -> int:
         with self._open() as file:
@@ -106,15 +102,17 @@ class Lines(Sequence[str]):
     def __iter__(self) -> Iterator[str]:
         with self._open() as file:
             for number, line in enumerate(file, start=1):
-                text = sentence(line, f"{self.path}, line {number}")
-                if not text:
-                    raise ValueError(
-                        f"{self.path}, line {number}: empty. Remove this line from both files of the pair."
-                    )
+                name = f"{self.path}, line {number}"
+                if not (text := decode(line, name).strip()):
+                    raise ValueError(f"{name}: empty. Remove this line from both files of the pair.")
                 yield text
 
+    @cached_property
+    def _in_memory(self) -> list[str]:
+        return list(self)
+
     def __getitem__(self, index: Any) -> Any:
-        return list(self)[index]
+        return self._in_memory[index]  # one pass over the file for all indices, and not one for each
 
 
 def read_lines(path: str | Path) -> list[str]:
@@ -122,49 +120,21 @@ def read_lines(path: str | Path) -> list[str]:
     return list(Lines(path))
 
 
-def sentence(line: bytes, name: str) -> str:
-    """Decode a line, without outer spaces; a ValueError begins with `name` if it is not UTF-8, or has a CR inside."""
-    text = decode(line, name).strip()
-    if "\r" in text:
-        raise ValueError(f"{name}: a CR inside, with which old Macs ended lines. Convert it to LF: tr '\\r' '\\n'.")
-    return text
-
-
 def decode(content: bytes, name: str | Path) -> str:
-    """Decode UTF-8, with or without a byte-order mark, as which a line begins where files were put together.
-
-    Raises:
-        ValueError: it is something else; the message begins with `name`.
-    """
+    """Decode UTF-8 with or without a byte-order mark; a ValueError begins with `name` if it is something else."""
     try:
-        text = content.decode("utf-8-sig")
+        return content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         why = f"not UTF-8 ({error.reason}, byte {error.start})"
         raise ValueError(f"{name}: {why}. Convert it to UTF-8.") from None
-    if "\0" in text:
-        raise ValueError(f"{name}: a NUL byte, as in UTF-16, not in a text. Convert it to UTF-8.")
-    return text
-
-
-def is_utf_8(name: str) -> bool:
-    """Tell whether the system could decode a name or an argument."""
-    try:
-        name.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
 
 
 def read_pairs(source_path: str | Path, target_path: str | Path) -> Pairs:
-    """Read two aligned files: line n of the one is the translation of line n of the other.
-
-    Args:
-        source_path: the sentences to translate, UTF-8, one a line.
-        target_path: their translations.
+    """Read two aligned files, UTF-8: line n of one is the translation of line n of the other.
 
     Raises:
         FileNotFoundError: a file is missing.
-        ValueError: a line is bad (see `read_lines`), or the files have different numbers of lines.
+        ValueError: a line is bad (see `Lines`), or the files have different numbers of lines.
     """
     pairs = Pairs(read_lines(source_path), read_lines(target_path))
     require_aligned(pairs, (source_path, target_path))
@@ -181,6 +151,19 @@ def require_aligned(pairs: Pairs, paths: Sequence[str | Path]) -> None:
         )
 
 
+def read_text(path: str | Path) -> str:
+    """Read a UTF-8 file as one text; a FileNotFoundError or ValueError says that it is missing, empty or not UTF-8."""
+    if not Path(path).is_file():
+        raise FileNotFoundError(f"there is no file {path}. Give a text file.")
+    text = decode(Path(path).read_bytes(), path)
+    if not text:
+        raise ValueError(f"{path} is empty. Give a text to learn from.")
+    return text
+
+
+# Corpora
+
+
 def load_corpus(name: str, split: str, src: str = "de", tgt: str = "en") -> Pairs:
     """Read one split of a corpus this course knows, in either direction.
 
@@ -190,8 +173,7 @@ def load_corpus(name: str, split: str, src: str = "de", tgt: str = "en") -> Pair
     Args:
         name: a key of `CORPORA`.
         split: one of `CORPORA[name]`.
-        src: the language to translate from, one of `LANGUAGES`.
-        tgt: the language to translate into, the other one.
+        src, tgt: the languages to translate from and into, the two of `LANGUAGES`.
 
     Raises:
         ValueError: the corpus, split or language is unknown, or a download has the wrong checksum.
@@ -203,62 +185,32 @@ def load_corpus(name: str, split: str, src: str = "de", tgt: str = "en") -> Pair
         raise ValueError(f"unknown split {split!r} of {name}; there are {', '.join(CORPORA[name])}.")
     if {src, tgt} != set(LANGUAGES):
         raise ValueError(f"{name} translates between {' and '.join(LANGUAGES)}; got from {src!r} to {tgt!r}.")
-    files = f"{split}.{src}", f"{split}.{tgt}"
+    return read_pairs(*(_corpus_file(name, f"{split}.{language}") for language in (src, tgt)))
+
+
+def _corpus_file(name: str, file: str) -> Path:
     folder = DATA_FOLDER / name if name == "captions" else data_folder(name)
     if folder is None:
-        names = ", ".join(MULTI30K_SHA256)
-        paths = [download(name, f"{MULTI30K_URL}{file}.gz", names, MULTI30K_SHA256[file]) for file in files]
-        return read_pairs(*paths)
-    if name == "captions" and not folder.is_dir():
-        raise FileNotFoundError(
-            f"{name} is not in {folder}. It comes with the repository: `pip install -e .` in a clone of it."
-        )
-    for file in files:
-        if name != "captions" and not (folder / file).is_file():
-            raise FileNotFoundError(
-                f"there is no {folder / file}, where ANNOTATED_DATA={os.environ['ANNOTATED_DATA']} says it is. "
-                "Correct that setting, or unset it to download the corpus."
-            )
-    return read_pairs(folder / files[0], folder / files[1])
+        return download(name, f"{MULTI30K_URL}{file}.gz", ", ".join(MULTI30K_SHA256), MULTI30K_SHA256[file])
+    if not (folder / file).is_file():
+        remedy = "Correct ANNOTATED_DATA, or unset it to download the corpus."
+        if name == "captions":
+            remedy = "It comes with the repository: `pip install -e .` in a clone of it."
+        raise FileNotFoundError(f"there is no {folder / file}. {remedy}")
+    return folder / file
 
 
 def load_text(name: str) -> str:
-    """Read a text this course knows, from $ANNOTATED_DATA where that is set, else as `load_corpus` does.
+    """Read a text this course knows, from $ANNOTATED_DATA or a download; errors as for `load_corpus`.
 
     Args:
         name: a key of `TEXTS`: "tinyshakespeare" (Karpathy, 2015), a million characters of plays.
-
-    Raises:
-        ValueError: the text is unknown, or a download has the wrong checksum.
-        FileNotFoundError: the file is not here and cannot be downloaded; says where to put it.
     """
     if name not in TEXTS:
         raise ValueError(f"unknown text {name!r}; there are {', '.join(TEXTS)}.")
     url, checksum = TEXTS[name]
     folder = data_folder(name)
     return read_text(folder / "input.txt" if folder else download(name, url, "input.txt", checksum))
-
-
-def read_text(path: str | Path) -> str:
-    """Read a UTF-8 file as one text.
-
-    Raises:
-        FileNotFoundError: there is no such file.
-        ValueError: it is empty or not UTF-8.
-    """
-    try:
-        text = decode(Path(path).read_bytes(), path)
-    except (FileNotFoundError, IsADirectoryError, NotADirectoryError):
-        raise FileNotFoundError(f"there is no file {path}. Give a text file.") from None
-    if not text:
-        raise ValueError(f"{path} is empty. Give a text to learn from.")
-    return text
-
-
-def split_text(text: str) -> tuple[str, str]:
-    """Hold out the last tenth of a text: return what to train on, and what to validate on."""
-    end = int(0.9 * len(text))
-    return text[:end], text[end:]
 
 
 def data_folder(name: str) -> Path | None:
@@ -268,7 +220,7 @@ def data_folder(name: str) -> Path | None:
 
 
 def download(name: str, url: str, file: str, checksum: str) -> Path:
-    """Find a file in the user's cache, where its checksum is asked for each time, or get it from the network.
+    """Find a file of a corpus in the user's cache, or download it; its checksum is compared each time.
 
     Args:
         name: of the corpus.
@@ -277,7 +229,7 @@ def download(name: str, url: str, file: str, checksum: str) -> Path:
         checksum: its SHA-256, or another with its name before it, "md5:…".
 
     Raises:
-        ValueError: what is there has another checksum.
+        ValueError: the download has another checksum.
         FileNotFoundError: it cannot be downloaded; says where to put it.
         ModuleNotFoundError: pooch is missing.
     """
@@ -292,13 +244,17 @@ def download(name: str, url: str, file: str, checksum: str) -> Path:
         raise FileNotFoundError(f"cannot download {url} ({error}). Without a network, {by_hand}") from None
 
 
-def hold_out(pairs: Aligned, count: int, seed: int = 0) -> tuple[Aligned, Aligned]:
-    """Split off random pairs for validation.
+# Held out for validation
 
-    Args:
-        pairs: all pairs, or all texts and their labels.
-        count: how many to hold out.
-        seed: which ones; the same seed gives the same split everywhere.
+
+def split_text(text: str) -> tuple[str, str]:
+    """Hold out the last tenth of a text: return what to train on, and what to validate on."""
+    end = int(0.9 * len(text))
+    return text[:end], text[end:]
+
+
+def hold_out(pairs: Aligned, count: int, seed: int = 0) -> tuple[Aligned, Aligned]:
+    """Split off `count` random pairs, or labelled texts, the same for the same seed everywhere.
 
     Returns:
         The remaining pairs and the held-out ones, each in their old order.
@@ -321,42 +277,36 @@ def hold_out(pairs: Aligned, count: int, seed: int = 0) -> tuple[Aligned, Aligne
     return select(False), select(True)
 
 
+# Ids and batches
+
+
 def encode_pairs(
     pairs: Pairs, tokenizer: Tokenizer, src: str, tgt: str, max_length: int, *, drop_long: bool = False
 ) -> Encoded:
     """Turn sentence pairs into rows of ids: source + <eos>, and <bos> + target + <eos>.
 
-    A pair's length is the number of positions a model needs for it: the longer of source + <eos> and <bos> + target.
-
     Args:
         pairs: the sentences.
         tokenizer: encodes both languages.
-        src: the language of `pairs.source`.
-        tgt: the language of `pairs.target`.
-        max_length: the most positions, the model's own limit.
+        src, tgt: the languages of `pairs.source` and `pairs.target`.
+        max_length: the most positions a pair may need, the longer of source + <eos> and <bos> + target.
         drop_long: leave longer pairs out, as one does in training; else they are an error.
 
     Raises:
         ValueError: a pair is longer than `max_length`, with its number.
     """
     encoded = Encoded([], [], [])
-    # What is longer than any tokens could be is not encoded at all: a megabyte takes seconds.
-    short = [max(map(len, pair)) <= LONGEST_TOKEN * max_length for pair in zip(*pairs, strict=True)]
-
-    def encode(texts: Sequence[str], language: str) -> list[list[int]]:
-        return tokenizer.encode_batch([t if fits else "" for t, fits in zip(texts, short, strict=True)], language)
-
-    rows = encode(pairs.source, src), encode(pairs.target, tgt)
-    for i, (source, target, fits) in enumerate(zip(*rows, short, strict=True)):
+    sources, targets = tokenizer.encode_batch(pairs.source, src), tokenizer.encode_batch(pairs.target, tgt)
+    for i, (source, target) in enumerate(zip(sources, targets, strict=True)):
         length = max(len(source), len(target)) + 1
-        if fits and length <= max_length:
+        if length <= max_length:
             encoded.sources.append([*source, EOS])
             encoded.targets.append([BOS, *target, EOS])
             encoded.kept.append(i)
         elif not drop_long:
             raise ValueError(
-                f"line {i + 1} ({pairs.source[i][:40]!r} …) is {length if fits else 'far too many'} tokens "
-                f"long with its end symbol; the limit is {max_length}. Shorten the line, or remove it on both sides."
+                f"line {i + 1} ({pairs.source[i][:40]!r} …) is {length} tokens long with its end symbol; the limit is "
+                f"{max_length}. Shorten the line, or remove it on both sides."
             )
     return encoded
 
@@ -368,20 +318,16 @@ def require_some(kept: int, total: int, max_length: int) -> None:
 
 
 def pad(rows: Sequence[Sequence[int]]) -> Int[Tensor, "rows longest"]:
-    """Stack rows of ids into one tensor, filled with `PAD` on the right up to the longest.
-
-    Args:
-        rows: at least one row of ids.
-    """
+    """Stack rows of ids, at least one, into one tensor, filled with `PAD` on the right up to the longest."""
     longest = max(len(row) for row in rows)
     return torch.tensor([[*row, *[PAD] * (longest - len(row))] for row in rows], dtype=torch.int64)
 
 
 class Batches(Sequence[Batch]):
-    """Batches that are put together when they are asked for.
+    """Batches that are padded when they are asked for, so that rows may lie in files.
 
     Args:
-        sources, targets: rows of ids; in memory, or in files.
+        sources, targets: rows of ids.
         groups: the numbers of the rows of each batch.
     """
 
@@ -393,13 +339,7 @@ class Batches(Sequence[Batch]):
     def __len__(self) -> int:
         return len(self.groups)
 
-    @overload
-    def __getitem__(self, index: int) -> Batch: ...
-
-    @overload
-    def __getitem__(self, index: slice) -> "Batches": ...
-
-    def __getitem__(self, index: int | slice) -> "Batch | Batches":
+    def __getitem__(self, index: Any) -> Any:
         if isinstance(index, slice):
             return Batches(self.sources, self.targets, self.groups[index])
         rows = self.groups[index].tolist()
@@ -407,7 +347,7 @@ class Batches(Sequence[Batch]):
 
 
 def lengths_of(rows: Sequence[Sequence[int]]) -> Int[Tensor, "rows"]:
-    """Count the ids of each row; rows in files know without being read."""
+    """Count the ids of each row; rows in files know their `lengths` without being read."""
     known: Tensor | None = getattr(rows, "lengths", None)
     return torch.tensor([len(row) for row in rows]) if known is None else known
 
@@ -421,8 +361,7 @@ def make_batches(
     has few rows (§5.1 batches by approximate length). Each pair is in exactly one batch.
 
     Args:
-        sources: rows of source ids.
-        targets: rows of target ids, as many.
+        sources, targets: rows of ids, as many of each.
         max_tokens: the budget for one side of a batch, in ids.
         seed: shuffles pairs of equal length and the order of the batches, the same everywhere; one seed per epoch.
             None keeps everything sorted by length.
@@ -444,8 +383,8 @@ def make_batches(
     if seed is not None:
         order = torch.randperm(len(longer), generator=generator.manual_seed(seed))
 
-    # The longer side decides how many rows fit. The other one is sorted up and down in turn, so that neighbours stay
-    # alike where one length ends and the next begins.
+    # The longer side decides how many rows fit. The shorter is sorted up where the longer is odd, down where it is
+    # even, so that neighbours stay alike where one length ends and the next begins.
     difference = torch.where(longer % 2 == 1, source - target, target - source)
     for key in (difference, longer):
         order = order[key[order].argsort(stable=True)]
@@ -479,25 +418,18 @@ def make_text_batches(
         raise ValueError(f"a window has {window} tokens; max_tokens = {max_tokens} must hold at least one.")
     generator = torch.Generator()
     first = 0 if seed is None else int(torch.randint(window, (), generator=generator.manual_seed(seed)))
-    starts = [*([0] if first else []), *range(first, len(ids) - 1, window)]
-    rows = [ids[start : start + window + 1] for start in starts]
-    if first:
-        rows[0] = ids[: first + 1]
+    starts = range(first - window if first else 0, len(ids) - 1, window)  # a first piece may begin before the text
+    pieces = [ids[max(start, 0) : start + window + 1] for start in starts]
+    rows = torch.stack([F.pad(piece, (0, window + 1 - len(piece)), value=PAD) for piece in pieces])
     if seed is not None:
-        rows = [rows[i] for i in torch.randperm(len(rows), generator=generator)]
-    table = torch.full((len(rows), window + 1), PAD)
-    for place, row in zip(table, rows, strict=True):
-        place[: len(row)] = row
-    return [(part,) for part in table.split(max_tokens // window)]
+        rows = rows[torch.randperm(len(rows), generator=generator)]
+    return [(part,) for part in rows.split(max_tokens // window)]
 
 
 def padding_share(batches: Sequence[tuple[Tensor, ...]]) -> float:
     """Measure the share of `PAD` among all ids of at least one batch: 0 is none."""
-    total = tokens = 0
-    for batch in batches:
-        total += sum(side.numel() for side in batch if side.ndim > 1)
-        tokens += count_tokens(batch)
-    return (total - tokens) / total
+    total = sum(side.numel() for batch in batches for side in batch if side.ndim > 1)
+    return (total - sum(map(count_tokens, batches))) / total
 
 
 def count_tokens(batch: Sequence[Tensor]) -> int:

@@ -11,7 +11,7 @@ from annotated.fast.decoding import in_bfloat16
 from annotated.fast.translator import FastTranslator
 from annotated_workbench.data import pad
 from annotated_workbench.metrics import check_texts
-from annotated_workbench.vocabulary import LONGEST_TOKEN, Tokenizer
+from annotated_workbench.vocabulary import Tokenizer
 
 
 def translate(
@@ -50,12 +50,6 @@ def translate(
     if batch_tokens < 1:
         raise ValueError(f"batch_tokens={batch_tokens} must be at least 1.")
     limit: int = model.config.max_length
-    for number, text in enumerate(texts, start=1):
-        if len(text) > LONGEST_TOKEN * limit:  # subwords of a text without end take their time
-            raise ValueError(
-                f"text {number} is {len(text)} characters long and the model takes {limit} tokens: "
-                "split it into sentences."
-            )
     if bf16:
         model = in_bfloat16(model)
     search: Any = decoding

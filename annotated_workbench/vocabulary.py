@@ -7,30 +7,17 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
+import tokenizers
 from torch import Tensor
 
 from annotated.config import BOS, EOS, PAD, UNK
 from annotated_workbench.extras import load
 from annotated_workbench.files import write_whole
 
-if TYPE_CHECKING:
-    import tokenizers
-
 SPECIALS = ("<pad>", "<bos>", "<eos>", "<unk>")  # their ids are PAD, BOS, EOS and UNK
-
 TOKENIZER = "tokenizer.json"
-LONGEST_TOKEN = 64  # characters; a text with more of them for each token that a model takes is too long unread
-# No language writes so much without a space: 64 characters, or 12 symbols where up to five alike count as one.
-UNBROKEN = re.compile(r"(?:(?:([^\w\s])\1{0,4}+){12}|\S{64})(?=\S)")
-PIECE = re.compile(r".{1,10000}(?!\S)|.{1,10000}", re.DOTALL)  # what rules for texts without spaces take at once
-LONG = re.compile(r"\S{500}(?=\S)")  # what is no word teaches merges in pieces: their time takes the square of it
-LONGEST_TEXT = 20_000  # characters to learn merges from at once
-RULES_NEED = {  # what to install where a module is missing, if it is called otherwise
-    "sudachipy": "sudachipy sudachidict_core",
-    "natto": "natto-py, and the library mecab-ko",
-}
 LARGEST_VOCABULARY = 1_000_000  # subwords; what the largest multilingual models have, several times over
 
 
@@ -75,7 +62,7 @@ class Vocabulary:
         if tuple(self.words[: len(SPECIALS)]) != SPECIALS:
             raise ValueError(f"a vocabulary starts with {SPECIALS}; got {self.words[: len(SPECIALS)]}.")
         if len(self._ids) < len(self.words):
-            twice = next(word for word, count in Counter(self.words).items() if count > 1)
+            twice, _ = Counter(self.words).most_common(1)[0]
             raise ValueError(f"a vocabulary lists each word once; {twice!r} is there more often.")
 
     @classmethod
@@ -95,17 +82,9 @@ class Vocabulary:
         return [self._ids.get(word, UNK) for word in words]
 
     def decode(self, ids: Iterable[int] | Tensor) -> list[str]:
-        """Look up the word of each id.
-
-        Args:
-            ids: token ids, in a list or a row of a tensor.
-
-        Raises:
-            ValueError: an id lies outside the vocabulary.
-        """
+        """Look up the word of each id, in a list or a row of a tensor; a ValueError names an id outside."""
         ids = [int(i) for i in ids]
-        outside = [i for i in ids if not 0 <= i < len(self)]
-        if outside:
+        if outside := [i for i in ids if not 0 <= i < len(self)]:
             raise ValueError(f"ids must lie in 0 … {len(self) - 1}; got {outside[0]}. Is this the model's vocabulary?")
         return [self.words[i] for i in ids]
 
@@ -138,8 +117,8 @@ class WordTokenizer(Tokenizer):
         """Build the vocabulary from both sides of a corpus, or from texts of one language.
 
         Args:
-            sides: the texts of each language; the training split only.
-            languages: the languages' codes, in that order.
+            sides: the texts of each language, in the languages' order; the training split only.
+            languages: the languages' codes.
             min_freq: how often a word must occur to be listed.
         """
         tokenizer = cls(Vocabulary(SPECIALS), languages)
@@ -149,23 +128,10 @@ class WordTokenizer(Tokenizer):
         return tokenizer
 
     def words(self, text: str, language: str) -> list[str]:
-        """Split a text into words and punctuation marks, without spaces.
-
-        What is no word by its length (`UNBROKEN`) is cut first: spaCy's rules take the square of it.
-
-        Args:
-            text: a sentence.
-            language: one of the tokenizer's languages.
-
-        Raises:
-            ValueError: the tokenizer has no rules for this language.
-        """
+        """Split a text into words and punctuation marks; a ValueError says which languages the tokenizer knows."""
         if language not in self._rules:
             raise ValueError(f"unknown language {language!r}; this tokenizer knows {', '.join(self._rules)}.")
-        rules = self._rules[language]
-        if type(rules).__module__ == "spacy.tokenizer":  # rules between spaces; others know words where there is none
-            text = UNBROKEN.sub(r"\g<0> ", text)
-        return [word.text for piece in PIECE.findall(text) for word in rules(piece) if not word.is_space]
+        return [word.text for word in self._rules[language](text) if not word.is_space]
 
     def encode(self, text: str, language: str) -> list[int]:
         """Turn one text into word ids; an unlisted word becomes `UNK`."""
@@ -189,6 +155,14 @@ class WordTokenizer(Tokenizer):
         return json.dumps(table, ensure_ascii=False, indent=0).encode()
 
 
+def _word_rules(language: str) -> Any:
+    spacy = load("spacy")
+    try:
+        return spacy.blank(language).tokenizer
+    except (ImportError, AttributeError) as error:  # there is no such language, or its rules need another package
+        raise ValueError(f"no word rules for {language!r}: {error}. Give a code such as 'de' or 'en'.") from None
+
+
 class SubwordTokenizer(Tokenizer):
     """Byte-pair encoding shared by both languages: frequent words whole, rare ones in pieces, down to single bytes.
 
@@ -197,12 +171,18 @@ class SubwordTokenizer(Tokenizer):
 
     Args:
         bpe: the trained tokenizer of the `tokenizers` library.
+
+    Raises:
+        ValueError: its first tokens are not `SPECIALS`.
     """
 
-    def __init__(self, bpe: "tokenizers.Tokenizer") -> None:
+    def __init__(self, bpe: tokenizers.Tokenizer) -> None:
+        if [bpe.token_to_id(special) for special in SPECIALS] != [PAD, BOS, EOS, UNK]:
+            raise ValueError(f"it does not start with {', '.join(SPECIALS)}")
+        # Unless this is set, the library warns whenever a process forks that has encoded a batch.
+        os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
         self._bpe = bpe
-        # "<eos>" written in a text is text. The library does not save this setting.
-        self._bpe.encode_special_tokens = True
+        self._bpe.encode_special_tokens = True  # "<eos>" written in a text is text; the library does not save this
 
     @classmethod
     def train(
@@ -211,31 +191,29 @@ class SubwordTokenizer(Tokenizer):
         """Learn the merges from all sides of a corpus together; the same texts always give the same merges.
 
         Args:
-            sides: the texts of each language; the training split only. What is longer than `LONGEST_TEXT` teaches
-                nothing: the time goes with the square of the length of a word.
+            sides: the texts of each language; the training split only.
             languages: not needed here; it keeps the call the same as for words.
             vocab_size: number of tokens, with the 4 specials and the 256 bytes. A small corpus may yield fewer.
 
         Raises:
             ValueError: `vocab_size` leaves no room for the specials and the bytes, or is above `LARGEST_VOCABULARY`.
         """
-        library = _tokenizers()
-        alphabet = library.pre_tokenizers.ByteLevel.alphabet()
+        alphabet = tokenizers.pre_tokenizers.ByteLevel.alphabet()
         smallest = len(SPECIALS) + len(alphabet)
         if not smallest <= vocab_size <= LARGEST_VOCABULARY:
             raise ValueError(
                 f"vocab_size must be at least {smallest} ({len(SPECIALS)} specials and {len(alphabet)} bytes), more to "
                 f"learn any merge, and at most {LARGEST_VOCABULARY:,}; got {vocab_size}."
             )
-        bpe = library.Tokenizer(library.models.BPE())
-        bpe.normalizer = library.normalizers.Sequence([library.normalizers.NFC(), library.normalizers.Strip()])
-        bpe.pre_tokenizer = library.pre_tokenizers.ByteLevel(add_prefix_space=True)
-        bpe.decoder = library.decoders.ByteLevel()
-        trainer = library.trainers.BpeTrainer(
+        bpe = tokenizers.Tokenizer(tokenizers.models.BPE())
+        normalizers = tokenizers.normalizers.NFC(), tokenizers.normalizers.Strip()
+        bpe.normalizer = tokenizers.normalizers.Sequence(list(normalizers))
+        bpe.pre_tokenizer = tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=True)
+        bpe.decoder = tokenizers.decoders.ByteLevel()
+        trainer = tokenizers.trainers.BpeTrainer(
             vocab_size=vocab_size, special_tokens=list(SPECIALS), initial_alphabet=alphabet, show_progress=False
         )
-        texts = (LONG.sub(r"\g<0> ", text) for text in chain.from_iterable(sides) if len(text) <= LONGEST_TEXT)
-        bpe.train_from_iterator(texts, trainer)
+        bpe.train_from_iterator(chain.from_iterable(sides), trainer)
         return cls(bpe)
 
     def encode(self, text: str, language: str) -> list[int]:
@@ -263,16 +241,10 @@ class CharacterTokenizer(Tokenizer):
 
     Args:
         vocabulary: the numbered characters.
-
-    Raises:
-        ValueError: one of them is longer than a character.
     """
 
     def __init__(self, vocabulary: Vocabulary) -> None:
         self.vocabulary = vocabulary
-        longer = [entry for entry in vocabulary.words[len(SPECIALS) :] if len(entry) != 1]
-        if longer:
-            raise ValueError(f"{longer[0]!r} is not one character.")
 
     @classmethod
     def train(cls, text: str) -> "CharacterTokenizer":
@@ -296,76 +268,22 @@ class CharacterTokenizer(Tokenizer):
 
 
 def load_tokenizer(folder: str | Path) -> WordTokenizer | SubwordTokenizer | CharacterTokenizer:
-    """Read whichever tokenizer was saved in a folder.
-
-    Args:
-        folder: where a tokenizer's `save` wrote, such as the folder of a trained model.
+    """Read whichever tokenizer a `save` wrote into a folder, such as that of a trained model.
 
     Raises:
         FileNotFoundError: the folder holds no tokenizer.
         ValueError: its file is damaged; or as in `WordTokenizer`.
     """
     path = Path(folder) / TOKENIZER
+    if not path.is_file():
+        raise FileNotFoundError(f"there is no tokenizer {path}. Give the folder of a trained model.")
     try:
         content = json.loads(path.read_bytes())
-        if not isinstance(content, dict):
-            raise ValueError(f"it holds {type(content).__name__}, not a table")
         if "characters" in content:
-            return CharacterTokenizer(Vocabulary([*SPECIALS, *_texts(content, "characters")]))
+            return CharacterTokenizer(Vocabulary([*SPECIALS, *content["characters"]]))
         if "words" not in content:
-            return SubwordTokenizer(_byte_pairs(content))
-        vocabulary, languages = Vocabulary(_texts(content, "words")), _texts(content, "languages")
-    except (FileNotFoundError, NotADirectoryError):
-        raise FileNotFoundError(f"there is no tokenizer {path}. Give the folder of a trained model.") from None
-    except IsADirectoryError:
-        raise ValueError(f"{path} is a folder, no tokenizer. Give the folder of a trained model.") from None
-    except (ValueError, RecursionError) as error:
+            return SubwordTokenizer(tokenizers.Tokenizer.from_file(str(path)))
+        vocabulary, languages = Vocabulary(content["words"]), content["languages"]
+    except Exception as error:  # `tokenizers` raises nothing more special
         raise ValueError(f"{path} is damaged ({error}). Save the tokenizer again.") from None
     return WordTokenizer(vocabulary, languages)  # a language without rules is no damage
-
-
-def _texts(content: dict[str, Any], name: str) -> list[str]:
-    texts = content.get(name)
-    if not isinstance(texts, list) or not all(isinstance(text, str) for text in texts):
-        raise ValueError(f"{name} must be a list of texts")
-    return texts
-
-
-def _byte_pairs(content: dict[str, Any]) -> "tokenizers.Tokenizer":
-    library = _tokenizers()
-    try:
-        bpe = library.Tokenizer.from_str(json.dumps(content))
-    except Exception as error:  # the library raises nothing more special
-        raise ValueError(error) from None
-    if [bpe.token_to_id(special) for special in SPECIALS] != [PAD, BOS, EOS, UNK]:
-        raise ValueError(f"it does not start with {', '.join(SPECIALS)}")
-    return bpe
-
-
-def _word_rules(language: str) -> Any:
-    spacy = load("spacy")
-    try:
-        rules = spacy.blank(language).tokenizer
-    except (ImportError, AttributeError) as error:  # of the language, or of a package that its rules import
-        missing = getattr(error.__context__, "name", None) or ""
-        if isinstance(error, AttributeError) or not missing or missing.startswith("spacy.lang."):
-            raise ValueError(f"spaCy has no word rules for {language!r}. Give a code such as 'de' or 'en'.") from None
-        missing = missing.partition(".")[0]
-        needed = RULES_NEED.get(missing, missing)
-        raise ValueError(
-            f"{missing} is missing, which spaCy's word rules for {language!r} need: pip install {needed}"
-        ) from None
-    # A prefix is in front: spaCy, which looks through all that follows, takes the square of it, three seconds for
-    # 100 kB in Indonesian.
-    prefixes = getattr(getattr(rules, "prefix_search", None), "__self__", None)
-    if isinstance(prefixes, re.Pattern):
-        rules.prefix_search = prefixes.match
-    return rules
-
-
-def _tokenizers() -> Any:
-    # Without this setting the library warns on stderr whenever the process forks after encoding.
-    os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
-    import tokenizers
-
-    return tokenizers

@@ -42,15 +42,6 @@ def write(path: Path, content: str | bytes) -> Path:
     return path
 
 
-def test_pairs_are_read_line_by_line(tmp_path):
-    source = write(tmp_path / "my.de", "Ein Hund.\n Zwei\tHunde. \nDrei Hunde.\n")
-    target = write(tmp_path / "my.en", "A dog.\nTwo dogs.\nThree dogs.\n")
-    assert read_pairs(source, target) == (
-        ["Ein Hund.", "Zwei\tHunde.", "Drei Hunde."],
-        ["A dog.", "Two dogs.", "Three dogs."],
-    )
-
-
 @pytest.mark.parametrize(
     "content",
     [
@@ -76,39 +67,31 @@ def test_only_a_newline_ends_a_line(tmp_path, separator):
     ("content", "message"),
     [
         (b"", r"my\.en has no lines"),
-        (b"\xef\xbb\xbf", r"my\.en has no lines"),
         (b"a\nb\n\nd\n", r"my\.en, line 3: empty"),
         (b"a\n \t\r\n", r"my\.en, line 2: empty"),
         (b"a\nb\xff\n", r"my\.en, line 2: not UTF-8 \(invalid start byte, byte 1\)"),
         ("a\nb\n".encode("utf-16"), r"my\.en, line 1: not UTF-8"),
-        ("a\nb\n".encode("utf-16-le"), r"my\.en, line 1: a NUL byte, as in UTF-16"),
-        (b"a\nb\0\n", r"my\.en, line 2: a NUL byte"),
-        (b"a\rb\rc\r", r"my\.en, line 1: a CR inside.* LF: tr '"),
-        (b"a\rb\rc\n", r"my\.en, line 1: a CR inside"),
-        (b"a\rb\nc\rd\n", r"my\.en, line 1: a CR inside"),
-        (b"a\r\nb\rb\r\n", r"my\.en, line 2: a CR inside"),
         (b"a\nb\nc\n", r"my\.de has 2 lines and .*my\.en has 3"),
     ],
-    ids=[
-        "empty file",
-        "only a mark",
-        "empty line",
-        "blank line",
-        "Latin-1",
-        "UTF-16",
-        "no mark",
-        "NUL",
-        "CR",
-        "CR and LF",
-        "CR and several LF",
-        "CR in a line",
-        "unequal",
-    ],
+    ids=["empty file", "empty line", "blank line", "Latin-1", "UTF-16", "unequal"],
 )
 def test_bad_files_are_named_with_the_line(tmp_path, content, message):
     source = write(tmp_path / "my.de", "Ein Hund.\nZwei Hunde.\n")
     with pytest.raises(ValueError, match=message):
         read_pairs(source, write(tmp_path / "my.en", content))
+
+
+def test_lines_are_read_again_in_each_pass_and_once_for_all_indices(tmp_path, monkeypatch):
+    path = write(tmp_path / "my.de", "".join(f"Satz {i}\n" for i in range(50)))
+    lines, passes = data.Lines(path), []
+    whole = data.Lines.__iter__
+    monkeypatch.setattr(data.Lines, "__iter__", lambda self: passes.append(1) or whole(self))
+    assert list(lines) == list(lines) == [f"Satz {i}" for i in range(50)]
+    assert len(passes) == 2
+    assert list(reversed(lines))[:2] == ["Satz 49", "Satz 48"] and lines[3:5] == ["Satz 3", "Satz 4"]
+    assert len(passes) == 3
+    packed = write(tmp_path / "my.de.gz", gzip.compress(path.read_bytes()))
+    assert read_lines(packed) == read_lines(path)
 
 
 def test_a_missing_file_is_named(tmp_path):
@@ -142,12 +125,6 @@ def test_captions_are_read_in_either_direction(tmp_path, monkeypatch):
     write(tmp_path / "captions" / "val.en", "A dog.\n")
     assert load_corpus("captions", "val") == (["Ein Hund."], ["A dog."])
     assert load_corpus("captions", "val", src="en", tgt="de") == (["A dog."], ["Ein Hund."])
-
-
-def test_captions_need_the_repository(tmp_path, monkeypatch):
-    monkeypatch.setattr(data, "DATA_FOLDER", tmp_path / "elsewhere")
-    with pytest.raises(FileNotFoundError, match=r"captions is not in .*elsewhere.*comes with the repository"):
-        load_corpus("captions", "val")
 
 
 @pytest.mark.parametrize("split", CORPORA["captions"])
@@ -196,17 +173,11 @@ def test_multi30k_of_ones_own_comes_first(home, monkeypatch):
     assert cached(home) == []
 
 
-def test_what_lies_in_the_cache_is_checked_again(home):
-    load_corpus("multi30k", "val")
-    write(home / "cache" / "annotated" / "multi30k" / "val.en.gz", gzip.compress(b"Another text.\n"))
-    assert load_corpus("multi30k", "val") == (["val.de"], ["val.en"])
-
-
 def test_a_wrong_path_to_ones_own_multi30k_is_an_error_and_no_download(home, monkeypatch):
     write(home / "mine" / "multi30k" / "val.de", "Mein Hund.\n")
     for folder, missing in (("typo", "val.de"), ("mine", "val.en")):
         monkeypatch.setenv("ANNOTATED_DATA", str(home / folder))
-        with pytest.raises(FileNotFoundError, match=rf"no .*{folder}/multi30k/{missing}.* ANNOTATED_DATA=.*{folder}"):
+        with pytest.raises(FileNotFoundError, match=rf"no .*{folder}/multi30k/{missing}\. Correct ANNOTATED_DATA"):
             load_corpus("multi30k", "val")
     assert cached(home) == []
 
@@ -228,18 +199,6 @@ def test_no_network_says_where_to_put_the_files(home, monkeypatch):
     assert cached(home) == []
 
 
-def test_a_moved_file_is_reported_like_no_network(home):
-    (home / "server" / "val.en.gz").unlink()
-    with pytest.raises(FileNotFoundError, match=r"val\.en\.gz \(404"):
-        load_corpus("multi30k", "val")
-
-
-def test_every_file_of_multi30k_has_a_checksum():
-    files = {f"{split}.{language}" for split in CORPORA["multi30k"] for language in ("de", "en")}
-    assert set(data.MULTI30K_SHA256) == files
-    assert len({checksum for checksum in data.MULTI30K_SHA256.values() if len(bytes.fromhex(checksum)) == 32}) == 6
-
-
 # Held-out pairs
 
 
@@ -259,14 +218,9 @@ def test_holding_out_depends_on_the_seed_alone_on_every_torch():
     pairs = Pairs(list("abcdefghijk"), list("ABCDEFGHIJK"))
     assert hold_out(pairs, 3, seed=5)[1] == (["a", "f", "j"], ["A", "F", "J"])
     assert hold_out(pairs, 3, seed=6)[1] != (["a", "f", "j"], ["A", "F", "J"])
-
-
-@pytest.mark.parametrize("count", [-1, 0, 3, 5])
-def test_holding_out_leaves_something_on_both_sides(count):
-    with pytest.raises(
-        ValueError, match=f"cannot hold out {count} of 3: at least one must be held out, and one left to learn from"
-    ):
-        hold_out(Pairs(["a"] * 3, ["b"] * 3), count, seed=1)
+    for count in (0, 11):
+        with pytest.raises(ValueError, match=f"cannot hold out {count} of 11: at least one must be held out"):
+            hold_out(pairs, count)
 
 
 # Ids
@@ -302,14 +256,6 @@ def test_long_pairs_are_dropped_on_demand(words):
         TranslationTask(words, pairs, pairs, "de", "en", max_length=1)
 
 
-def test_a_text_without_end_is_too_long_and_not_even_encoded(words):
-    pairs = Pairs(["ein", "e" * 10**7, "Hund"], ["a", "dog", "d" * 10**7])
-    encoded = encode_pairs(pairs, words, "de", "en", max_length=3, drop_long=True)
-    assert encoded == ([[4, EOS]], [[BOS, 6, EOS]], [0])
-    with pytest.raises(ValueError, match=r"line 2 .* is far too many tokens long"):
-        encode_pairs(pairs, words, "de", "en", max_length=3)
-
-
 # Batches
 
 
@@ -317,14 +263,7 @@ def test_padding_goes_to_the_right():
     ids = pad([[4, 5, 2], [6, 7, 8, 9, 2]])
     assert torch.equal(ids, torch.tensor([[4, 5, 2, PAD, PAD], [6, 7, 8, 9, 2]]))
     assert ids.dtype == pad([[]]).dtype == torch.int64
-
-
-def test_padding_share_counts_both_sides():
-    batches = [
-        Batch(torch.tensor([[4, 2, 0], [4, 5, 2]]), torch.tensor([[1, 4, 5, 2], [1, 2, 0, 0]])),
-        Batch(torch.tensor([[4, 2]]), torch.tensor([[1, 6, 7, 2]])),
-    ]
-    assert padding_share(batches) == 3 / 20
+    assert padding_share([Batch(ids, pad([[1, 2], [1]]))]) == 3 / 14
 
 
 def rows_of(batches: list[Batch]) -> list[tuple[list[int], list[int]]]:
@@ -389,19 +328,6 @@ def test_batches_by_hand():
     ]
 
 
-def test_batches_without_a_seed_are_sorted():
-    sources, targets = numbered([(5, 3), (2, 7), (11, 2), (3, 3), (2, 2)] * 7)
-    longest = [max(map(len, pair)) for pair in rows_of(make_batches(sources, targets, 23))]
-    assert longest == sorted(longest)
-
-
-def test_batches_depend_on_the_seed_alone():
-    sources, targets = numbered([(5, 3), (2, 7), (11, 2), (3, 3), (2, 2)] * 7)
-    one, same, other = (rows_of(make_batches(sources, targets, 23, seed=seed)) for seed in (3, 3, 5))
-    assert one == same
-    assert one != other
-
-
 def test_a_seed_gives_the_same_batches_on_every_torch():
     sources, targets = numbered([(2, 3)] * 5 + [(5, 7)] * 2)
     numbers = [[row[0] - 4 for row in batch.src.tolist()] for batch in make_batches(sources, targets, 7, seed=1)]
@@ -427,27 +353,6 @@ def test_bad_batches_are_refused():
         make_batches([[4] * 3, [5] * 3], [[4] * 5, [5] * 11], 10)
 
 
-def test_batches_equal_those_of_torchtext():
-    torchtext = pytest.importorskip("torchtext", reason="torchtext loads with torch 2.3 only")
-    torchtext.disable_torchtext_deprecation_warning()
-    from torchtext import transforms, vocab
-
-    pairs = Pairs(["ein Hund", "Hund ein Hund Katze", "Hund"], ["a dog", "dog a dog cat", "runs a"])
-    theirs = vocab.build_vocab_from_iterator([VOCABULARY.words[4:]], specials=list(SPECIALS))
-    theirs.set_default_index(UNK)
-    words = transforms.VocabTransform(theirs)
-    start, end = transforms.AddToken(BOS, begin=True), transforms.AddToken(EOS, begin=False)
-    tensor = transforms.ToTensor(padding_value=PAD)
-    tokenizer = WordTokenizer(Vocabulary(theirs.get_itos()), ["de", "en"])
-    encoded = encode_pairs(pairs, tokenizer, "de", "en", max_length=7)
-    (ours,) = make_batches(encoded.sources, encoded.targets, max_tokens=60)
-
-    order = [0, 2, 1]
-    sources, targets = ([side[i].split() for i in order] for side in pairs)
-    assert torch.equal(ours.src, tensor(end(words(sources))))
-    assert torch.equal(ours.tgt, tensor(end(start(words(targets)))))
-
-
 # Multi30k itself
 
 
@@ -462,31 +367,6 @@ def subwords(splits):
 
 
 @once
-def test_multi30k_has_its_published_sizes(splits):
-    assert {split: len(pairs.source) for split, pairs in splits.items()} == {
-        "train": 29000,
-        "val": 1014,
-        "test_2016_flickr": 1000,
-    }
-
-
-@once
-def test_words_of_multi30k_come_from_the_training_split_alone(splits):
-    train = Pairs(*(side[:3000] for side in splits["train"]))
-    tokenizer = WordTokenizer.train(train)
-    seen = {
-        word
-        for texts, language in zip(train, ("de", "en"), strict=True)
-        for t in texts
-        for word in tokenizer.words(t, language)
-    }
-    assert set(tokenizer.vocabulary.words[len(SPECIALS) :]) < seen
-    unseen = [w for text in splits["val"].target for w in tokenizer.words(text, "en") if w not in seen]
-    assert unseen
-    assert set(tokenizer.vocabulary.encode(unseen)) == {UNK}
-
-
-@once
 def test_subwords_give_back_every_line_of_multi30k(splits, subwords):
     assert len(subwords) == 6000
     for language, lines in zip(("de", "en"), splits["val"], strict=True):
@@ -494,9 +374,14 @@ def test_subwords_give_back_every_line_of_multi30k(splits, subwords):
 
 
 @once
-def test_batches_of_multi30k_hold_little_padding(splits, subwords):
+def test_multi30k_has_its_published_sizes_and_its_batches_little_padding(splits, subwords):
     encoded = encode_pairs(splits["train"], subwords, "de", "en", max_length=256)
     batches = make_batches(encoded.sources, encoded.targets, max_tokens=4096, seed=1)
+    assert {split: len(pairs.source) for split, pairs in splits.items()} == {
+        "train": 29000,
+        "val": 1014,
+        "test_2016_flickr": 1000,
+    }
     assert encoded.kept == list(range(29000))
     assert sum(len(batch.src) for batch in batches) == 29000
     assert padding_share(batches) < 0.04

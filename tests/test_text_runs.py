@@ -75,13 +75,9 @@ def test_unknown_characters_and_files(tmp_path: Path) -> None:
     tokenizer.save(tmp_path)
     loaded = load_tokenizer(tmp_path)
     assert isinstance(loaded, CharacterTokenizer) and loaded.vocabulary.words == tokenizer.vocabulary.words
-    for content, message in (
-        ('{"characters": ["ab"]}', "'ab' is not one character"),
-        ('{"characters": 3}', "characters must be a list"),
-    ):
-        (tmp_path / "tokenizer.json").write_text(content)
-        with pytest.raises(ValueError, match=message):
-            load_tokenizer(tmp_path)
+    (tmp_path / "tokenizer.json").write_text('{"characters": 3}')
+    with pytest.raises(ValueError, match="is damaged"):
+        load_tokenizer(tmp_path)
 
 
 # Fast equals plain

@@ -13,7 +13,7 @@ from annotated.fast.memory import keep_memory
 from annotated.fast.training import bf16_is_fast
 from annotated_workbench.architectures import TaskName
 from annotated_workbench.checkpoint import load_run, load_translator, require_task
-from annotated_workbench.data import Labelled, sentence
+from annotated_workbench.data import Labelled, decode
 from annotated_workbench.reviews import load_reviews, read_reviews, split_reviews
 from annotated_workbench.vocabulary import CharacterTokenizer, Tokenizer
 
@@ -90,11 +90,11 @@ def read_texts(args: Namespace, prompt: str) -> Iterator[list[str]]:
     while content := stream.read1(READ_AT_ONCE):
         *lines, rest = (rest + content).split(b"\n")
         if lines:
-            yield [sentence(line, f"standard input, line {i}") for i, line in enumerate(lines, start=number)]
+            yield [decode(line, f"standard input, line {i}").strip() for i, line in enumerate(lines, start=number)]
             number += len(lines)
         if asking:
             print("> ", end="", file=sys.stderr, flush=True)
     if rest:
-        yield [sentence(rest, f"standard input, line {number}")]
+        yield [decode(rest, f"standard input, line {number}").strip()]
     if asking:
         print(file=sys.stderr)

@@ -1,0 +1,160 @@
+"""Collections of labelled texts: folders and archives, the known ones, and how they are split."""
+
+import re
+import sys
+import tarfile
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from once import once
+
+from annotated_workbench import data, reviews
+from annotated_workbench.data import Labelled
+from annotated_workbench.reviews import load_reviews, read_reviews, split_reviews
+
+pytestmark = once
+
+TEXTS = {
+    "train/pos/0_9.txt": "a very good film",
+    "train/pos/1_8.txt": "good<br /><br />and  witty",
+    "train/neg/0_2.txt": "a very bad film",
+    "train/neg/1_1.txt": "bad and dull",
+    "train/unsup/0_0.txt": "who knows",
+    "test/neg/0_3.txt": "dull",
+    "test/pos/0_7.txt": "witty",
+    "train/urls_pos.txt": "http://example.org",
+    "README.txt": "read me",
+    "train/pos/._0_9.txt": "what a system leaves",
+    "train/pos/deeper/0.txt": "no review",
+}
+
+
+def write_folder(folder: Path, texts: dict[str, str]) -> Path:
+    """Write texts into files under a folder."""
+    for name, text in texts.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(text, encoding="utf-8")
+    return folder
+
+
+def write_archive(path: Path, folder: Path, name: str = "aclImdb") -> Path:
+    """Pack a folder."""
+    with tarfile.open(path, "w:gz") as archive:
+        archive.add(folder, name)
+    return path
+
+
+def test_folders_and_archives_are_read_alike(tmp_path: Path) -> None:
+    folder = write_folder(tmp_path / "aclImdb", TEXTS)
+    archive = write_archive(tmp_path / "reviews.tar.gz", folder)
+    before = sorted(tmp_path.rglob("*"))
+    expected = {
+        "train": Labelled(
+            ["a very bad film", "bad and dull", "a very good film", "good and witty"], ["neg", "neg", "pos", "pos"]
+        ),
+        "test": Labelled(["dull", "witty"], ["neg", "pos"]),
+    }
+    for path in (folder, tmp_path, archive):
+        assert read_reviews(path) == expected
+    assert sorted(tmp_path.rglob("*")) == before  # nothing is unpacked
+
+
+@pytest.mark.parametrize(
+    ("texts", "message"),
+    [
+        ({"train/pos/0.txt": "good"}, "has texts of 1 labels to learn from: it needs train/<label>"),
+        ({"neg/0.txt": "bad"}, "has texts of 0 labels"),
+        (TEXTS | {"test/odd/0.txt": "odd"}, "test has the label 'odd', and train has none"),
+    ],
+)
+def test_what_is_no_collection(tmp_path: Path, texts: dict[str, str], message: str) -> None:
+    with pytest.raises(ValueError, match=re.escape(message)):
+        read_reviews(write_folder(tmp_path, texts))
+
+
+def test_damaged_files(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError, match=r"there is no .*Give a folder with train/pos"):
+        read_reviews(tmp_path / "none")
+    folder = write_folder(tmp_path / "aclImdb", TEXTS)
+    archive = write_archive(tmp_path / "reviews.tar.gz", folder)
+    (folder / "train/pos/0_9.txt").write_bytes(b"caf\xe9")
+    with pytest.raises(ValueError, match=r"aclImdb: train/pos/0_9\.txt: not UTF-8 .*byte 3"):
+        read_reviews(folder)
+    whole = archive.read_bytes()
+    for content in (whole[: len(whole) // 2], b"no archive", b"", whole[:20] + b"?" * 9 + whole[29:]):
+        archive.write_bytes(content)
+        with pytest.raises(ValueError, match="is no tar archive, or not a whole one"):
+            read_reviews(archive)
+
+
+def test_ones_own_validation_texts_are_taken(tmp_path: Path) -> None:
+    counts = {"train": 9, "val": 2}
+    texts = {f"{part}/{label}/{i}.txt": f"{part} {i}" for part, n in counts.items() for label in "ab" for i in range(n)}
+    parts = read_reviews(write_folder(tmp_path, texts))
+    assert split_reviews(parts, "val").texts == ["val 0", "val 1"] * 2
+    assert len(split_reviews(parts, "train").texts) + len(split_reviews(parts, "test").texts) == 18
+
+
+def test_a_label_of_which_nothing_is_left_to_learn_from_is_named() -> None:
+    few = {"train": Labelled(["a", "b", "c"], ["pos", "neg", "neg"]), "test": Labelled(["d"], ["odd"])}
+    with pytest.raises(ValueError, match="the label 'odd' has too few texts to learn from"):
+        split_reviews(few, "test")
+
+
+@given(st.integers(30, 60), st.booleans())
+def test_splits_share_nothing_and_lose_nothing(count: int, tested: bool) -> None:
+    parts = {"train": Labelled([str(i) for i in range(count)], [str(i % 3) for i in range(count)])}
+    if tested:
+        parts["test"] = Labelled(["x"], ["0"])
+    found = {split: split_reviews(parts, split) for split in reviews.SPLITS}
+    texts = [text for split in found.values() for text in split.texts]
+    assert sorted(texts) == sorted([*parts["train"].texts, *(["x"] if tested else [])])
+    assert all(
+        label == str(int(text) % 3) for s in found.values() for text, label in zip(*s, strict=True) if text != "x"
+    )
+    assert found == {split: split_reviews(parts, split) for split in reviews.SPLITS}
+    with pytest.raises(ValueError, match="unknown split 'dev'"):
+        split_reviews(parts, "dev")
+
+
+def test_known_collections(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("ANNOTATED_DATA", raising=False)
+    with pytest.raises(FileNotFoundError, match=r"put train\.pos and train\.neg"):
+        load_reviews("rt_polarity", "train")
+    with pytest.raises(ValueError, match="unknown reviews 'yelp'; there are rt_polarity, imdb"):
+        load_reviews("yelp", "train")
+    folder = write_folder(tmp_path / "aclImdb", TEXTS)
+    archive = write_archive(tmp_path / "aclImdb_v1.tar.gz", folder)
+    monkeypatch.setattr(reviews, "download", lambda *_: archive)
+    assert load_reviews("imdb", "test").texts == ["dull", "witty"]
+    monkeypatch.setenv("ANNOTATED_DATA", str(tmp_path))
+    for name in ("imdb", "rt_polarity"):
+        (tmp_path / name).mkdir()
+    for place in (folder, archive):
+        moved = place.rename(tmp_path / "imdb" / place.name)
+        assert load_reviews("imdb", "test").texts == ["dull", "witty"]
+        moved.rename(place)
+    for label in ("pos", "neg"):
+        lines = "".join(f"{label} {i}\n" for i in range(20))
+        (tmp_path / "rt_polarity" / f"train.{label}").write_text(lines)
+    sizes = [len(load_reviews("rt_polarity", split).texts) for split in reviews.SPLITS]
+    assert sizes == [33, 3, 4]
+    found = load_reviews("rt_polarity", "train")
+    assert all(text.startswith(label) for text, label in zip(*found, strict=True))
+
+
+def test_rt_polarity_as_it_is(multi30k: Path) -> None:
+    if not (multi30k.parent / "rt_polarity" / "train.pos").is_file():
+        pytest.skip("needs rt_polarity beside Multi30k")
+    assert [len(load_reviews("rt_polarity", split).texts) for split in reviews.SPLITS] == [7774, 863, 959]
+
+
+def test_imdb_is_downloaded_with_its_checksum(monkeypatch: pytest.MonkeyPatch) -> None:
+    calls = []
+    pooch = SimpleNamespace(os_cache=lambda name: name, retrieve=lambda *args, **how: calls.append(args) or "here")
+    monkeypatch.setitem(sys.modules, "pooch", pooch)
+    assert data.download("imdb", reviews.IMDB_URL, "file", reviews.IMDB_MD5) == Path("here")
+    assert calls == [(reviews.IMDB_URL, "md5:7c2ac02c03563afcf9b574c7e56c153a")]

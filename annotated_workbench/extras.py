@@ -3,7 +3,10 @@
 from importlib import import_module
 from typing import Any
 
-EXTRAS = {"spacy": "words", "pooch": "download", "matplotlib": "plots", "seaborn": "plots", "IPython": "notebooks"}
+EXTRAS = {
+    **{"spacy": "words", "pooch": "download", "matplotlib": "plots", "seaborn": "plots", "IPython": "notebooks"},
+    **dict.fromkeys(("ctranslate2", "onnx", "onnxscript", "transformers"), "engines"),
+}
 
 
 def load(module: str) -> Any:

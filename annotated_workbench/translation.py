@@ -46,22 +46,16 @@ def translate(
         TypeError: `texts` is one string.
         ValueError: a text is longer than the model allows; says which. Or a number is out of range.
     """
-    check_texts(texts=texts)
     if batch_tokens < 1:
         raise ValueError(f"batch_tokens={batch_tokens} must be at least 1.")
     limit: int = model.config.max_length
+    rows = encode_sources(tokenizer, texts, language, limit)
     if bf16:
         model = in_bfloat16(model)
     search: Any = decoding
     if not plain or isinstance(model, FastTranslator):
         search, model = fast, accelerate(model).frozen()
     device = next(model.parameters()).device
-    rows = [[*ids, EOS] for ids in tokenizer.encode_batch(list(texts), language)]
-    for number, row in enumerate(rows, start=1):
-        if len(row) > limit:
-            raise ValueError(
-                f"text {number} is {len(row)} tokens long and the model takes {limit}: split it into sentences."
-            )
     order = sorted((i for i, row in enumerate(rows) if len(row) > 1), key=lambda i: len(rows[i]))
     translations = [""] * len(rows)
     while order:
@@ -77,3 +71,26 @@ def translate(
         for i, hypothesis in zip(batch, hypotheses, strict=True):
             translations[i] = tokenizer.decode(hypothesis.ids)
     return translations
+
+
+def encode_sources(tokenizer: Tokenizer, texts: Sequence[str], language: str, limit: int) -> list[list[int]]:
+    """Turn texts into ids, each row ending in <eos>.
+
+    Args:
+        tokenizer: the model's.
+        texts: sentences to translate.
+        language: the language they are in.
+        limit: how many tokens the model takes.
+
+    Raises:
+        TypeError: `texts` is one string.
+        ValueError: a text is longer than that; says which.
+    """
+    check_texts(texts=texts)
+    rows = [[*ids, EOS] for ids in tokenizer.encode_batch(list(texts), language)]
+    for number, row in enumerate(rows, start=1):
+        if len(row) > limit:
+            raise ValueError(
+                f"text {number} is {len(row)} tokens long and the model takes {limit}: split it into sentences."
+            )
+    return rows

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 from annotated.decoding import ALPHA, BEAM, MAX_EXTRA
 from annotated_workbench.architectures import PRESETS, USES, TaskName
 from annotated_workbench.data import CORPORA, DATA_FOLDER, TEXTS
+from annotated_workbench.export import EXPORTS
 from annotated_workbench.limits import (
     BEAM_WIDTH,
     COUNT,
@@ -76,7 +77,13 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "mapped": dict(type=path_text, metavar="DIR", help="keep the pairs' ids in files here: for more than memory holds"),
     "src": dict(type=path_text, help="language to translate from, de unless given, or of reviews, en unless given"),
     "tgt": dict(type=path_text, default="en", help="language to translate into"),
-    "out": dict(type=path_text, required=True, help="folder of the run"),
+    "out": dict(type=path_text, required=True, help="folder to write"),
+    "to": dict(choices=EXPORTS, required=True, help="the engine"),
+    "engine": dict(
+        choices=("ctranslate2",),
+        help="translate by CTranslate2 (pip install 'annotated[engines]'), in fp32 unless --precision says int8 or bf16. "
+        "Greedy search writes the same; beam search ends sooner, and our penalty chooses among what it found",
+    ),
     "resume": dict(action="store_true", help="go on with the run in --out, with its settings"),
     "preset": dict(choices=PRESETS, help="size of the model, or the LSTM it replaced; follows from the corpus"),
     "layers": dict(type=LAYERS, help="layers of each stack; the preset's unless given"),
@@ -109,7 +116,11 @@ OPTIONS: dict[str, dict[str, Any]] = {
         type=COUNT_OR_NONE, default=MAX_EXTRA, help="tokens by which a translation may be longer than its source"
     ),
     "device": dict(default="auto", help="auto, cpu, cuda, cuda:1, mps …; auto takes a GPU where there is one"),
-    "precision": dict(choices=("auto", "fp32", "bf16"), default="auto", help="auto takes bf16 where it is fast"),
+    "precision": dict(
+        choices=("auto", "fp32", "bf16", "int8"),
+        default="auto",
+        help="auto takes bf16 where it is fast; int8 is for translate --engine ctranslate2",
+    ),
 }
 OPTIONS |= {field.name.replace("_", "-"): dict(field.metadata) for field in fields(TrainingOptions) if field.metadata}
 

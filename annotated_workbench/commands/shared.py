@@ -31,6 +31,8 @@ def find_device(name: str) -> torch.device:
 
 def wants_bfloat16(args: Namespace) -> bool:
     """Tell whether to compute in bfloat16, by --precision, --plain and --device."""
+    if args.precision == "int8":
+        raise ValueError("--precision int8 is for translate --engine ctranslate2.")
     if args.precision != "auto":
         return args.precision == "bf16"
     return not args.plain and bf16_is_fast(find_device(args.device))

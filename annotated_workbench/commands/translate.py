@@ -2,13 +2,16 @@
 
 import sys
 from argparse import Namespace
+from functools import partial
 from typing import Any
 
 from torch import nn
 
+from annotated_workbench.checkpoint import load_translator
 from annotated_workbench.commands.options import COMPUTE, MODEL, SEARCH, TEXTS_TO_READ, Command
-from annotated_workbench.commands.shared import load_model, one_line, read_texts, search_options
+from annotated_workbench.commands.shared import find_device, load_model, one_line, read_texts, search_options
 from annotated_workbench.data import Pairs
+from annotated_workbench.engine import CTranslate2
 from annotated_workbench.metrics import log_probs
 from annotated_workbench.translation import translate
 from annotated_workbench.vocabulary import Tokenizer
@@ -18,11 +21,20 @@ UNSURE = 0.65  # nats a token of its own translation; the model of the course is
 
 def run(args: Namespace) -> None:
     """Translate the arguments, or the lines of standard input as they come."""
-    model, tokenizer, info = load_model(args, "translation")
+    options = search_options(args)
+    if args.engine:
+        if options.pop("plain") or args.ensemble:
+            raise ValueError("--plain and --ensemble do nothing beside --engine: it has one form, of one model.")
+        model, tokenizer, info = load_translator([args.model])
+        device = "auto" if args.device == "auto" else str(find_device(args.device))
+        search = CTranslate2(model, tokenizer, args.precision, device).translate
+    else:
+        model, tokenizer, info = load_model(args, "translation")
+        search = partial(translate, model, tokenizer)
     done = 0
     for texts in read_texts(args, f"Sentences to translate from {info['src']}"):
         try:
-            translations = translate(model, tokenizer, texts, info["src"], **search_options(args))
+            translations = search(texts, info["src"], **options)
         except ValueError as error:
             raise ValueError(f"after {done} lines: {error}" if done else str(error)) from error
         for translation in translations:
@@ -54,5 +66,5 @@ COMMAND = Command(
         "data/checkpoints/de-en-best < my.de > my.en",
     ),
     MODEL | TEXTS_TO_READ,
-    f"{SEARCH} {COMPUTE}",
+    f"engine {SEARCH} {COMPUTE}",
 )

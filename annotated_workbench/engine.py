@@ -1,0 +1,87 @@
+"""Translation by CTranslate2, an engine in C++."""
+
+import tempfile
+from collections.abc import Sequence
+from itertools import groupby
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from annotated.decoding import ALPHA, BEAM, MAX_EXTRA, length_penalty
+from annotated_workbench.export import check_exportable, write
+from annotated_workbench.extras import load
+from annotated_workbench.translation import encode_sources
+from annotated_workbench.vocabulary import Tokenizer
+
+COMPUTE_TYPES = {"auto": "float32", "fp32": "float32", "bf16": "bfloat16", "int8": "int8"}  # by --precision
+
+
+class CTranslate2:
+    """A model copied into CTranslate2.
+
+    Args:
+        model: a trained `Transformer` that `check_exportable` lets pass.
+        tokenizer: the one it was trained with.
+        precision: a key of `COMPUTE_TYPES`.
+        device: "auto", "cpu", "cuda" or "cuda:1".
+
+    Raises:
+        ModuleNotFoundError: a library is missing; says how to install it.
+        ValueError: the engine has no form for this model or tokenizer, or cannot use the device or the precision.
+    """
+
+    def __init__(self, model: Any, tokenizer: Tokenizer, precision: str = "auto", device: str = "auto"):
+        check_exportable(model, tokenizer, "ctranslate2")
+        self.tokenizer, self.longest = tokenizer, model.config.max_length
+        kind, _, index = device.partition(":")
+        engine = load("ctranslate2")
+        with tempfile.TemporaryDirectory() as folder:
+            self.library = write(model, tokenizer, "ctranslate2", Path(folder))
+            try:
+                self.translator = engine.Translator(
+                    folder,
+                    device=kind,
+                    device_index=int(index or 0),
+                    compute_type=COMPUTE_TYPES[precision],
+                    intra_threads=torch.get_num_threads(),
+                )
+            except ValueError as error:
+                raise ValueError(f"CTranslate2 cannot translate so: {error}") from error
+
+    def translate(
+        self,
+        texts: Sequence[str],
+        language: str,
+        *,
+        beam: int = BEAM,
+        alpha: float = ALPHA,
+        max_extra: int = MAX_EXTRA,
+    ) -> list[str]:
+        """Translate texts; arguments and errors as for `annotated_workbench.translation.translate`.
+
+        Greedy search in float32 writes the same tokens. Beam search ends when the engine has finished `beam`
+        hypotheses, while ours goes on until none can win; among the finished ones our length penalty chooses.
+        """
+        rows = encode_sources(self.tokenizer, texts, language, self.longest)
+        order = sorted((i for i, row in enumerate(rows) if len(row) > 1), key=lambda i: len(rows[i]))
+        translations = [""] * len(rows)
+        for length, same in groupby(order, key=lambda i: len(rows[i])):  # a limit of the engine is that of a batch
+            batch = list(same)
+            results = self.translator.translate_batch(
+                [[self.library.id_to_token(token) for token in rows[i]] for i in batch],
+                beam_size=max(beam, 1),
+                num_hypotheses=max(beam, 1),
+                length_penalty=0,
+                return_scores=True,
+                max_decoding_length=min(length + max_extra, self.longest),
+                max_batch_size=64,
+            )
+            for i, result in zip(batch, results, strict=True):
+                scores = [
+                    log_prob / length_penalty(len(tokens) + 1, alpha)
+                    for tokens, log_prob in zip(result.hypotheses, result.scores, strict=True)
+                ]
+                best = result.hypotheses[scores.index(max(scores))]
+                translations[i] = self.tokenizer.decode([self.library.token_to_id(token) for token in best])
+        return translations

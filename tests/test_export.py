@@ -1,0 +1,143 @@
+"""python -m annotated export, and translate --engine: other engines write what ours write."""
+
+import subprocess
+import sys
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+import torch
+from torch import nn
+
+from annotated.__main__ import main
+from annotated.config import TransformerConfig
+from annotated.models.recurrence import RecurrentConfig, RecurrentTranslator
+from annotated.models.relative_positions import RotaryAttention
+from annotated.transformer import Transformer
+from annotated_workbench import export
+from annotated_workbench.checkpoint import load_run
+from annotated_workbench.data import DATA_FOLDER, load_corpus
+from annotated_workbench.translation import translate
+from annotated_workbench.vocabulary import SubwordTokenizer, WordTokenizer
+
+RUN = DATA_FOLDER / "checkpoints" / "de-en"
+NEEDS = {
+    "ctranslate2": ("ctranslate2", "transformers"),
+    "huggingface": ("transformers",),
+    "onnx": ("onnxruntime", "onnxscript"),
+}
+PAIRS = [["Ein Hund rennt."], ["A dog runs."]]
+SIZES = dict(d_model=8, heads=2, d_ff=12, layers=1, max_length=16)
+
+
+def require(engine: str) -> None:
+    for module in NEEDS[engine]:
+        if not find_spec(module):
+            pytest.skip(f"{module} is not installed")
+
+
+@pytest.fixture(scope="module")
+def captions() -> list[str]:
+    return [*load_corpus("captions", "test").source[:20], "Der Mann schreibt <eos> an die Wand."]
+
+
+@pytest.fixture(scope="module")
+def bpe() -> SubwordTokenizer:
+    return SubwordTokenizer.train(PAIRS, vocab_size=270)
+
+
+def small(bpe: SubwordTokenizer, **changes) -> Transformer:
+    return Transformer(TransformerConfig(len(bpe), **(SIZES | changes)))
+
+
+@pytest.mark.parametrize("engine", NEEDS)
+def test_the_program_beside_an_export_translates_greedily_as_we_do(engine, captions, tmp_path) -> None:
+    require(engine)
+    model, tokenizer, info = load_run(RUN)
+    out = tmp_path / "new" / engine
+    command = [sys.executable, "-m", "annotated", "export", str(RUN), "--to", engine, "--out", str(out)]
+    subprocess.run(command, check=True, capture_output=True)
+    given = "".join(f"{text}\n" for text in captions)
+    done = subprocess.run([sys.executable, "translate.py"], input=given, cwd=out, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines() == translate(model, tokenizer, captions, info["src"], beam=0)
+    assert f"--to {engine}" in (out / "README.md").read_text(encoding="utf-8")
+    assert [path.name for path in out.parent.iterdir()] == [engine]
+
+
+def test_onnx_takes_any_configuration(bpe, tmp_path) -> None:
+    require("onnx")
+    torch.manual_seed(0)
+    changes = dict(d_k=3, d_v=5, norm_first=True, positions="learned", tie_embeddings=False, layers=2)
+    model = small(bpe, **changes).eval()
+    program = (
+        "from tests.test_export import *\n"  # in a process without checks of shapes, which cannot be traced
+        "bpe = SubwordTokenizer.train(PAIRS, vocab_size=270)\n"
+        f"torch.manual_seed(0)\nexport.export(small(bpe, **{changes}), bpe, 'onnx', {str(tmp_path / 'x')!r})"
+    )
+    subprocess.run([sys.executable, "-c", program], check=True, capture_output=True, cwd=Path(__file__).parent.parent)
+    given = "Ein Hund\nrennt\n"
+    command = [sys.executable, str(tmp_path / "x" / "translate.py")]
+    done = subprocess.run(command, input=given, capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines() == translate(model, bpe, given.splitlines(), "de", beam=0)
+
+
+def words() -> WordTokenizer:
+    return WordTokenizer.train(PAIRS, min_freq=1)
+
+
+def with_rotary(bpe: SubwordTokenizer) -> nn.Module:
+    model = small(bpe)
+    model.encoder.layers[0].self_attention = RotaryAttention(8, 2)
+    return model
+
+
+@pytest.mark.parametrize("engine", NEEDS)
+def test_an_engine_is_given_only_what_it_can_represent(engine, bpe, tmp_path) -> None:
+    def refused(model, tokenizer, match):
+        with pytest.raises(ValueError, match=match):
+            export.export(model, tokenizer, engine, tmp_path / "out")
+
+    refused(RecurrentTranslator(RecurrentConfig(len(bpe), d_model=8)), bpe, "has no form for a RecurrentTranslator")
+    refused(with_rotary(bpe), bpe, "parts that its configuration does not make")
+    refused(small(bpe), words(), "cannot read a WordTokenizer: only a model of subwords")
+    if engine != "onnx":
+        refused(small(bpe, tie_embeddings=False), bpe, "with tie_embeddings=False: export it to onnx")
+        refused(small(bpe, norm_first=True, d_k=3), bpe, "with norm_first=True, d_k=3: export it to onnx")
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_folder_is_written_whole_or_not_at_all(bpe, tmp_path, monkeypatch) -> None:
+    def fail(model, library, folder: Path) -> None:
+        (folder / "half").write_bytes(b"")
+        raise OSError("no space left")
+
+    monkeypatch.setitem(export.EXPORTS, "onnx", fail)
+    with pytest.raises(OSError, match="no space"):
+        export.export(small(bpe), bpe, "onnx", tmp_path / "out")
+    assert not list(tmp_path.iterdir())
+    with pytest.raises(FileExistsError, match="choose another folder"):
+        export.export(small(bpe), bpe, "onnx", tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("options", "equal"), [({"beam": 0}, 20), ({"beam": 4}, 19), ({"beam": 0, "max_extra": 0}, 20)]
+)
+def test_translate_by_ctranslate2(options, equal, captions, capsys) -> None:
+    require("ctranslate2")
+    model, tokenizer, info = load_run(RUN)
+    typed = [word for name, value in options.items() for word in (f"--{name.replace('_', '-')}", str(value))]
+    assert main(["translate", "--engine", "ctranslate2", *typed, str(RUN), *captions[:20]]) == 0
+    expected = translate(model, tokenizer, captions[:20], info["src"], **options)
+    printed = capsys.readouterr().out.splitlines()
+    assert sum(a == b for a, b in zip(printed, expected, strict=True)) >= equal
+
+
+def test_ctranslate2_in_eight_bits_and_what_does_nothing_beside_it(captions, capsys) -> None:
+    assert main(["translate", "--engine", "ctranslate2", "--plain", str(RUN), "Hut"]) == 2
+    assert "--plain and --ensemble do nothing beside --engine" in capsys.readouterr().err
+    assert main(["translate", "--precision", "int8", str(RUN), "Hut"]) == 2
+    assert "--precision int8 is for translate --engine ctranslate2" in capsys.readouterr().err
+    require("ctranslate2")
+    assert main(["translate", "--engine", "ctranslate2", "--precision", "int8", str(RUN), *captions[:5]]) == 0
+    assert len(capsys.readouterr().out.splitlines()) == 5

@@ -38,7 +38,7 @@ def require(engine: str) -> None:
 
 @pytest.fixture(scope="module")
 def captions() -> list[str]:
-    return [*load_corpus("captions", "test").source[:20], "Der Mann schreibt <eos> an die Wand."]
+    return [*load_corpus("captions", "test").source[:12], "Der Mann schreibt <eos> an die Wand."]
 
 
 @pytest.fixture(scope="module")
@@ -121,14 +121,14 @@ def test_a_folder_is_written_whole_or_not_at_all(bpe, tmp_path, monkeypatch) -> 
 
 
 @pytest.mark.parametrize(
-    ("options", "equal"), [({"beam": 0}, 20), ({"beam": 4}, 19), ({"beam": 0, "max_extra": 0}, 20)]
+    ("options", "equal"), [({"beam": 0}, 12), ({"beam": 4}, 11), ({"beam": 0, "max_extra": 0}, 12)]
 )
 def test_translate_by_ctranslate2(options, equal, captions, capsys) -> None:
     require("ctranslate2")
     model, tokenizer, info = load_run(RUN)
     typed = [word for name, value in options.items() for word in (f"--{name.replace('_', '-')}", str(value))]
-    assert main(["translate", "--engine", "ctranslate2", *typed, str(RUN), *captions[:20]]) == 0
-    expected = translate(model, tokenizer, captions[:20], info["src"], **options)
+    assert main(["translate", "--engine", "ctranslate2", *typed, str(RUN), *captions[:12]]) == 0
+    expected = translate(model, tokenizer, captions[:12], info["src"], **options)
     printed = capsys.readouterr().out.splitlines()
     assert sum(a == b for a, b in zip(printed, expected, strict=True)) >= equal
 

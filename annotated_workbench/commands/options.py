@@ -81,7 +81,7 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "to": dict(choices=EXPORTS, required=True, help="the engine"),
     "engine": dict(
         choices=("ctranslate2",),
-        help="translate by CTranslate2 (pip install 'annotated[engines]'), in fp32 unless --precision says int8 or bf16. "
+        help="translate by CTranslate2 (pip install 'annotated[engines]'); fp32 unless --precision says bf16 or int8. "
         "Greedy search writes the same; beam search ends sooner, and our penalty chooses among what it found",
     ),
     "resume": dict(action="store_true", help="go on with the run in --out, with its settings"),

@@ -20,8 +20,8 @@ from annotated_course.exercises.exercise import (
     Exercise,
     Run,
     WrongFormError,
+    calls,
     changed,
-    difference,
     numbers,
     parts,
     slip,
@@ -52,22 +52,21 @@ EXERCISES["19.1"] = Exercise(
 
 
 class Stack(nn.Module):
-    """Two random layers, kept in one of several ways, and perhaps a table: in a buffer, saved or not, or in none."""
+    """Two random layers, kept in a `kept`, and perhaps a table: in a buffer, saved or not, or as a plain attribute."""
 
-    def __init__(self, kept: str = "", table: Any = None, saved: Any = None, dropout: float = 0.0, norm: Any = None):
+    def __init__(self, kept: Any = nn.ModuleList, table: Any = 0.0, saved: Any = None, dropout=0.0, norm: Any = None):
         super().__init__()
-        layers = [nn.Linear(6, 6) for _ in range(2)]
-        self.layers: Any = {"list": layers, "dictionary": dict(enumerate(layers))}.get(kept, nn.ModuleList(layers))
+        self.layers = kept([nn.Linear(6, 6), nn.Linear(6, 6)])
         self.dropout, self.norm = nn.Dropout(dropout), norm or nn.Identity()
         if saved is None:
-            self.table = 0.0 if table is None else table
+            self.table = table
         else:
             self.register_buffer("table", table, persistent=saved)
 
     def forward(self, x: Tensor) -> Tensor:
         """Map (batch, 6) to the same shape."""
-        for place in range(2):
-            x = self.dropout(torch.tanh(self.layers[place](x)))
+        for layer in self.layers:
+            x = self.dropout(torch.tanh(layer(x)))
         return self.norm(x + self.table)
 
 
@@ -76,57 +75,6 @@ def unsaved_mean() -> nn.Module:
     norm = nn.BatchNorm1d(6)
     norm.register_buffer("running_mean", torch.randn(6), persistent=False)
     return norm
-
-
-ROWS = torch.randn(5, 6, generator=torch.Generator().manual_seed(0))
-IDS = torch.arange(4, 9).expand(2, 5)
-SMALL = TransformerConfig(11, d_model=8, d_ff=8, heads=2, layers=1, max_length=8)
-SOUND: dict[str, Callable[[], nn.Module]] = {
-    "layers in an nn.ModuleList": Stack,
-    "dropout": lambda: Stack(dropout=0.5),
-    "a model with dropout, handed over in evaluation mode": lambda: Stack(dropout=0.5).eval(),
-    "a normalisation with running means": lambda: Stack(norm=nn.BatchNorm1d(6)),
-    "a table that is always the same, and not saved": lambda: Stack(table=torch.arange(6.0)),
-    "a random table in a buffer that is saved": lambda: Stack(table=torch.randn(6), saved=True),
-    "a Transformer with tied embeddings": lambda: Transformer(SMALL),
-}
-FORGETFUL: dict[str, Callable[[], nn.Module]] = {
-    "layers in a plain list": lambda: Stack("list"),
-    "layers in a dictionary": lambda: Stack("dictionary"),
-    "a random table in a buffer that is not saved": lambda: Stack(table=torch.randn(6), saved=False),
-    "a random table as a plain attribute": lambda: Stack(table=torch.randn(6)),
-    "layers in a plain list, and dropout": lambda: Stack("list", dropout=0.5),
-    "a table whose absence shows by less than a hundredth": lambda: Stack(table=0.01 * torch.rand(5, 6)),
-    "a table that touches the last number of the last row alone": (
-        lambda: Stack(table=F.pad(5 * torch.randn(1, 1), (5, 0, 4, 0)))
-    ),
-    "running means that are not saved": lambda: Stack(norm=unsaved_mean()),
-}
-
-
-def examine_forgetting(answer: Callable[..., Any]) -> str | None:
-    """Give models whose checkpoint holds everything, and models of which it forgets something."""
-    verdicts = {}
-    for name, build in (SOUND | FORGETFUL).items():
-        torch.manual_seed(0)
-        verdict = answer(build, *((IDS, IDS) if "Transformer" in name else (ROWS,)))
-        verdicts[name] = verdict.item() if isinstance(verdict, Tensor) else verdict
-        if not isinstance(verdicts[name], bool):
-            return difference(verdicts[name], True)
-    if len(set(verdicts.values())) == 1:
-        return f"you return {verdicts['dropout']} for every model."
-    for name, verdict in verdicts.items():
-        if verdict and name in SOUND:
-            return (
-                f"it cries wolf at this one: {name}. Its checkpoint holds all there is. Compare outputs in evaluation "
-                "mode: in training mode two calls differ."
-            )
-        if not verdict and name in FORGETFUL:
-            return (
-                f"it misses this one: {name}. Does the second model come from a call of its own, with other numbers? "
-                "Are all outputs compared, in evaluation mode, to a thousandth?"
-            )
-    return None
 
 
 @torch.no_grad()
@@ -138,16 +86,38 @@ def forgets(build: Callable[[], nn.Module], *inputs: Tensor) -> bool:
     return bool(gap.abs().max() > 1e-5)
 
 
+ROWS = torch.randn(5, 6, generator=torch.Generator().manual_seed(0))
+IDS = torch.arange(4, 9).expand(2, 5)
+SMALL = TransformerConfig(11, d_model=8, d_ff=8, heads=2, layers=1, max_length=8)
+BUILDS: dict[str, Callable[[], nn.Module]] = {  # the first seven keep all there is, the others forget something
+    "layers in an nn.ModuleList": Stack,
+    "dropout": lambda: Stack(dropout=0.5),
+    "a model with dropout, handed over in evaluation mode": lambda: Stack(dropout=0.5).eval(),
+    "a normalisation with running means": lambda: Stack(norm=nn.BatchNorm1d(6)),
+    "a table that is always the same, and not saved": lambda: Stack(table=torch.arange(6.0)),
+    "a random table in a buffer that is saved": lambda: Stack(table=torch.randn(6), saved=True),
+    "a Transformer with tied embeddings": lambda: Transformer(SMALL),
+    "layers in a plain list": lambda: Stack(list),
+    "a random table in a buffer that is not saved": lambda: Stack(table=torch.randn(6), saved=False),
+    "a random table as a plain attribute": lambda: Stack(table=torch.randn(6)),
+    "layers in a plain list, and dropout": lambda: Stack(list, dropout=0.5),
+    "a table whose absence shows by less than a hundredth": lambda: Stack(table=0.01 * torch.rand(5, 6)),
+    "a table of which one number is not 0": lambda: Stack(table=F.pad(5 * torch.randn(1, 1), (5, 0, 4, 0))),
+    "running means that are not saved": lambda: Stack(norm=unsaved_mean()),
+}
 EXERCISES["19.2"] = Exercise(
     "What a checkpoint forgets",
     right=forgets,
-    cases={},
-    examine=examine_forgetting,
-    caught={
-        "you return False for every model.": "first, second = build(), build() → first = second = build()",
-        "it cries wolf at this one: dropout.": "eval() → train()",
-        "it misses this one: a table whose absence shows by less than": "1e-5 → 0.05",
-        "it misses this one: a table that touches the last": "gap.abs() → gap.abs()[0]",
+    cases={
+        f"{name}: ": calls(build, *((IDS, IDS) if "Transformer" in name else (ROWS,))) for name, build in BUILDS.items()
+    },
+    mistakes={
+        "in training mode two calls differ; compare in evaluation mode.": "eval() → train()",
+        "the second model must come from a call of its own, with other numbers.": (
+            "first, second = build(), build() → first = second = build()"
+        ),
+        "a difference of a thousandth counts.": "1e-5 → 0.05",
+        "all outputs must be the same: take the largest difference.": "gap.abs() → gap.abs()[0]",
     },
 )
 

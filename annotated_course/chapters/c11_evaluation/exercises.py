@@ -30,9 +30,6 @@ EXERCISES["11.1"] = Exercise(
     mistakes={
         "BLEU is usually given times 100.": BREVITY * MEAN / 100,
         "clip: an n-gram counts at most as often as the reference has it.": BREVITY * 100 * sqrt(1 * 3 / 4),
-        "you clipped the words; clip the pairs too: the dog stands twice here, once there.": (
-            BREVITY * 100 * sqrt(4 / 5 * 3 / 4)
-        ),
         "the brevity penalty is missing: 5 words against 6.": MEAN,
         "the brevity penalty is e^(1 − r/c), with c, the translation's length, below the line.": exp(1 / 6) * MEAN,
         "this is the arithmetic mean of the precisions: take the square root of their product.": BREVITY * 65,
@@ -78,13 +75,7 @@ EXERCISES["11.2"] = Exercise(
         "the n-grams are matched with one reference only: take the largest count n-gram by n-gram.": (
             "(written & reduce(or_, wanted)).total() → max((written & one).total() for one in wanted)"
         ),
-        "a repeated n-gram counts too often: at most as often as a reference has it.": (
-            "(written & reduce(or_, wanted)).total() → sum(written[gram] for gram in reduce(or_, wanted))"
-        ),
         "of two references equally close in length, r takes the shorter.": "), r) → ), -r)",
-        "r takes the shortest reference: take the one whose length is closest to the translation's.": (
-            "closest = → closest = min(lengths) or"
-        ),
     },
 )
 
@@ -144,7 +135,6 @@ EXERCISES["11.4"] = Exercise(
     right=ensemble,
     cases={"": calls(LOGITS), "with a very improbable token: ": calls(LOGITS - IMPROBABLE)},
     mistakes={
-        "these are probabilities: give their logarithms.": lambda logits: logits.softmax(-1).mean(0),
         "you averaged the logits: average the probabilities, after each model's softmax.": (
             lambda logits: logits.mean(0).log_softmax(-1)
         ),
@@ -179,7 +169,6 @@ EXERCISES["11.5"] = Exercise(
         "this is the flat index: give the layer and the head (divmod).": (
             "return layer, head → return int(scores.argmax())"
         ),
-        "the head comes second: (layer, head).": "return layer, head → return head, layer",
         "that head looks in the other direction: rows look, columns are looked at.": "diagonal(by → diagonal(-by",
         "a position without such a token does not count; you went round the end.": (
             "weights.diagonal(by → weights.roll(-by, dims=-1).diagonal(0"

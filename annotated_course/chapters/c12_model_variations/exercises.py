@@ -26,7 +26,6 @@ WRONG_ERRORS = {
     "a row counts by its runs less one: pool the squares, 2 + 10, not the two variances evenly.": (2 / 2 + 10 / 3) / 2,
     "the distances are from each row's own mean, not from the mean of all seven.": variance([0, 1, 2, 2, 3, 5, 6]),
     "the second number is still a variance: take the root.": dict(root=float),
-    "both means are uncertain: 1/3 + 1/4, not the row's 1/4 alone.": dict(share=1 / 4),
     "the change is row minus base: here positive.": dict(change=-3.0),
 }
 EXERCISES["12.1"] = Exercise(
@@ -143,7 +142,6 @@ EXERCISES["12.4"] = Exercise(
         "base's mean is uncertain as well: 1/b + 1/n, not 1/n alone.": (
             lambda rows, ratio: [1, ceil(9 / ratio**2 - 1e-9)]
         ),
-        "two standard errors fit into the effect; three must.": lambda rows, ratio: cheapest(rows, 3 / 2 * ratio),
         "base's runs come first, then those of each other row.": lambda rows, ratio: cheapest(rows, ratio)[::-1],
     },
 )

@@ -36,7 +36,6 @@ EXERCISES["14.1"] = Exercise(
             "this is the sum; divide it by the number of tokens.": dict(first=9.0, second=6.0),
             "the bias of class 2 is missing.": dict(bias=0.0),
             "the third number is the logit of class 1: exponentials, divided by their sum.": dict(third=2 * LN_2),
-            "the third number is the probability of class 0 or 2; classes are counted from 0.": dict(third=0.25),
         },
     ),
     tolerance=2e-3,
@@ -84,7 +83,6 @@ EXERCISES["14.2"] = Exercise(
         ),
         "padding counts: it may hold larger values than the tokens.": lambda states, real: states.amax(dim=1),
         "values below 0 are lost: padding is replaced by 0, or the result is cut off there.": "-math.inf → 0.0",
-        "you took the largest of the padding: True means real.": "~real[..., None] → real[..., None]",
         "the largest is that of each feature over the tokens (dim=1), not over features.": "amax(dim=1) → amax(dim=2)",
         "it stays at −∞; zeros are wanted.": ".where(real.any(dim=1, keepdim=True), 0.0) →",
         "your function changed what it was given: make a new tensor (masked_fill, not masked_fill_).": (
@@ -115,7 +113,6 @@ EXERCISES["14.3"] = Exercise(
         "the numbers are only counted off: that cuts a row of pixels into pieces. A patch holds several rows.": (
             "axes.permute(0, 1, 3, 2, 4) → images"
         ),
-        "the patches stand column by column; they are wanted row by row.": "0, 1, 3, 2, 4 → 0, 3, 1, 2, 4",
         "in each patch the pixels stand column by column; they are wanted row by row.": "0, 1, 3, 2, 4 → 0, 1, 3, 4, 2",
         "these are pixels that are `size` apart, not neighbours: the inner axis of each pair is the pixel's.": (
             "height // size, size, width // size, size → size, height // size, size, width // size; "
@@ -165,7 +162,6 @@ EXERCISES["14.4"] = Exercise(
             "logs.softmax(dim=1) → (logs.exp() / logs.exp().sum(dim=1, keepdim=True).clamp(min=1e-30))",
         ),
         "p(c) is missing: the share of the training texts that have class c.": "+ prior.log() →",
-        "the one is added above only; below, each word of the vocabulary adds one, too.": "/ (words + 1) → / words",
         "add 1 to each count before you divide: a word never seen would forbid the class.": AnyOf(
             "words + 1 → words + 1e-9", "words + 1 → words"
         ),
@@ -173,7 +169,6 @@ EXERCISES["14.4"] = Exercise(
             "counts.double() → counts.sign().double(); new.double() → new.sign().double()"
         ),
         "these are logarithms; probabilities are wanted.": AnyOf(".softmax(dim=1) →", ".softmax → .log_softmax"),
-        "these are products, which do not sum to 1: divide each by its text's sum.": "softmax(dim=1) → exp()",
     },
 )
 

@@ -34,10 +34,7 @@ EXERCISES["15.1"] = Exercise(
             changed(UNITS, 0, 1.5 * LN_2), changed(UNITS, 3, 1.25 * LN_2)
         ),
         "eight characters, not seven: the probability 1 costs 0 bits, but is a character.": changed(UNITS, 0, 12 / 7),
-        "the sign: a probability below 1 costs more than 0 bits, −log₂ p.": changed(UNITS, 0, -1.5),
         "these are bits; times ln 2 they are nats.": changed(UNITS, 1, 1.5),
-        "a nat is more than a bit: multiply the bits by ln 2, do not divide.": changed(UNITS, 1, 1.5 / LN_2),
-        "this is the perplexity per character; the second model has four tokens.": changed(UNITS, 2, 2**1.25),
         "2 to the power of the bits, or e to the power of the nats; do not mix them.": changed(UNITS, 2, math.exp(2.5)),
         "these are the bits per token; the text has eight characters.": changed(UNITS, 3, 2.5),
     },
@@ -78,7 +75,6 @@ EXERCISES["15.2"] = Exercise(
     mistakes={
         "at least share times the largest: a token that has exactly so much stays.": "* (1 - 1e-9) →; >= → >",
         "what is left must be made to sum to 1 again.": "return kept / kept.sum(dim=-1, keepdim=True) → return kept",
-        "the bound is share times the largest probability, not share itself.": ">= least → >= share",
         "logits are divided by the temperature, not multiplied.": "/ temperature → * temperature",
         "first the temperature, then the cut: yours judges the probabilities without it.": (
             "p.amax → logits.double().softmax(dim=-1).amax; p >= → logits.double().softmax(dim=-1) >="
@@ -140,10 +136,6 @@ EXERCISES["15.3"] = Exercise(
         "the mean over the windows: take it over the tokens, for the windows count for unequally many.": (
             "torch.cat(nats) → torch.stack([window_nats.mean() for window_nats in nats])"
         ),
-        "one row too few is left out: some tokens count twice.": "half if → half - 1 if",
-        "predict gives logarithms already; another softmax changes nothing, another logarithm does.": (
-            "-log_p → -log_p.exp()"
-        ),
         "divide by the number of predicted tokens; the first is not predicted.": "mean()) → sum() / len(ids))",
     },
 )
@@ -202,7 +194,6 @@ EXERCISES["15.4"] = Exercise(
         "this is target; then a token comes with the probability target · draft. Divide by draft.": (
             "return keep → return target"
         ),
-        "this is draft / target; the other way round.": "target / draft → draft / target",
         "it holds NaN: 0 / 0. Where the two agree nothing is missing: give any one.": (
             "torch.where(total > 1e-6, missing / total, target) → missing / total"
         ),

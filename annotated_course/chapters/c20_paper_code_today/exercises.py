@@ -33,7 +33,6 @@ EXERCISES["20.1"] = Exercise(
             "-(-paper // (3 * d_model)) → paper // (3 * d_model)"
         ),
         "round up to the next multiple, not down.": "-(-least // multiple) * multiple → least // multiple * multiple",
-        "right, but not yet a multiple of the third argument.": "-(-least // multiple) * multiple → least",
     },
 )
 
@@ -92,12 +91,6 @@ EXERCISES["20.3"] = Exercise(
             lambda embedding, weight: (to_interleaved(embedding, weight)[0], weight)
         ),
         "this is section 4's way, from sines and cosines in turn to sines first.": "(2, -1) → (-1, 2)",
-        "the rows of W^Q make the query, and stay; its columns meet the stream.": (
-            lambda embedding, weight: (
-                to_interleaved(embedding, weight)[0],
-                torch.cat((weight[0::2], weight[1::2])),
-            )
-        ),
     },
 )
 

@@ -2,7 +2,6 @@
 
 import copy
 import inspect
-import math
 import sys
 import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -163,13 +162,15 @@ def resulting(table: Callable[..., Mapping[str, Any]], *sample: Any) -> dict[str
 
 
 def keeping(*given: Any) -> Run:
-    """Make a case that tells, in place of a result, which of what is given an answer changes; for `copies=False`."""
+    """Make a case that refuses an answer which changes what it is given; for `copies=False`."""
 
     def run(answer: Any) -> Any:
         own = copy.deepcopy(given)
         result = answer(*own)
-        altered = [place for place, pair in enumerate(zip(own, given, strict=True)) if not is_same(*pair, 0.0)]
-        return f"changed {altered[0]}, counted from 0" if altered else result
+        for place, pair in enumerate(zip(own, given, strict=True)):
+            if not is_same(*pair, 0.0):
+                raise WrongFormError(f"your function changed argument {place}, counted from 0: make a new tensor.")
+        return result
 
     return run
 
@@ -179,22 +180,11 @@ def in_32_bits(result: Any) -> Any:
     return result.float() if isinstance(result, Tensor) and result.is_floating_point() else result
 
 
-def nan_throughout(result: Any) -> Any:
-    """Make a result NaN in all places where it is NaN or infinite in one, so that all such results look alike."""
-    broken = isinstance(result, Tensor) and result.is_floating_point() and not result.isfinite().all()
-    return torch.full_like(result, math.nan) if broken else result
-
-
 def form(result: Any) -> Any:
     """Replace tensors by zeros, also in a list, so that a comparison sees their shapes alone."""
     if isinstance(result, list | tuple):
         return [form(one) for one in result]
     return torch.zeros(result.shape) if isinstance(result, Tensor) else result
-
-
-def listed(run: Run) -> Run:
-    """Make a case that takes a tensor for a list, too."""
-    return lambda answer: result.tolist() if isinstance(result := run(answer), Tensor) else result
 
 
 def as_numbers(answer: Any) -> Tensor:

@@ -50,13 +50,13 @@ def largest(states: Tensor, real: Tensor) -> Tensor:
 
 
 def pooling(states: Tensor, real: Tensor) -> Run:
-    """Make a case in which all results with NaN or −∞ look alike."""
+    """Make a case that explains why a tuple came."""
 
     def run(answer: Any) -> Any:
         result = keeping(states, real)(answer)
         if isinstance(result, tuple):
             raise WrongFormError("expected a tensor, got a tuple: max(dim=…) also returns places; take amax.")
-        return exercise.nan_throughout(result)
+        return result
 
     return run
 
@@ -85,11 +85,11 @@ EXERCISES["14.2"] = Exercise(
         "values below 0 are lost: padding is replaced by 0, or the result is cut off there.": "-math.inf → 0.0",
         "the largest is that of each feature over the tokens (dim=1), not over features.": "amax(dim=1) → amax(dim=2)",
         "it stays at −∞; zeros are wanted.": ".where(real.any(dim=1, keepdim=True), 0.0) →",
-        "your function changed what it was given: make a new tensor (masked_fill, not masked_fill_).": (
-            "masked_fill → masked_fill_"
-        ),
     },
-    caught={"got a tuple: max(dim=…) also returns places": lambda states, real: states.max(dim=1)},
+    caught={
+        "got a tuple: max(dim=…) also returns places": lambda states, real: states.max(dim=1),
+        "your function changed argument 0, counted from 0": "masked_fill → masked_fill_",
+    },
     copies=False,
 )
 
@@ -145,7 +145,7 @@ def texts(classes: int, known: int, words: int, new: int, least: int = 0) -> Run
     asked[1, -1] += 1
     asked += least
     asked[0] = 0
-    return lambda answer: exercise.nan_throughout(exercise.in_32_bits(answer(counts, labels, asked, classes)))
+    return lambda answer: exercise.in_32_bits(answer(counts, labels, asked, classes))
 
 
 EXERCISES["14.4"] = Exercise(

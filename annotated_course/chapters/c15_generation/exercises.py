@@ -309,7 +309,7 @@ def examine_coder(answer: Any) -> str | None:
             if tokens != ids:
                 hint = inexact or " The beginning of a token's part belongs to it, the end does not."
                 complete = tokens is not None and len(tokens) == len(ids)
-                return f"{remark}decode, given {name}: {difference(tokens, ids)}{hint if complete else ''}"
+                return f"{remark}decode, given {name}: {difference(tokens, ids)}.{hint if complete else ''}"
     return None
 
 
@@ -325,7 +325,7 @@ EXERCISES["15.5"] = Exercise(
         "ask counts, with the tokens": "(ids, counts) → (ids, lambda before: counts([]))",
         "which is not in it. Does a float take part?": "low * → float(low) *",
         "it has 11 bits; −log₂ p + 2 is 5.0.": "= fewest_bits(width) → = fewest_bits(width) + 8",
-        "decode, given encode's own bits: expected 2 items, got 1.": "range(length) → range(length - 1)",
+        "decode, given encode's own bits: 1 entries, expected 2": "range(length) → range(length - 1)",
         "The beginning of a token's part belongs to it": "place < sum → place <= sum",
     },
 )

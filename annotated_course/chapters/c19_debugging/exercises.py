@@ -304,6 +304,7 @@ TRAINING, VALIDATION = batches((3, 4), (5, 2)), batches((2,), (6, 5, 5))
 def trained(dropout: float) -> Run:
     """Run a script on four epochs, of which the third is the best and the last too fast; give weights and loss."""
 
+    @cache  # the two parts of a result are compared one by one
     def run(script: Callable[..., Any]) -> tuple[Tensor, Any]:
         torch.manual_seed(1)
         config = TransformerConfig(11, d_model=16, d_ff=24, heads=2, layers=1, dropout=dropout, max_length=16)

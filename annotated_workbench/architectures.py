@@ -8,7 +8,7 @@ dataclass that is a `Config`.
 
 from collections.abc import Callable
 from dataclasses import Field
-from typing import Any, ClassVar, Literal, NamedTuple, Protocol, get_args, runtime_checkable
+from typing import Any, ClassVar, Literal, NamedTuple, Protocol, runtime_checkable
 
 from torch import nn
 
@@ -19,7 +19,6 @@ from annotated.models.recurrence import RecurrentConfig, RecurrentTranslator
 from annotated.transformer import Transformer
 
 TaskName = Literal["classification", "generation", "translation"]
-TASKS = list(get_args(TaskName))
 USES = {"translation": "translate", "generation": "generate", "classification": "classify"}  # a task's command
 
 
@@ -36,10 +35,7 @@ class Config(Protocol):
 
 
 class Architecture(NamedTuple):
-    """A kind of model: its class, that of its configuration, and configurations by the name of a `--preset`.
-
-    The task is what it is trained for.
-    """
+    """A kind of model: its class, that of its configuration, configurations by the name of a `--preset`, its task."""
 
     model: Callable[[Any], nn.Module]
     config: type
@@ -47,12 +43,9 @@ class Architecture(NamedTuple):
     task: TaskName = "translation"
 
 
+SIZES = {name: getattr(TransformerConfig, name) for name in ("tiny", "small", "base", "big")}
 ARCHITECTURES = {
-    "transformer": Architecture(
-        Transformer,
-        TransformerConfig,
-        {name: getattr(TransformerConfig, name) for name in ("tiny", "small", "base", "big")},
-    ),
+    "transformer": Architecture(Transformer, TransformerConfig, SIZES),
     "recurrent": Architecture(RecurrentTranslator, RecurrentConfig, {"recurrent": RecurrentConfig}),
     "language_model": Architecture(
         LanguageModel, LanguageModelConfig, {"characters": LanguageModelConfig}, "generation"

@@ -10,17 +10,12 @@ EXTRAS = {
 
 
 def load(module: str) -> Any:
-    """Import a module of a package in `EXTRAS`.
-
-    Raises:
-        ModuleNotFoundError: the package is missing; says how to install it.
-    """
+    """Import a module of a package in `EXTRAS`; a ModuleNotFoundError says how to install the package."""
     package = module.partition(".")[0]
     try:
-        import_module(package)
+        return import_module(module)
     except ModuleNotFoundError as error:
-        if error.name != package:
+        if (error.name or "").partition(".")[0] != package:
             raise
         message = f"{package} is missing: pip install 'annotated[{EXTRAS[package]}]'"
         raise ModuleNotFoundError(message, name=package) from None
-    return import_module(module)

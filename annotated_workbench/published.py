@@ -2,7 +2,7 @@
 
 import json
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -52,7 +52,7 @@ GPT2_NAMES = {
 LEFT_OUT = re.compile(r"position_ids$|\.attn\.(masked_)?bias$|^cls\.(seq_relationship\.|predictions\.decoder\.bias$)")
 TIED = ("cls.predictions.decoder.weight", "lm_head.weight")  # the embedding once more
 
-REQUIRED = {  # settings that these two models have no choice of; a file that says nothing means this
+REQUIRED = {  # settings that these two models have no choice of; a file that says nothing means the first value
     "tie_word_embeddings": (True,),
     "add_cross_attention": (False,),
     "is_decoder": (False,),
@@ -79,9 +79,6 @@ def load_bert(folder: str | Path) -> Bert:
         FileNotFoundError: a file is missing.
         ValueError: the folder holds another kind of model, or its files are damaged or do not fit together.
     """
-    settings = _settings(folder, "bert")
-    if settings.get("pad_token_id", 0) != 0:
-        raise ValueError(f"{Path(folder) / CONFIG} pads with {settings['pad_token_id']}; this BERT knows only 0.")
     names = {
         "vocab_size": "vocab_size",
         "d_model": "hidden_size",
@@ -93,8 +90,8 @@ def load_bert(folder: str | Path) -> Bert:
         "dropout": "hidden_dropout_prob",
         "eps": "layer_norm_eps",
     }
-    config = BertConfig(**_sizes(folder, settings, names))
-    weights = {_rename(name, BERT_NAMES): weight for name, weight in _weights(folder, "bert.")}
+    config = BertConfig(**_sizes(folder, "bert", names))
+    weights = {_rename(name, BERT_NAMES): weight for name, weight in _weights(folder, "bert.").items()}
 
     def make() -> Bert:
         model = Bert(config)
@@ -109,18 +106,8 @@ def load_bert(folder: str | Path) -> Bert:
 def load_gpt2(folder: str | Path) -> Gpt:
     """Read a published GPT-2: the same states and logits as in Hugging Face's `GPT2LMHeadModel`.
 
-    Args:
-        folder: holds config.json and model.safetensors, as `save_pretrained` writes them.
-
-    Returns:
-        The model, in eval mode.
-
-    Raises:
-        FileNotFoundError, ValueError: as in `load_bert`.
+    Argument, result and errors as for `load_bert`.
     """
-    settings = _settings(folder, "gpt2")
-    if settings.get("n_inner") is None and isinstance(settings.get("n_embd"), int):
-        settings["n_inner"] = 4 * settings["n_embd"]
     names = {
         "vocab_size": "vocab_size",
         "d_model": "n_embd",
@@ -131,13 +118,13 @@ def load_gpt2(folder: str | Path) -> Gpt:
         "dropout": "resid_pdrop",
         "eps": "layer_norm_epsilon",
     }
-    config = GptConfig(**_sizes(folder, settings, names))
+    config = GptConfig(**_sizes(folder, "gpt2", names))
     weights = {}
-    for name, weight in _weights(folder, "transformer."):
+    for name, weight in _weights(folder, "transformer.").items():
         if name.endswith(("c_attn.weight", "c_proj.weight", "c_fc.weight")):
             weight = weight.T  # written (in, out); a Linear holds (out, in)
         new = _rename(name, GPT2_NAMES)
-        if "attn.c_attn" in new:  # three projections in one
+        if "attn.c_attn" in new:  # (3 · d_model, …): the projections of Q, K and V in one
             for part, third in zip(("W_q", "W_k", "W_v"), weight.chunk(3), strict=False):
                 weights[new.replace("attn.c_attn", f"self_attention.{part}")] = third
         else:
@@ -145,33 +132,28 @@ def load_gpt2(folder: str | Path) -> Gpt:
     return model_of(lambda: Gpt(config), config.layers, weights, Path(folder) / WEIGHTS)
 
 
-def _settings(folder: str | Path, kind: str) -> dict[str, Any]:
-    """Read config.json, and refuse what is of another kind or asks for what our model does not have."""
+def _sizes(folder: str | Path, kind: str, names: Mapping[str, str]) -> dict[str, Any]:
+    """Read the arguments of our configuration from config.json, by their names there; refuse another kind of model."""
     path = Path(folder) / CONFIG
     if not path.is_file():
         raise FileNotFoundError(f"there is no {path}: give a folder with {CONFIG} and {WEIGHTS} of a published model.")
     try:
         settings = dict(json.loads(path.read_bytes()))
-    except (TypeError, ValueError, RecursionError) as error:
+    except (TypeError, ValueError) as error:
         raise ValueError(f"{path} is damaged ({error}). Copy it again.") from None
     if (given := settings.get("model_type")) != kind:
         raise ValueError(f"{path} is of a model of type {given!r}, not {kind!r}: use the loader of that kind.")
-    for name, choices in REQUIRED.items():
+    for name, choices in (REQUIRED | ({"pad_token_id": (0,)} if kind == "bert" else {})).items():
         if settings.get(name, choices[0]) not in choices:
             raise ValueError(f"{path} says {name}={settings[name]!r}; this model has only {choices[0]!r}.")
-    return settings
-
-
-def _sizes(folder: str | Path, settings: Mapping[str, Any], names: Mapping[str, str]) -> dict[str, Any]:
-    """Pick our arguments out of the settings, numbers all."""
-    for argument, setting in names.items():
-        value = settings.get(setting)
-        if type(value) not in ((int, float) if argument in ("dropout", "eps") else (int,)):
-            raise ValueError(f"{Path(folder) / CONFIG}: {setting} is {value!r}, and should be a number.")
+    if kind == "gpt2" and settings.get("n_inner") is None:
+        settings["n_inner"] = 4 * settings.get("n_embd", 0)
+    if missing := [setting for setting in names.values() if not isinstance(settings.get(setting), int | float)]:
+        raise ValueError(f"{path} gives no number for {', '.join(missing)}.")
     return {argument: settings[setting] for argument, setting in names.items()}
 
 
-def _weights(folder: str | Path, prefix: str) -> Iterable[tuple[str, Tensor]]:
+def _weights(folder: str | Path, prefix: str) -> dict[str, Tensor]:
     """Read the weights that count, without the prefix that a model with a head has before the names of its body."""
     path = Path(folder) / WEIGHTS
     if not path.is_file():
@@ -181,7 +163,7 @@ def _weights(folder: str | Path, prefix: str) -> Iterable[tuple[str, Tensor]]:
     for name in TIED:
         if name in tensors and (embedding is None or not torch.equal(tensors.pop(name), embedding)):
             raise ValueError(f"{path}: {name} differs from the embedding; here the two are one.")
-    return [(name, tensor) for name, tensor in tensors.items() if not LEFT_OUT.search(name)]
+    return {name: tensor for name, tensor in tensors.items() if not LEFT_OUT.search(name)}
 
 
 def _rename(name: str, names: Mapping[str, str]) -> str:

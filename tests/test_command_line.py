@@ -128,10 +128,10 @@ def test_training_leaves_a_folder_that_is_enough_to_translate(run):
 
 
 def test_a_folder_that_is_taken_is_found_before_anything_is_read(run, corpus, monkeypatch):
-    def read(args):
+    def read(*paths):
         raise AssertionError("read the corpus first")
 
-    monkeypatch.setattr(commands.train, "read_training_pairs", read)
+    monkeypatch.setattr(commands.train, "read_pairs", read)
     assert main(train_arguments(corpus, run.out)) == 2
 
 

@@ -10,7 +10,7 @@ from annotated.__main__ import main
 from annotated_course import plotting
 from annotated_course.bars import progress_bar
 from annotated_workbench.data import load_corpus
-from annotated_workbench.extras import EXTRAS, load
+from annotated_workbench.extras import EXTRAS
 from tests.test_environment import ROOT
 
 
@@ -38,12 +38,6 @@ def test_the_command_line_says_it_in_one_line(monkeypatch, tmp_path, capsys):
     for corpus in ("multi30k", "tinyshakespeare", "imdb"):
         assert main(["train", "--corpus", corpus, "--out", str(tmp_path / "run")]) == 2
         assert capsys.readouterr().err == "annotated: pooch is missing: pip install 'annotated[download]'\n"
-
-
-def test_what_a_package_itself_misses_is_not_blamed_on_it(monkeypatch):
-    monkeypatch.setitem(sys.modules, "matplotlib.pyplot", None)
-    with pytest.raises(ModuleNotFoundError, match=r"import of matplotlib\.pyplot halted"):
-        load("matplotlib.pyplot")
 
 
 def test_every_extra_is_declared():

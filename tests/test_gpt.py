@@ -170,7 +170,7 @@ def test_without_n_inner_the_hidden_layer_is_four_times_as_wide(tmp_path: Path) 
         ({"scale_attn_weights": False}, "scale_attn_weights=False"),
         ({"scale_attn_by_inverse_layer_idx": True}, "scale_attn_by_inverse_layer_idx=True"),
         ({"add_cross_attention": True}, "add_cross_attention=True"),
-        ({"n_embd": None, "n_inner": None}, "n_embd is None"),
+        ({"n_embd": "6"}, "no number for n_embd"),
         ({"n_layer": 2}, "layers.1"),
         ({"n_positions": 8}, "positions.table differs"),
     ],

@@ -26,14 +26,16 @@ def evaluate_translations(args: Namespace) -> None:
     """Print BLEU, chrF and the loss of a test set; write its translations, and show some, if that is asked for."""
     if args.split and not args.corpus:
         raise ValueError("--split is for --corpus and --reviews: files have no splits.")
-    _require_new(args.output)
+    if args.output and os.path.lexists(args.output):  # it may be the reference
+        raise FileExistsError(f"--output {args.output} exists: delete it, or choose another.")
+    if args.output and not Path(args.output).parent.is_dir():
+        raise FileNotFoundError(f"--output {args.output}: there is no folder {Path(args.output).parent} to write into.")
     model, tokenizer, info = load_model(args, "translation")
     if args.corpus:
         pairs = load_corpus(args.corpus, args.split or CORPORA[args.corpus][-1], info["src"], info["tgt"])
     else:
         pairs = read_pairs(args.source, args.reference)
     translations = translate(model, tokenizer, pairs.source, info["src"], **search_options(args))
-    _require_new(args.output)
     if args.output:
         write_whole(Path(args.output), "".join(f"{one_line(text)}\n" for text in translations).encode())
     for source, reference, translation in list(zip(*pairs, translations, strict=True))[: args.show]:
@@ -47,14 +49,6 @@ def evaluate_translations(args: Namespace) -> None:
         print(f"loss not computed: {error}")
     else:
         print(f"loss {loss:.3f} nats a token of this vocabulary, perplexity {math.exp(loss):.2f}")
-
-
-def _require_new(output: str | None) -> None:
-    """Raise an error unless a new file can be written there: what is there may be the reference, or a device."""
-    if output and os.path.lexists(output):
-        raise FileExistsError(f"--output {output} exists: delete it, or choose another.")
-    if output and not Path(output).parent.is_dir():
-        raise FileNotFoundError(f"--output {output}: there is no folder {Path(output).parent} to write into.")
 
 
 def evaluate_text(args: Namespace) -> None:

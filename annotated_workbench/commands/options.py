@@ -133,11 +133,6 @@ IDLE = {  # an option, and what stands beside it when it does nothing
     "norm_first": ("preset", "recurrent"),
     "plain": ("precision", "bf16"),
 }
-TOKENIZERS = {  # what fits a task, its default first
-    "translation": ("bpe", "words"),
-    "generation": ("characters",),
-    "classification": ("words", "bpe"),
-}
 FILES = ("text", "reviews", "source", "target")
 KEPT = ("corpus", "tokenizer", "vocab_size", *FILES)  # what a run keeps; of files, which there are
 

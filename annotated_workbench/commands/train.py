@@ -13,7 +13,7 @@ from torch import nn
 
 from annotated.fast.memory import keep_memory
 from annotated_workbench.architectures import ARCHITECTURES, PRESETS, USES, config_of, make_model
-from annotated_workbench.commands.options import COMPUTE, PROGRAM, TOKENIZERS, Command, option_of
+from annotated_workbench.commands.options import COMPUTE, PROGRAM, Command, option_of
 from annotated_workbench.commands.shared import find_device, load_split, wants_bfloat16
 from annotated_workbench.data import Lines, Pairs, hold_out, load_corpus, load_text, read_pairs, read_text, split_text
 from annotated_workbench.distributed import in_turn, is_first, joined, processes, tokenizer_of_first
@@ -52,6 +52,11 @@ CLASSIFICATION = {  # tried on the validation part of rt_polarity
     "average": 1,
     "vocab_size": 4000,
 }
+TOKENIZERS = {  # what fits a task, its default first
+    "translation": ("bpe", "words"),
+    "generation": ("characters",),
+    "classification": ("words", "bpe"),
+}
 NOT_KEPT = ("command", "run", "resume", "out", "debug")  # of what is given, in a run's settings
 
 
@@ -65,10 +70,10 @@ def _train(args: Namespace, device: torch.device) -> None:
     if not args.resume:
         require_new(args.out)
     args.tokenizer = args.tokenizer or TOKENIZERS[args.task][0]
+    args.src = args.src or ("en" if args.task == "classification" else "de")
     if args.tokenizer not in TOKENIZERS[args.task]:
         fitting = ", ".join(TOKENIZERS[args.task])
         raise ValueError(f"--tokenizer {args.tokenizer} is not for {args.task}: there is {fitting}.")
-    args.src = args.src or ("en" if args.task == "classification" else "de")
     bf16 = wants_bfloat16(args)
     keep_memory()
     with in_turn():  # one downloads, and the others find it
@@ -106,41 +111,51 @@ def _choose(args: Namespace, defaults: dict[str, Any]) -> str:
 
 def _new_model(args: Namespace, vocab_size: int, demanded: Mapping[str, Any]) -> nn.Module:
     """Make a new model of the size and with the switches that are given."""
-    tasks = {row.task for row in ARCHITECTURES.values() if args.preset in row.presets}
-    if args.task not in tasks:
-        fitting = [name for row in ARCHITECTURES.values() if row.task == args.task for name in row.presets]
-        raise ValueError(
-            f"--preset {args.preset} is for {', '.join(tasks)}: for {args.task} there is {', '.join(fitting)}."
-        )
-    changes = dict(demanded)
-    changes |= {name: getattr(args, name) for name in ("layers", "dropout") if getattr(args, name) is not None}
-    if args.norm_first:
-        changes["norm_first"] = True
+    row = next(row for row in ARCHITECTURES.values() if args.preset in row.presets)
+    if row.task != args.task:
+        fitting = ", ".join(name for row in ARCHITECTURES.values() if row.task == args.task for name in row.presets)
+        raise ValueError(f"--preset {args.preset} is for {row.task}: for {args.task} there is {fitting}.")
+    typed = {"layers": args.layers, "dropout": args.dropout, "norm_first": args.norm_first or None}
+    changes = {name: value for name, value in typed.items() if value is not None}
     torch.manual_seed(args.seed)
-    return make_model(PRESETS[args.preset](vocab_size, **changes))
+    return make_model(PRESETS[args.preset](vocab_size, **demanded, **changes))
+
+
+def _new_tokenizer(args: Namespace, material: "Material") -> Tokenizer:
+    if args.tokenizer == "bpe":
+        return SubwordTokenizer.train(material.texts, material.languages, args.vocab_size)
+    if args.tokenizer == "words":
+        return WordTokenizer.train(material.texts, material.languages)
+    return CharacterTokenizer.train("".join(material.texts[0]))
 
 
 class Material(NamedTuple):
     """What a corpus, or the user's files, hold for a task."""
 
-    kind: str  # to say for what options were chosen
+    kind: str  # named where options are chosen for it
     size: str
     defaults: dict[str, Any]  # options to take where none are given
-    texts: Sequence[Iterable[str]]  # to number the tokens of,
-    languages: Sequence[str]  # and what each of them is in
-    make_task: Callable[[Tokenizer, int], Task]  # given a tokenizer and the most tokens that the model sees
-    changes: Mapping[str, Any] = MappingProxyType({})  # what it demands of the model's configuration
+    texts: Sequence[Iterable[str]]  # by language: a tokenizer learns from these
+    languages: Sequence[str]
+    make_task: Callable[[Tokenizer, int], Task]  # from a tokenizer and the model's longest input
+    changes: Mapping[str, Any] = MappingProxyType({})  # what the model's configuration must have
 
 
 def material_of_pairs(args: Namespace) -> Material:
     """Read pairs of sentences, or with --mapped only those for validation."""
-    if args.mapped:
-        if args.corpus or not (args.val_source and args.val_target):
-            raise ValueError("--mapped is for --source and --target, with --val-source and --val-target.")
-        pairs = Pairs(Lines(args.source), Lines(args.target))
-        val = read_pairs(args.val_source, args.val_target)
+    if bool(args.val_source) != bool(args.val_target) or (args.val_source and args.corpus):
+        raise ValueError("--val-source and --val-target go together, and with --source and --target.")
+    if args.mapped and not args.val_source:
+        raise ValueError("--mapped is for --source and --target, with --val-source and --val-target.")
+    if args.corpus:
+        pairs, val = (load_corpus(args.corpus, split, args.src, args.tgt) for split in ("train", "val"))
+    elif args.mapped:
+        pairs, val = Pairs(Lines(args.source), Lines(args.target)), read_pairs(args.val_source, args.val_target)
+    elif args.val_source:
+        pairs, val = read_pairs(args.source, args.target), read_pairs(args.val_source, args.val_target)
     else:
-        pairs, val = read_training_pairs(args)
+        pairs = read_pairs(args.source, args.target)
+        pairs, val = hold_out(pairs, min(1000, max(1, len(pairs.source) // 20)))  # the same for every --seed
     languages = args.src, args.tgt
     count = len(pairs.source)
     return Material(
@@ -151,19 +166,6 @@ def material_of_pairs(args: Namespace) -> Material:
         languages,
         lambda tokenizer, longest: TranslationTask(tokenizer, pairs, val, *languages, longest, mapped=args.mapped),
     )
-
-
-def read_training_pairs(args: Namespace) -> tuple[Pairs, Pairs]:
-    """Read the pairs to learn from and those for validation, which are held out unless they are given."""
-    if any((args.val_source, args.val_target)) and not all((args.source, args.val_source, args.val_target)):
-        raise ValueError("--val-source and --val-target go together, and with --source and --target.")
-    if args.corpus:
-        pairs, val = (load_corpus(args.corpus, split, args.src, args.tgt) for split in ("train", "val"))
-        return pairs, val
-    pairs = read_pairs(args.source, args.target)
-    if args.val_source:
-        return pairs, read_pairs(args.val_source, args.val_target)
-    return hold_out(pairs, min(1000, max(1, len(pairs.source) // 20)))  # the same for every --seed
 
 
 def material_of_text(args: Namespace) -> Material:
@@ -192,14 +194,6 @@ def material_of_reviews(args: Namespace) -> Material:
         lambda tokenizer, longest: ClassificationTask(tokenizer, reviews, val, args.src, longest),
         {"classes": classes},
     )
-
-
-def _new_tokenizer(args: Namespace, material: Material) -> Tokenizer:
-    if args.tokenizer == "bpe":
-        return SubwordTokenizer.train(material.texts, material.languages, args.vocab_size)
-    if args.tokenizer == "words":
-        return WordTokenizer.train(material.texts, material.languages)
-    return CharacterTokenizer.train("".join(material.texts[0]))
 
 
 MATERIALS = {

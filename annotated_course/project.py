@@ -11,17 +11,17 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from annotated.config import TransformerConfig
 from annotated_workbench.architectures import PRESETS, config_of
 from annotated_workbench.checkpoint import WEIGHTS, load_tensors, load_weights
-from annotated_workbench.data import CORPORA, Pairs, hold_out, load_corpus, read_pairs
+from annotated_workbench.data import CORPORA, Pairs, count_targets, hold_out, load_corpus, read_pairs
 from annotated_workbench.files import checksum
 from annotated_workbench.metrics import check_texts, sacrebleus_words
 from annotated_workbench.run_folder import METRICS, STATE
 from annotated_workbench.runs import fit
-from annotated_workbench.tasks import Batches, TranslationTask
+from annotated_workbench.tasks import Batch, TranslationTask
 from annotated_workbench.training_options import WARMUP, TrainingOptions, defaults_for
 
 MILESTONES = ("data", "train", "diagnose", "evaluate")
@@ -274,16 +274,17 @@ def plan(pairs: int, vocabulary: int, minutes: int | float | None) -> tuple[Tran
 
 
 class RecordedTask(TranslationTask):
-    """Learn to translate, and keep the loss of each update in `losses`. Arguments as for `TranslationTask`."""
+    """Learn to translate, and keep the loss of each batch in `losses`. Arguments as for `TranslationTask`."""
 
     def __init__(self, *args: Any, **options: Any):
         super().__init__(*args, **options)
         self.losses: list[float] = []
 
-    def update(self, model: nn.Module, batches: Batches, optimizer: Any, options: TrainingOptions) -> float:
-        """As `TranslationTask.update`."""
-        self.losses.append(super().update(model, batches, optimizer, options))
-        return self.losses[-1]
+    def loss(self, model: nn.Module, batch: Batch, options: TrainingOptions) -> Tensor:
+        """As `Task.loss`."""
+        loss = super().loss(model, batch, options)
+        self.losses.append(loss.item() / count_targets(batch))
+        return loss
 
 
 def train_once(

@@ -5,15 +5,13 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any, TypeVar, get_args, get_type_hints
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor, nn
 
 from annotated.config import PAD
-from annotated.fast.accelerate import FORMS
-from annotated.models.alike import differs, inside, is_bare
-from annotated.positional_encoding import SinusoidalEncoding, sinusoids
+from annotated.decoding import evaluating
 from annotated_workbench.architectures import (
     ARCHITECTURES,
     USES,
@@ -27,11 +25,8 @@ from annotated_workbench.ensemble import Ensemble
 from annotated_workbench.files import write_whole
 from annotated_workbench.vocabulary import Tokenizer, load_tokenizer
 
-WEIGHTS = "model.safetensors"
-CONFIG = "config.json"
-DAMAGE = (AttributeError, KeyError, TypeError, ValueError, RecursionError)  # what a file that is wrong may cause
-WRAPPERS = {kind for forms in FORMS.values() for kind in forms}
-LONGEST = 100_000  # positions of a model in a file: a table for more may not fit into memory
+WEIGHTS, CONFIG = "model.safetensors", "config.json"
+DAMAGE = (AttributeError, KeyError, TypeError, ValueError)  # what a configuration that is wrong may cause
 Model = TypeVar("Model", bound=nn.Module)
 
 
@@ -40,17 +35,15 @@ def save_checkpoint(folder: str | Path, model: nn.Module, **info: Any) -> None:
 
     Args:
         folder: made if it does not exist.
-        model: the model, or what torch.compile or `accelerate` made of it; tied weights are written once.
+        model: the model; tied weights are written once.
         info: anything to keep beside the configuration that JSON can hold, such as the languages.
 
     Raises:
         TypeError: no architecture has such a configuration.
         ValueError: another model would be read back; says why. Then nothing is written.
     """
-    model = readable(model, **info)
-    weights: dict[str, Tensor] = dict(model.named_parameters())
-    check_finite(weights)
-    save_tensors(Path(folder) / WEIGHTS, weights)  # first: they may not go into a file, or not fit on the disk
+    require_readable(model, **info)
+    save_tensors(Path(folder) / WEIGHTS, dict(model.named_parameters()))
     write_whole(Path(folder) / CONFIG, _config_file(config_of(model), info))
 
 
@@ -59,38 +52,33 @@ def _config_file(config: Any, info: dict[str, Any]) -> bytes:
     return json.dumps(content, indent=2, ensure_ascii=False).encode()
 
 
-def readable(model: nn.Module, **info: Any) -> nn.Module:
-    """Return the model inside what torch.compile or `accelerate` made of it, if it is the one that would be read back.
+@torch.no_grad()
+def require_readable(model: nn.Module, **info: Any) -> None:
+    """Refuse a model that would not be read back as it is: whose configuration makes one with other logits.
 
     Arguments and errors as for `save_checkpoint`.
     """
-    model = inside(model)
-    wrapped: Any = getattr(model, "model", None)
-    if type(model) in WRAPPERS and is_bare(model, wrapped):
-        model = inside(wrapped)
-    config: Any = getattr(model, "config", None)
-    if config is None:
+    if not hasattr(model, "config"):
         raise TypeError(f"a {type(model).__name__} has no config to be read back by: save the model inside it.")
-    if any(tensor.is_meta for tensor in (*model.parameters(), *model.buffers())):
-        raise ValueError("the model was not saved, because it holds no numbers yet: some are on the meta device.")
-    content = _config_file(config, info)
     try:
-        read_back, _ = _parsed(content)
+        config, _ = _parsed(_config_file(model.config, info))
     except DAMAGE as error:
+        raise ValueError(f"the model was not saved: its configuration cannot be read back ({error}).") from None
+    parameter = next(model.parameters())
+    ids = torch.arange(1, 4, device=parameter.device)[None, : config.max_length] % config.vocab_size
+    inputs = [ids] if ARCHITECTURES[architecture_of(config)].task != "translation" else [ids, ids]
+    try:
+        twin = model_of(lambda: make_model(config), dict(model.named_parameters()), type(model).__name__).to(parameter)
+        with evaluating(model):
+            same = torch.equal(model(*inputs), twin(*inputs))
+    except ValueError as error:
+        raise ValueError(f"the model was not saved, because another one would be read back: {error}") from None
+    if not same:
         raise ValueError(
-            f"the model was not saved: its configuration cannot be read back ({error}): {config}"
-        ) from None
-    with torch.device("meta"):
-        expected = make_model(read_back)
-    for part in expected.modules():
-        if isinstance(part, SinusoidalEncoding):
-            part.table = sinusoids(*part.table.shape)  # no weight, so that it is not in the file
-    if problem := differs(model, expected):
-        raise ValueError(
-            f"the model was not saved, because another one would be read back: {problem}. Save its state_dict() with "
-            "torch.save, or give its kind a row in annotated_workbench.architectures.ARCHITECTURES."
+            "the model was not saved, because another one would be read back: what its configuration makes of these "
+            "weights has other logits. Was a part replaced, or a hook added? Save its state_dict() with torch.save, or "
+            "give its kind a row in annotated_workbench.architectures.ARCHITECTURES."
         )
-    return model
 
 
 def load_checkpoint(folder: str | Path) -> tuple[nn.Module, dict[str, Any]]:
@@ -105,19 +93,14 @@ def load_checkpoint(folder: str | Path) -> tuple[nn.Module, dict[str, Any]]:
     """
     config, info = load_config(folder)
     path = Path(folder) / WEIGHTS
-    return model_of(lambda: make_model(config), config.layers, load_tensors(path)[0], path), info
+    return model_of(lambda: make_model(config), load_tensors(path)[0], path), info
 
 
-def model_of(make: Callable[[], Model], layers: int, weights: dict[str, Tensor], path: Path) -> Model:
-    """Make a model, in eval mode, of the weights of so many layers; a ValueError begins with their path."""
+def model_of(make: Callable[[], Model], weights: dict[str, Tensor], path: str | Path) -> Model:
+    """Make a model, in eval mode, of the weights in a file; errors as in `load_weights` begin with its path."""
+    with torch.random.fork_rng(devices=[]):  # to load is not to draw: the caller's random numbers stay as they are
+        model = make()
     try:
-        # Compared before anything of that size is made: on "meta", a tensor has a shape and no numbers.
-        if layers > len(weights):
-            raise ValueError(f"there are only {len(weights)} weights, and the config says {layers} layers.")
-        with torch.device("meta"):
-            check_weights(make(), weights)
-        with torch.random.fork_rng(devices=[]):  # to load is not to draw: the caller's random numbers stay as they are
-            model = make()
         load_weights(model, weights)
     except ValueError as error:
         raise ValueError(f"{path}: {error}") from None
@@ -195,24 +178,16 @@ def _parsed(content: bytes) -> tuple[Config, dict[str, Any]]:
     sizes = info.pop("model")
     if pad_id := sizes.pop("pad_id", PAD):  # they had a choice, which nothing but 0 survived
         raise ValueError(f"pad_id is {pad_id!r}, and padding is always {PAD}: train the model again")
-    return config(**_typed(config, sizes)), info
+    return config(**sizes), info
 
 
-def _typed(config: type, sizes: dict[str, Any]) -> dict[str, Any]:
-    """Return what a file says of a model, if every entry is of the type that the configuration asks for."""
-    for name, kind in get_type_hints(config).items():
-        value = sizes.get(name)
-        if kind is float and type(value) is int:  # JSON's 0 is as good as its 0.0
-            sizes[name] = float(value)
-        elif name in sizes and type(value) not in (get_args(kind) or (kind,)):
-            raise TypeError(f"{name} is {value!r}")
-    if sizes.get("max_length", 1) > LONGEST:
-        raise ValueError(f"max_length is above {LONGEST}")
-    return sizes
+def load_weights(model: nn.Module, weights: dict[str, Tensor]) -> None:
+    """Copy weights into a model, by name.
 
-
-def check_weights(model: nn.Module, weights: dict[str, Tensor]) -> None:
-    """Raise a ValueError that names a weight if one is missing, left over or of another shape."""
+    Raises:
+        ValueError: a weight is missing, left over, of another shape, or holds NaN or infinity; says which. Then the
+            model is as it was.
+    """
     parameters = dict(model.named_parameters())
     wrong = sorted(parameters.keys() ^ weights.keys()) or sorted(
         name for name, parameter in parameters.items() if parameter.shape != weights[name].shape
@@ -221,21 +196,11 @@ def check_weights(model: nn.Module, weights: dict[str, Tensor]) -> None:
         raise ValueError(
             f"the weights are not this model's: {wrong[0]} differs, {len(wrong)} in all. Is the config theirs?"
         )
-
-
-def check_finite(weights: dict[str, Tensor]) -> None:
-    """Raise a ValueError that names a weight if one holds NaN or infinity."""
     for name, weight in weights.items():
         if not weight.isfinite().all():
             raise ValueError(f"the weights are damaged: {name} holds NaN or infinity. Copy them again, or train again.")
-
-
-def load_weights(model: nn.Module, weights: dict[str, Tensor]) -> None:
-    """Copy weights into a model, by name; as it was after a ValueError, if one is not the model's or no number."""
-    check_weights(model, weights)
-    check_finite(weights)
     with torch.no_grad():
-        for name, parameter in model.named_parameters():
+        for name, parameter in parameters.items():
             parameter.copy_(weights[name])
 
 

@@ -6,6 +6,7 @@ import secrets
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import BinaryIO
 
 from filelock import FileLock, Timeout
 
@@ -14,20 +15,26 @@ UNFINISHED = ".unfinished"  # ends the name of a file that is being written
 
 
 def write_whole(path: Path, content: bytes) -> None:
-    """Write a file whole or not at all, and onto the disk before this returns; makes the folder if need be.
+    """Write a file whole or not at all, as `whole_file` does."""
+    with whole_file(path) as file:
+        file.write(content)
+
+
+@contextmanager
+def whole_file(path: Path) -> Iterator[BinaryIO]:
+    """Open a file to write it whole or not at all, and onto the disk before this ends; makes the folder if need be.
 
     The content goes into a new file beside it, which then takes the other's place. A process killed meanwhile leaves
     that new file behind; `remove_leftovers` deletes it.
 
     Args:
         path: the file to write or replace. A symbolic link is replaced, not followed.
-        content: its bytes.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f".{secrets.token_hex(8)}{UNFINISHED}")
     try:
         with open(temporary, "xb") as file:
-            file.write(content)
+            yield file
             file.flush()
             os.fsync(file.fileno())
         temporary.replace(path)

@@ -1,7 +1,7 @@
 """How good a model is: BLEU and chrF of translations, loss and perplexity of references or a text, accuracy."""
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from functools import cache
 from typing import Any
 
@@ -14,10 +14,9 @@ from annotated.config import PAD
 from annotated.decoding import evaluating
 from annotated.fast.accelerate import accelerate
 from annotated_workbench.data import Pairs, encode_pairs, make_text_batches, pad
-from annotated_workbench.distributed import divided
 from annotated_workbench.vocabulary import Tokenizer
 
-ROWS = 16  # pairs scored at a time
+ROWS, TEXT_ROWS = 16, 16  # pairs, and pieces of a text, scored at a time
 
 # What sacrebleu splits texts into where it has rules of a language's own. The keys are what a code begins with.
 SACREBLEUS_WORDS = {
@@ -140,7 +139,6 @@ def log_probs(
     return scores
 
 
-@torch.inference_mode()
 def text_loss(model: Any, ids: Int[Tensor, "length"], *, plain: bool = False) -> float:
     """Compute a language model's cross-entropy in nats per token; its exponential is the perplexity.
 
@@ -152,17 +150,22 @@ def text_loss(model: Any, ids: Int[Tensor, "length"], *, plain: bool = False) ->
         ids: the text, at least two tokens.
         plain: compute by the model's own forward, not by its fast form.
     """
-    reader, device = model if plain else accelerate(model), next(model.parameters()).device
     window = model.config.max_length
+    pieces = make_text_batches(ids.cpu(), window, TEXT_ROWS * window)
+    return sum(piece_losses(model, pieces, plain=plain)) / (len(ids) - 1)
 
-    def losses(batches: Sequence[tuple[Tensor, ...]]) -> Iterator[float]:
+
+@torch.inference_mode()
+def piece_losses(model: Any, batches: Sequence[tuple[Tensor, ...]], *, plain: bool = False) -> list[float]:
+    """Sum up a language model's cross-entropy over each batch of `make_text_batches`, in nats."""
+    reader, device = model if plain else accelerate(model), next(model.parameters()).device
+    losses = []
+    with evaluating(model):
         for (rows,) in batches:
             rows = rows.to(device)
             logits = reader(rows[:, :-1]).float().flatten(0, 1)
-            yield F.cross_entropy(logits, rows[:, 1:].flatten(), ignore_index=PAD, reduction="sum").item()
-
-    with evaluating(model):
-        return sum(divided(losses, make_text_batches(ids.cpu(), window, ROWS * window))) / (len(ids) - 1)
+            losses.append(F.cross_entropy(logits, rows[:, 1:].flatten(), ignore_index=PAD, reduction="sum").item())
+    return losses
 
 
 def accuracy(probabilities: Float[Tensor, "texts classes"], labels: Sequence[str], classes: Sequence[str]) -> float:

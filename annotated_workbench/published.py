@@ -100,7 +100,7 @@ def load_bert(folder: str | Path) -> Bert:
                 setattr(model, part, None)
         return model
 
-    return model_of(make, config.layers, weights, Path(folder) / WEIGHTS)
+    return model_of(make, weights, Path(folder) / WEIGHTS)
 
 
 def load_gpt2(folder: str | Path) -> Gpt:
@@ -129,7 +129,7 @@ def load_gpt2(folder: str | Path) -> Gpt:
                 weights[new.replace("attn.c_attn", f"self_attention.{part}")] = third
         else:
             weights[new] = weight
-    return model_of(lambda: Gpt(config), config.layers, weights, Path(folder) / WEIGHTS)
+    return model_of(lambda: Gpt(config), weights, Path(folder) / WEIGHTS)
 
 
 def _sizes(folder: str | Path, kind: str, names: Mapping[str, str]) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""What a run keeps in its folder: states to go on from, checkpoints, their average (§6.1) and metrics."""
+"""What a run keeps in its folder: a state to go on from, checkpoints, their average (§6.1) and metrics."""
 
 import copy
 import json
@@ -27,8 +27,7 @@ from annotated_workbench.tasks import Task
 from annotated_workbench.training_options import Length, TrainingOptions
 from annotated_workbench.vocabulary import TOKENIZER
 
-STATE, STATE_BEFORE = "state.safetensors", "state-before.safetensors"
-METRICS, CHECKPOINTS = "metrics.jsonl", "checkpoints"
+STATE, METRICS, CHECKPOINTS = "state.safetensors", "metrics.jsonl", "checkpoints"
 
 
 @dataclass
@@ -67,7 +66,7 @@ class Run:
 
     def look_at_the_clock(self) -> None:
         """Count the seconds that have passed, by the clock of the first process."""
-        self.progress.seconds = distributed.from_first(time.perf_counter() - self.began)
+        self.progress.seconds = distributed.from_first(lambda: time.perf_counter() - self.began)
 
 
 def require_new(out: str | Path) -> None:
@@ -76,44 +75,44 @@ def require_new(out: str | Path) -> None:
     for folder in (out, *out.parents):
         if folder.exists() and not folder.is_dir():
             raise NotADirectoryError(f"{folder} is a file: give a folder as --out.")
-    for name in (STATE, STATE_BEFORE, WEIGHTS, CONFIG, TOKENIZER, METRICS, CHECKPOINTS):
+    for name in (STATE, WEIGHTS, CONFIG, TOKENIZER, METRICS, CHECKPOINTS):
         if (out / name).exists() or (out / name).is_symlink():
             raise FileExistsError(
                 f"{out} already holds a run or a model ({name}): continue a run with --resume, or choose another --out."
             )
 
 
-def newest_state(out: str | Path) -> Path:
-    """Find the file from which a run goes on: the last state, or if that is damaged the one before it."""
-    problem: Exception = FileNotFoundError(f"there is no run to resume in {out}: start it without --resume.")
-    for path in (Path(out) / STATE, Path(out) / STATE_BEFORE):
-        try:
-            note = load_note(path)
-            if not isinstance(note, dict) or not note.keys() >= {"run", "settings", "progress", "metrics", "derived"}:
-                raise ValueError(f"{path} is of an older version of the course, or of something else: train anew.")
-            return path
-        except (FileNotFoundError, NotADirectoryError):
-            continue
-        except ValueError as error:
-            problem = error
-    raise problem
+def load_state_note(out: str | Path) -> dict[str, Any]:
+    """Read how the run in `out` was started and where it stands.
+
+    Raises:
+        FileNotFoundError: there is no run.
+        ValueError: its state is not whole, or of an older version of the course.
+    """
+    path = Path(out) / STATE
+    if not path.is_file():
+        raise FileNotFoundError(f"there is no run to resume in {out}: start it without --resume.")
+    note = load_note(path)
+    if not isinstance(note, dict) or not note.keys() >= {"run", "settings", "progress", "metrics", "derived"}:
+        raise ValueError(f"{path} is of an older version of the course, or of something else: train anew.")
+    return note
 
 
 def load_settings(out: str | Path) -> dict[str, Any]:
-    """Read how the run in `out` was started; raises as `newest_state` does."""
-    return load_note(newest_state(out))["settings"]
+    """Read how the run in `out` was started; raises as `load_state_note` does."""
+    return load_state_note(out)["settings"]
 
 
 def load_state(run: Run) -> None:
-    """Take the model, the optimizer and the random numbers back to the newest state; delete what is newer than it."""
-    path, model, optimizer = newest_state(run.out), run.model, run.optimizer
-    tensors, note = load_tensors(path)
+    """Take the model, the optimizer and the random numbers back to where the run stands."""
+    note, model, optimizer = load_state_note(run.out), run.model, run.optimizer
     for name, value in run.identity.items():
         if (started := note["run"].get(name)) != value:
             raise ValueError(
                 f"the run in {run.out} was started with {name}={started}, not {value}: where it stands is "
                 "counted in that. Give what it was started with, or start another run in another --out."
             )
+    tensors, _ = load_tensors(run.out / STATE)
     load_weights(
         model, {name.removeprefix("weights/"): w for name, w in tensors.items() if name.startswith("weights/")}
     )
@@ -129,25 +128,23 @@ def load_state(run: Run) -> None:
         getattr(torch, device.type).set_rng_state(tensors[f"random_{device.type}"], device)
     run.progress, run.metrics = Progress(**note["progress"]), note["metrics"]
 
-    step = run.progress.step
-    if path.name == STATE_BEFORE:
-        print(f"{run.out / STATE} is damaged or missing: going on from the one before it, update {step}.")
-        (run.out / STATE).unlink(missing_ok=True)
-    _remove_checkpoints(run.out, [earlier for earlier in _checkpoints(run.out) if earlier <= step])
-
 
 def save_epoch(run: Run) -> None:
-    """Write all that an epoch adds and renews."""
+    """Write all that an epoch adds and renews; the state comes last, because it counts on the rest."""
     save_tensors(_checkpoint(run.out, run.progress.step), dict(run.model.named_parameters()))
     write_whole(run.out / METRICS, "".join(json.dumps(line) + "\n" for line in run.metrics).encode())
-    _save_average(run)
-    # One checkpoint more stays than is averaged: should this state be damaged, the one before needs it.
-    _remove_checkpoints(run.out, _steps(run.metrics)[-run.options.average - 1 :])
+    averaged, kept = copy.deepcopy(run.model), _steps(run.metrics)[-run.options.average :]
+    paths = [_checkpoint(run.out, step) for step in kept]
+    load_weights(averaged, average_checkpoints([path for path in paths if path.exists()]))
+    save_checkpoint(run.out, averaged, **run.task.info, settings=run.settings)
     save_state(run)
+    for path in (run.out / CHECKPOINTS).glob("*.safetensors"):
+        if path.stem.isdecimal() and int(path.stem) not in kept and path == _checkpoint(run.out, int(path.stem)):
+            path.unlink()
 
 
 def save_state(run: Run) -> None:
-    """Write the state, and keep the one before it: should the new one be damaged, an epoch is lost and not the run."""
+    """Write all that a run needs to go on."""
     tensors: dict[str, Tensor] = {f"weights/{name}": parameter for name, parameter in run.model.named_parameters()}
     for index, moments in run.optimizer.state_dict()["state"].items():
         tensors |= {f"adam/{index}/{name}": moment for name, moment in moments.items()}
@@ -162,32 +159,11 @@ def save_state(run: Run) -> None:
         "metrics": run.metrics,
         "derived": run.length._asdict(),
     }
-    if (run.out / STATE).exists():
-        (run.out / STATE).replace(run.out / STATE_BEFORE)
     save_tensors(run.out / STATE, tensors, note)
-
-
-def _save_average(run: Run) -> None:
-    """Make the average of the last checkpoints that are still there the run's model."""
-    paths = [_checkpoint(run.out, step) for step in _steps(run.metrics)[-run.options.average :]]
-    averaged = copy.deepcopy(run.model)
-    load_weights(averaged, average_checkpoints([path for path in paths if path.exists()]))
-    save_checkpoint(run.out, averaged, **run.task.info, settings=run.settings)
 
 
 def _checkpoint(out: Path, step: int) -> Path:
     return out / CHECKPOINTS / f"{step:07}.safetensors"
-
-
-def _checkpoints(out: Path) -> list[int]:
-    """List the updates after which a checkpoint was written, by the names that `_checkpoint` gives; others stay."""
-    names = ((path, path.name.removesuffix(".safetensors")) for path in (out / CHECKPOINTS).glob("*.safetensors"))
-    return sorted(int(name) for path, name in names if name.isdecimal() and path == _checkpoint(out, int(name)))
-
-
-def _remove_checkpoints(out: Path, kept: Sequence[int]) -> None:
-    for step in set(_checkpoints(out)) - set(kept):
-        _checkpoint(out, step).unlink()
 
 
 def _steps(metrics: Sequence[dict[str, Any]]) -> list[int]:

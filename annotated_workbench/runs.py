@@ -1,38 +1,49 @@
 """The training loop: epochs, validation and progress (§5)."""
 
 import math
+import random
 import time
-from contextlib import ExitStack
+from contextlib import nullcontext
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from annotated import training as plain
 from annotated.fast.training import make_optimizer
 from annotated.training import noam_rate, set_rate
 from annotated_workbench import distributed
 from annotated_workbench.architectures import config_of
-from annotated_workbench.checkpoint import WEIGHTS, load_note, load_tensors, load_weights, readable
-from annotated_workbench.data import Pairs, padding_share
+from annotated_workbench.checkpoint import WEIGHTS, load_tensors, load_weights, require_readable
+from annotated_workbench.data import Pairs, count_tokens, padding_share
 from annotated_workbench.files import checksum, locked, remove_leftovers
 from annotated_workbench.run_folder import (
     CHECKPOINTS,
     Progress,
     Run,
     load_state,
-    newest_state,
+    load_state_note,
     require_new,
     save_epoch,
     save_state,
 )
-from annotated_workbench.tasks import Batches, Task, TranslationTask
+from annotated_workbench.tasks import Task, TranslationTask
 from annotated_workbench.training_options import Length, TrainingOptions, length_of
 from annotated_workbench.vocabulary import Tokenizer
 
-ENOUGH_TO_TELL = 20  # updates after which the speed of a run is known
+
+class Objective(nn.Module):
+    """A model with its task's loss as the result of its forward pass, which `DistributedDataParallel` wraps."""
+
+    def __init__(self, model: nn.Module, task: Task, options: TrainingOptions):
+        super().__init__()
+        self.model, self.task, self.options = model, task, options
+
+    def forward(self, *batch: Tensor) -> Tensor:
+        """Compute the loss of a batch, summed over its targets."""
+        return self.task.loss(self.model, batch, self.options)
 
 
 def train(
@@ -50,7 +61,7 @@ def train(
     """Train a model to translate, as `fit` does; arguments and errors as there and in `TranslationTask`."""
     options = options or TrainingOptions()
     if resume:
-        newest_state(out)
+        load_state_note(out)
     else:
         require_new(out)
     task = TranslationTask(tokenizer, pairs, val, src, tgt, config_of(model).max_length)
@@ -69,8 +80,8 @@ def fit(
     """Train a model and leave in `out` all that is needed to use it, and to go on training.
 
     Each epoch adds a line to metrics.jsonl and a file to checkpoints/, and renews model.safetensors (the average of the
-    last checkpoints), config.json and state.safetensors (from where `resume` goes on, on a CPU exactly; if it is
-    damaged, from the one before it). The first state is written before the first update.
+    last checkpoints), config.json and state.safetensors (from where `resume` goes on, on a CPU exactly). The first
+    state is written before the first update.
 
     Args:
         model: a new model; it ends with the averaged weights.
@@ -94,23 +105,17 @@ def fit(
             back; or a loss is not finite. Then the last good state is there to go on from.
     """
     run = _prepare(model, task, Path(out), options, settings or asdict(options), resume)
-    with ExitStack() as stack:
-        with distributed.agreed():
-            if distributed.is_first():
-                stack.enter_context(locked(run.out))
-        _begin(run, resume)
+    with locked(run.out) if distributed.is_first() else nullcontext():
+        objective = _begin(run, resume)
         while not run.ended():
-            line, speed = _train_epoch(run)
-            with distributed.agreed():
-                _require_finite(run)
+            line, speed = _train_epoch(run, objective)
+            _require_finite(run)
             scores = task.validate(run.model, options)
             run.look_at_the_clock()
-            line |= {"minutes": run.progress.seconds / 60, **scores, "tokens_per_second": speed}
-            run.metrics.append(line)
-            with distributed.agreed():
-                if distributed.is_first():
-                    save_epoch(run)
-            print(_report(line, run), flush=True)
+            run.metrics.append(line | {"minutes": run.progress.seconds / 60, **scores, "tokens_per_second": speed})
+            if distributed.is_first():
+                save_epoch(run)
+            print(_report(run), flush=True)
         _warn_of_an_end_in_warmup(run)
     with distributed.in_turn():
         load_weights(run.model, load_tensors(run.out / WEIGHTS)[0])
@@ -121,15 +126,13 @@ def _prepare(
     model: nn.Module, task: Task, out: Path, options: TrainingOptions, settings: dict[str, Any], resume: bool
 ) -> Run:
     """Find what can be wrong before hours are spent, and say what will be done."""
-    with distributed.agreed():
-        model = readable(model, **task.info, settings=settings)
+    require_readable(model, **task.info, settings=settings)
     batches = task.batches(options.batch_tokens)
     updates = math.ceil(len(batches) / options.accumulate)
-    with distributed.agreed():
-        length = length_of(options, updates)
-        if resume:  # what the run chose stays, where it is not given anew
-            before = load_note(newest_state(out))["derived"]
-            length = Length(*(getattr(options, name) or before[name] for name in Length._fields))
+    length = length_of(options, updates)
+    if resume:  # what the run chose stays, where it is not given anew
+        before = load_state_note(out)["derived"]
+        length = Length(*(getattr(options, name) or before[name] for name in Length._fields))
     most = length.epochs * updates
     share = padding_share(batches[:: max(1, len(batches) // 1000)])  # ids in files would take long to read
     print(
@@ -156,55 +159,56 @@ def _prepare(
     return Run(model, task, out, options, settings, identity, length, optimizer)
 
 
-def _begin(run: Run, resume: bool) -> None:
-    """Take the run to where it stands: the newest state, or a first one, which is written."""
+def _begin(run: Run, resume: bool) -> nn.Module:
+    """Take the run to where it stands, and write that down if it is the beginning; return its objective."""
     with distributed.in_turn():
-        for folder in (run.out, run.out / CHECKPOINTS):
-            remove_leftovers(folder)
         if resume:
             load_state(run)
         else:
-            require_new(run.out)
             torch.manual_seed(run.options.seed)
-    distributed.start_alike(run.model)
+    objective = distributed.parallel(Objective(run.model, run.task, run.options))
     if run.ended():
         raise ValueError(
             f"the run has done {run.progress.epoch} epochs in {run.progress.seconds / 60:.1f} minutes, as it was told "
             "to: give more --epochs or --max-minutes."
         )
-    with distributed.agreed():
-        if distributed.is_first():
-            if not resume:
-                save_state(run)
-            run.task.tokenizer.save(run.out)
+    if distributed.is_first():
+        for folder in (run.out, run.out / CHECKPOINTS):
+            remove_leftovers(folder)
+        if not resume:
+            require_new(run.out)
+            save_state(run)
+        run.task.tokenizer.save(run.out)
     run.began = time.perf_counter() - run.progress.seconds
+    return objective
 
 
-def _train_epoch(run: Run) -> tuple[dict[str, Any], float]:
+def _train_epoch(run: Run, objective: nn.Module) -> tuple[dict[str, Any], float]:
     """Train to the end of the epoch or of the allowed time; return its line of metrics.jsonl and tokens a second."""
     from tqdm.auto import tqdm
 
     options, progress = run.options, run.progress
-    batches = run.task.batches(options.batch_tokens, 1000 * options.seed + progress.epoch)
+    batches = run.task.batches(options.batch_tokens, epoch_seed(options.seed, progress.epoch))
     groups = [batches[i : i + options.accumulate] for i in range(0, len(batches), options.accumulate)]
     d_model = config_of(run.model).d_model
-    losses, tokens, began = [], 0, time.perf_counter()
+    total, targets, tokens, began = 0.0, 0, 0, time.perf_counter()
     run.model.train()
     distributed.draw_apart(options.seed, progress.step)
     with tqdm(total=len(groups), initial=progress.position, desc=f"epoch {progress.epoch + 1}", disable=None) as bar:
-        for group in groups[progress.position :]:
+        for group in map(list, groups[progress.position :]):
             progress.step += 1
             progress.position += 1
             set_rate(run.optimizer, _rate(progress, len(groups), options, run.length, d_model))
-            loss, count = _update(run, group)
-            losses.append(loss)
-            tokens += count
+            try:
+                loss, count = distributed.update(objective, group, run.optimizer)
+            except ValueError as error:
+                raise ValueError(f"update {progress.step}: {error} --resume goes on from the last state.") from error
+            total, targets = total + loss * count, targets + count
+            tokens += sum(map(count_tokens, group))
             speed = tokens / (time.perf_counter() - began)
             bar.set_postfix_str(f"loss {loss:.2f}, {speed:,.0f} tokens/s", refresh=False)  # update draws, now and then
             bar.update()
             run.look_at_the_clock()
-            if warning := _warning_of_little_time(run):
-                bar.write(warning)
             if run.out_of_time():
                 break
     if progress.position == len(groups):
@@ -214,16 +218,14 @@ def _train_epoch(run: Run) -> tuple[dict[str, Any], float]:
         "epoch": progress.epoch + progress.position / len(groups),
         "minutes": progress.seconds / 60,
         "rate": run.optimizer.param_groups[0]["lr"],
-        "loss": sum(losses) / len(losses),
+        "loss": total / targets,
     }
     return line, speed
 
 
-def _update(run: Run, batches: Batches) -> tuple[float, int]:
-    try:
-        return distributed.update(run.task, run.model, batches, run.optimizer, run.options)
-    except ValueError as error:
-        raise ValueError(f"update {run.progress.step}: {error} --resume goes on from the last state.") from error
+def epoch_seed(seed: int, epoch: int) -> int:
+    """Mix a run's seed and the number of an epoch into the seed of its batches: no other pair gives the same."""
+    return random.Random(f"{seed} {epoch}").getrandbits(63)
 
 
 def _rate(progress: Progress, updates: int, options: TrainingOptions, length: Length, d_model: int) -> float:
@@ -234,20 +236,6 @@ def _rate(progress: Progress, updates: int, options: TrainingOptions, length: Le
     if options.max_minutes is not None:
         left = min(left, 1 - progress.seconds / (60 * options.max_minutes))
     return length.rate * linear_rate(progress.step, d_model, length.warmup, max(0.0, left))
-
-
-def _warning_of_little_time(run: Run) -> str:
-    """Say, once that can be told, whether the allowed minutes end within the warm-up."""
-    minutes, warmup = run.options.max_minutes, run.length.warmup
-    if run.progress.step != ENOUGH_TO_TELL or minutes is None:
-        return ""
-    updates = round(ENOUGH_TO_TELL * 60 * minutes / run.progress.seconds)
-    if updates > warmup:
-        return ""
-    return (
-        f"Careful: at this speed about {updates:,} updates fit into {minutes:g} minutes, and {warmup:,} are warm-up. "
-        "Give a shorter --warmup, smaller --batch-tokens or more time."
-    )
 
 
 def _warn_of_an_end_in_warmup(run: Run) -> None:
@@ -291,7 +279,8 @@ def _require_finite(run: Run) -> None:
         )
 
 
-def _report(line: dict[str, Any], run: Run) -> str:
+def _report(run: Run) -> str:
+    line = run.metrics[-1]
     left = line["minutes"] * (run.length.epochs / line["epoch"] - 1)
     if run.options.max_minutes is not None:
         left = min(left, run.options.max_minutes - line["minutes"])

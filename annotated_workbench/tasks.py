@@ -1,34 +1,33 @@
-"""What a run trains for: where its batches come from, how it is validated, what it keeps beside the weights."""
+"""What a run trains for: where its batches come from, its loss, how it is validated, what it keeps beside weights."""
 
 import math
+from abc import ABC, abstractmethod
 from array import array
-from collections.abc import Iterable, Sequence
-from typing import Any, Protocol, runtime_checkable
+from collections.abc import Sequence
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
-from torch.optim import Optimizer
 
-from annotated import training as plain
 from annotated.fast.accelerate import accelerate
-from annotated.fast.training import update
-from annotated.training import check_loss, label_smoothed_loss
+from annotated.fast.training import summed_loss
+from annotated.training import label_smoothed_loss
 from annotated_workbench.classification import classify, encode_texts
 from annotated_workbench.data import Labelled, Lines, Pairs, encode_pairs, make_batches, make_text_batches, require_some
 from annotated_workbench.distributed import divided, in_turn
 from annotated_workbench.files import checksum
 from annotated_workbench.mapped import encode_files, file_checksum
-from annotated_workbench.metrics import accuracy, bleu, text_loss
+from annotated_workbench.metrics import TEXT_ROWS, accuracy, bleu, piece_losses
 from annotated_workbench.training_options import TrainingOptions
 from annotated_workbench.translation import translate
 from annotated_workbench.vocabulary import Tokenizer
 
-Batches = Sequence[tuple[Tensor, ...]]  # what is given and, last, what is to be predicted
+Batch = Sequence[Tensor]  # what is given and, last, what is to be predicted
+Batches = Sequence[tuple[Tensor, ...]]
 
 
-@runtime_checkable
-class Task(Protocol):
+class Task(ABC):
     """What `annotated_workbench.runs.fit` asks of a task.
 
     `identity` is what a run is counted in and cannot be resumed without; `info` goes into its config.json.
@@ -38,19 +37,22 @@ class Task(Protocol):
     info: dict[str, Any]
     tokenizer: Tokenizer
 
+    @abstractmethod
     def batches(self, batch_tokens: int, seed: int | None = None) -> Batches:
         """Make the batches of an epoch, the same for the same seed; None: in a fixed order."""
 
-    def update(self, model: nn.Module, batches: Batches, optimizer: Optimizer, options: TrainingOptions) -> float:
-        """Update the model once on several batches as if they were one (plain: on one); return the loss.
+    def loss(self, model: nn.Module, batch: Batch, options: TrainingOptions) -> Tensor:
+        """Compute the loss of a batch, summed over what is to be predicted: here tokens, all but the first."""
+        if not options.plain:
+            return summed_loss(model, batch, options.smoothing, bf16=options.bf16)
+        *given, tgt = batch
+        return label_smoothed_loss(model(*given, tgt[:, :-1]), tgt[:, 1:], options.smoothing, reduction="sum")
 
-        Raises:
-            ValueError: the loss is not finite; then no weight has changed.
-        """
-
+    @abstractmethod
     def validate(self, model: nn.Module, options: TrainingOptions) -> dict[str, float]:
         """Measure the model after an epoch."""
 
+    @abstractmethod
     def report(self, line: dict[str, Any]) -> str:
         """Say in a few words what `validate` measured."""
 
@@ -107,13 +109,6 @@ class TranslationTask(Task):
         """As `Task.batches`: pairs of similar length, at most `batch_tokens` ids a side."""
         return make_batches(self.sources, self.targets, batch_tokens, seed=seed)
 
-    def update(self, model: nn.Module, batches: Batches, optimizer: Optimizer, options: TrainingOptions) -> float:
-        """As `Task.update`."""
-        if not options.plain:
-            return update(model, batches, optimizer, options.smoothing, bf16=options.bf16)
-        [(src, tgt)] = batches
-        return plain.train_step(model, src, tgt, optimizer, options.smoothing)
-
     def validate(self, model: nn.Module, options: TrainingOptions) -> dict[str, float]:
         """As `Task.validate`: BLEU of greedy translations."""
 
@@ -157,17 +152,11 @@ class TextTask(Task):
         """As `Task.batches`: pieces of the text in which each token but the first is predicted once."""
         return make_text_batches(self.ids, self.max_length, batch_tokens, seed=seed)
 
-    def update(self, model: nn.Module, batches: Batches, optimizer: Optimizer, options: TrainingOptions) -> float:
-        """As `Task.update`."""
-        if not options.plain:
-            return update(model, batches, optimizer, options.smoothing, bf16=options.bf16)
-        [(ids,)] = batches
-        optimizer.zero_grad()
-        return _step([label_smoothed_loss(model(ids[:, :-1]), ids[:, 1:], options.smoothing)], optimizer)
-
     def validate(self, model: nn.Module, options: TrainingOptions) -> dict[str, float]:
         """As `Task.validate`: the loss in nats a token."""
-        return {"val_loss": text_loss(model, self.val, plain=options.plain)}
+        pieces = make_text_batches(self.val, self.max_length, TEXT_ROWS * self.max_length)
+        losses = divided(lambda own: piece_losses(model, own, plain=options.plain), pieces)
+        return {"val_loss": sum(losses) / (len(self.val) - 1)}
 
     def report(self, line: dict[str, Any]) -> str:
         """As `Task.report`."""
@@ -206,19 +195,14 @@ class ClassificationTask(Task):
         pairs = make_batches(self.sources, self.classes, batch_tokens, seed=seed)
         return [(ids, classes[:, 0]) for ids, classes in pairs]
 
-    def update(self, model: nn.Module, batches: Batches, optimizer: Optimizer, options: TrainingOptions) -> float:
-        """As `Task.update`: the cross-entropy of the classes, in nats a text."""
-        texts = sum(len(classes) for _, classes in batches)
-        optimizer.zero_grad()
+    def loss(self, model: nn.Module, batch: Batch, options: TrainingOptions) -> Tensor:
+        """As `Task.loss`: the cross-entropy of the classes, in nats."""
+        ids, classes = batch
         reader: Any = model if options.plain else accelerate(model, bf16=options.bf16)
-        losses = (
-            F.cross_entropy(reader(ids).float(), classes, label_smoothing=options.smoothing, reduction="sum") / texts
-            for ids, classes in batches
-        )
-        return _step(losses, optimizer)
+        return F.cross_entropy(reader(ids).float(), classes, label_smoothing=options.smoothing, reduction="sum")
 
     def validate(self, model: nn.Module, options: TrainingOptions) -> dict[str, float]:
-        """As `Task.validate`: the share of texts that are sorted rightly."""
+        """As `Task.validate`: the share of texts that are sorted correctly."""
         language = self.info["language"]
         probabilities = divided(
             lambda texts: classify(model, self.tokenizer, texts, language, plain=options.plain), self.val.texts
@@ -228,15 +212,3 @@ class ClassificationTask(Task):
     def report(self, line: dict[str, Any]) -> str:
         """As `Task.report`."""
         return f"validation accuracy {line['val_accuracy']:.1%}"
-
-
-def _step(losses: Iterable[Tensor], optimizer: Optimizer) -> float:
-    """Add up losses and, one after the other, their gradients; then update, unless the sum is no number."""
-    parts = []
-    for loss in losses:
-        loss.backward()
-        parts.append(loss.detach())
-    total = float(sum(parts))  # a GPU is waited for here alone
-    check_loss(total)
-    optimizer.step()
-    return total

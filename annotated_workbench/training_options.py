@@ -22,8 +22,8 @@ class TrainingOptions:
 
     The paper has 25,000 ids a side in a batch (§5.1), the "noam" schedule with a warm-up of 4,000 updates and no factor
     on the rate (§5.3), a smoothing ε_ls of 0.1 (§5.4), and averages 5 or 20 checkpoints (§6.1). `length_of` chooses
-    epochs, warm-up and rate where they are None. `bf16` computes products in bfloat16; `plain` validates by the paper's
-    own files, too, and takes a batch an update.
+    epochs, warm-up and rate where they are None. `bf16` computes products in bfloat16; `plain` trains and validates by
+    the paper's own files.
 
     Raises:
         ValueError: a number that makes no sense; the message says which.
@@ -61,10 +61,8 @@ class TrainingOptions:
                     raise ValueError(f"{option.name}={error}.") from None
         if self.schedule not in SCHEDULES:
             raise ValueError(f"schedule={self.schedule!r} is unknown: choose from {', '.join(SCHEDULES)}.")
-        if self.plain and (self.bf16 or self.accumulate > 1):
-            raise ValueError(
-                "plain training computes in float32, a batch an update: leave --precision bf16 and --accumulate."
-            )
+        if self.plain and self.bf16:
+            raise ValueError("plain training computes in float32: leave --precision bf16 away.")
 
 
 def defaults_for(pairs: int) -> dict[str, Any]:

@@ -23,7 +23,7 @@ from pathlib import Path
 from annotated_workbench.data import LANGUAGES, load_corpus
 from annotated_workbench.files import write_whole
 from annotated_workbench.limits import COUNT
-from annotated_workbench.run_folder import METRICS, STATE, STATE_BEFORE
+from annotated_workbench.run_folder import METRICS, STATE
 
 DIRECTIONS = (LANGUAGES, LANGUAGES[::-1])
 ANNOTATED = (sys.executable, "-m", "annotated")
@@ -85,8 +85,7 @@ def train(run: Path, src: str, tgt: str, pairs: str, epochs: int, seed: int) -> 
     for option, name in (("", pairs), ("val-", "val")):
         command += [f"--{option}source", str(run.parent / f"{name}.{src}")]
         command += [f"--{option}target", str(run.parent / f"{name}.{tgt}")]
-    begun = any((run / state).exists() for state in (STATE, STATE_BEFORE))
-    command += ["--resume"] if begun else [*OPTIONS.split(), "--seed", str(seed)]
+    command += ["--resume"] if (run / STATE).exists() else [*OPTIONS.split(), "--seed", str(seed)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         for line in process.stdout:
             print(f"{run.name}: {line}", end="", flush=True)

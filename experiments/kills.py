@@ -63,7 +63,7 @@ def train(folder: Path, out: Path, kill_before: int | None = None) -> int | None
     """
     if finished(out):
         return None
-    has_state = any((out / name).exists() for name in ("state.safetensors", "state-before.safetensors"))
+    has_state = (out / "state.safetensors").exists()
     arguments = ["train", "--resume", "--out", str(out)] if has_state else train_arguments(folder, out, *OPTIONS)
     sys.stdout.flush()
     if (child := os.fork()) == 0:

@@ -61,7 +61,6 @@ def names(corpus, run, tmp_path_factory):
         cut = copy(f"cut_{kind}") / file
         cut.write_bytes(cut.read_bytes()[:-5])
     changes = {
-        "text_size": {"model": config["model"] | {"d_ff": "256"}},
         "unknown_kind": {"architecture": "mamba"},
         "no_languages": {"src": None},
     }
@@ -71,8 +70,7 @@ def names(corpus, run, tmp_path_factory):
     shutil.copy(names["delivered"] / "tokenizer.json", copy("other_tokenizer"))
     save_file(tensors | {first: tensors[first] * torch.nan}, copy("nan_weights") / "model.safetensors")
     save_file(tensors | {"stray": torch.ones(3)}, copy("other_weights") / "model.safetensors")
-    for name in ("state.safetensors", "state-before.safetensors"):
-        (names["cut_states"] / name).write_bytes((root / "run" / name).read_bytes()[:-5])
+    (names["cut_states"] / "state.safetensors").write_bytes((root / "run" / "state.safetensors").read_bytes()[:-5])
     with locked(names["locked"]):
         yield {name: str(path) for name, path in names.items()} | {"very_long": "Hund " * 600}
 

@@ -46,7 +46,7 @@ COURSE = {
         "measure this machine for a minute or two, and tell how long lessons and trainings will take on it",
         bench,
         ("",),
-        {"file": dict(nargs="?", help="of figures of machines, to add this one's to")},
+        {"file": dict(nargs="?", help="to keep the figures in")},
     ),
 }
 

@@ -2,8 +2,8 @@
 
     python -m annotated bench
 
-measures for a minute or two. The other machines, and what each lesson took on the first of them, are in
-`data/results/bench.json`; a file name after `bench` adds this machine to such a file.
+measures for a minute or two; with a file name after `bench`, the figures are kept there. Those of other machines, and
+what each lesson took on the first of them, are in `data/results/bench.json`.
 """
 
 import argparse
@@ -13,6 +13,7 @@ import platform
 import re
 import statistics
 import time
+import timeit
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -24,8 +25,6 @@ from annotated import training as plain
 from annotated.config import EOS, UNK, TransformerConfig
 from annotated.fast.accelerate import accelerate
 from annotated.fast.decoding import greedy_decode, in_bfloat16
-from annotated.fast.memory import keep_memory
-from annotated.fast.products import linear
 from annotated.fast.training import bf16_is_fast, make_optimizer, train_step
 from annotated.transformer import Transformer
 from annotated_workbench.data import DATA_FOLDER
@@ -47,39 +46,18 @@ ROWS = {  # what is measured: its name and unit
     "bfloat16": ("training in bfloat16, one thread", "tokens/s"),
     "bfloat16_all": ("training in bfloat16, all threads", "tokens/s"),
     "greedy": ("translating greedily, one thread", "sentences/s"),
-    "lesson": ("an update as in the lessons, one thread", "ms"),
+    "lesson": ("updates as in the lessons, one thread", "updates/s"),
 }
 
 
 def command(args: argparse.Namespace) -> None:
     """Measure this machine, and print what that means."""
-    known, path = read(KNOWN), Path(args.file) if args.file else None
-    kept = read(path) if path else known  # what cannot be read is said before anything is measured
+    known = json.loads(KNOWN.read_text(encoding="utf-8")) if KNOWN.exists() else {"machines": [], "lessons": {}}
     print("Measuring, for a minute or two …", flush=True)
     own = measure(told=lambda row, value: print(f"  {ROWS[row][0]}: {value:,.0f} {ROWS[row][1]}", flush=True))
     print("", *table(own, known["machines"]), "", *durations(own, known), sep="\n")
-    if path:
-        others = [
-            row for row in kept["machines"] if (row["processor"], row["torch"]) != (own["processor"], own["torch"])
-        ]
-        write_whole(path, (json.dumps(kept | {"machines": [*others, own]}, indent=1) + "\n").encode())
-
-
-def read(path: Path) -> dict[str, Any]:
-    """Read figures of machines, and of lessons on the first of them; none where there is no file.
-
-    Raises:
-        ValueError: the file holds something else.
-    """
-    if not path.exists():
-        return {"machines": [], "lessons": {}}
-    try:
-        figures = json.loads(path.read_text(encoding="utf-8"))
-        if {"machines", "lessons"} <= figures.keys():
-            return figures
-    except (ValueError, AttributeError):
-        pass
-    raise ValueError(f"{path} holds no figures of machines: give the name of a new file.")
+    if args.file:
+        write_whole(Path(args.file), (json.dumps(own, indent=1) + "\n").encode())
 
 
 def measure(told: Callable[[str, float], Any], sentences: int = SENTENCES, repetitions: int = 3) -> dict[str, Any]:
@@ -93,47 +71,41 @@ def measure(told: Callable[[str, float], Any], sentences: int = SENTENCES, repet
     Returns:
         The figures by name, and which machine has them.
     """
-    keep_memory()
     torch.manual_seed(0)
-    threads, precisions = torch.get_num_threads(), [False]
-    if bf16_is_fast(torch.device("cpu")):
-        precisions.append(True)
+    threads = torch.get_num_threads()
+    precisions = (False, True) if bf16_is_fast(torch.device("cpu")) else (False,)
     square = torch.randn(SIZE, SIZE)
     src, tgt = (torch.randint(UNK, VOCAB, (sentences, TOKENS + i)) for i in (0, 1))
     model = Transformer(TransformerConfig.small(VOCAB))
     optimizer = make_optimizer(model, 1e-4)
-    translator = accelerate((in_bfloat16(model) if len(precisions) > 1 else model).eval()).frozen()
+    translator = accelerate((in_bfloat16(model) if True in precisions else model).eval()).frozen()
     source = torch.cat((src, torch.full((sentences, 1), EOS)), dim=1)
     small = Transformer(TransformerConfig(100, d_model=32, d_ff=64, heads=4, layers=2))
     ids = torch.randint(UNK, 100, (16, 9))
     update = partial(plain.train_step, small, ids, ids, plain.make_optimizer(small))
-    found: dict[str, Any] = {
-        "processor": processor() + _generation(),
-        "cores": os.cpu_count(),
-        "torch": torch.__version__,
-        "date": time.strftime("%Y-%m-%d"),
-    }
+    own: dict[str, Any] = {"processor": processor(), "cores": os.cpu_count(), "torch": torch.__version__}
+    own["date"] = time.strftime("%Y-%m-%d")
 
-    def note(row: str, amount: float, call: Callable[[], Any], *, invert: bool = False) -> None:
+    def note(row: str, call: Callable[[], Any], per_second: float) -> None:
+        """Note how many a second: `per_second` of them are in one call."""
         call()
-        seconds = statistics.median(_seconds(call) for _ in range(repetitions))
-        found[row] = amount * seconds if invert else amount / seconds
-        told(row, found[row])
+        own[row] = per_second / statistics.median(timeit.repeat(call, number=1, repeat=repetitions))
+        told(row, own[row])
 
     try:
         for count in dict.fromkeys((1, threads)):
             torch.set_num_threads(count)
-            if count == 1:
-                note("product", 2e-9 * PRODUCTS * SIZE**3, lambda: [linear(square, square) for _ in range(PRODUCTS)])
+            everywhere = "" if count == 1 else "_all"
             for bf16 in precisions:
-                name = f"{'bfloat16' if bf16 else 'float32'}{'' if count == 1 else '_all'}"
-                note(name, 2 * sentences * TOKENS, partial(train_step, model.train(), src, tgt, optimizer, bf16=bf16))
+                step = partial(train_step, model.train(), src, tgt, optimizer, bf16=bf16)
+                note(f"{'bfloat16' if bf16 else 'float32'}{everywhere}", step, 2 * sentences * TOKENS)
             if count == 1:
-                note("greedy", sentences, lambda: greedy_decode(translator, source, max_extra=0))
-                note("lesson", 1e3 / UPDATES, lambda: [update() for _ in range(UPDATES)], invert=True)
+                note("product", lambda: [square @ square for _ in range(PRODUCTS)], 2e-9 * PRODUCTS * SIZE**3)
+                note("greedy", lambda: greedy_decode(translator, source, max_extra=0), sentences)
+                note("lesson", lambda: [update() for _ in range(UPDATES)], UPDATES)
     finally:
         torch.set_num_threads(threads)
-    return found
+    return own
 
 
 def table(own: dict[str, Any], others: list[dict[str, Any]]) -> list[str]:
@@ -158,7 +130,7 @@ def durations(own: dict[str, Any], known: dict[str, Any]) -> list[str]:
     operations = own["product"] * 1e9 * speed / own["float32"]  # a second, were all threads and bfloat16 as good there
     lines.append(f"  {'the base model of the paper, 100,000 updates':46}{spell(PAPERS_BASE / operations)}")
     if known["machines"] and known["lessons"]:
-        slower = own["lesson"] / known["machines"][0]["lesson"]
+        slower = known["machines"][0]["lesson"] / own["lesson"]
         times = {name: seconds * slower for name, seconds in known["lessons"].items()}
         lines += ["", f"Executing a lesson from top to bottom (one thread; all: {spell(sum(times.values()))}):"]
         lines += [f"  {name:46}{spell(seconds)}" for name, seconds in times.items()]
@@ -174,25 +146,10 @@ def spell(seconds: float) -> str:
 
 
 def processor() -> str:
-    """Name the processor, and the instructions of it that torch uses: one name may stand for several generations."""
-    info = Path("/proc/cpuinfo")
-    names = (
-        [line.split(":")[1].strip() for line in info.read_text().splitlines() if "model name" in line]
-        if info.exists()
-        else []
-    )
-    name = names[0] if names else platform.processor() or platform.machine()
-    return f"{name} ({torch.backends.cpu.get_cpu_capability()})"
-
-
-def _generation() -> str:
-    """Tell generations of a maker's processors apart that bear one name, where the system says how."""
-    info = Path("/proc/cpuinfo")
-    found = re.search(r"cpu family\s*: (\d+)\nmodel\s*: (\d+)", info.read_text()) if info.exists() else None
-    return ", family {}, model {}".format(*found.groups()) if found else ""
-
-
-def _seconds(call: Callable[[], Any]) -> float:
-    began = time.perf_counter()
-    call()
-    return time.perf_counter() - began
+    """Name the processor, the instructions that torch uses, and the generation where the system tells it."""
+    info = Path("/proc/cpuinfo").read_text() if Path("/proc/cpuinfo").exists() else ""
+    name = re.search(r"model name\s*: (.*)", info)
+    generation = re.search(r"cpu family\s*: (\d+)\nmodel\s*: (\d+)", info)  # several may bear one name
+    which = name[1] if name else platform.processor() or platform.machine()
+    numbers = ", family {}, model {}".format(*generation.groups()) if generation else ""
+    return f"{which} ({torch.backends.cpu.get_cpu_capability()}){numbers}"

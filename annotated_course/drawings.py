@@ -1,19 +1,14 @@
 """Pictures of ideas: points in a plane, the tree of a beam search, the hands of clocks."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from annotated_course.lettering import BOLD, one_line, page, scale_of, text_height, text_width, write
 from annotated_course.plotting import ARROW, DPI, OPERATION, TENSOR, Values, palette_colour
 from annotated_workbench.extras import load
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
 
 LABEL = 8.5  # points
 AROUND = [(1, 0), (-1, 0), (0, 1), (0, -1), (1, 1), (1, -1), (-1, 1), (-1, -1)]  # where a label may stand at its point
@@ -28,22 +23,19 @@ def plot_plane(
     points: Mapping[str, Values],
     *,
     corners: Sequence[str] = (),
-    outputs: Sequence[str] = (),
     colours: Mapping[str, int] | None = None,
     labels: bool = True,
     x_label: str = "",
     y_label: str = "",
     title: str | None = None,
-    ax: Axes | None = None,
-) -> Axes:
-    """Draw points in a plane, some of them as the corners of an area, some as what has been computed from them.
+    ax: Any = None,
+) -> Any:
+    """Draw points in a plane, some of them as the corners of an area.
 
     Args:
         points: for each label its (x, y); a label may have several lines, one of them its coordinates.
         corners: the points that are joined to an area, in this order; they are drawn large.
-        outputs: the points that are drawn as diamonds.
-        colours: the number of a point's colour. By default corners are counted 0, 1, 2 …, and so are outputs and the
-            other points: output 0 has the colour of corner 0.
+        colours: the number of a point's colour; by default corners are counted 0, 1, 2 …, and so are other points.
         labels: write the labels; without them many points may be drawn.
         x_label: what x is, in words.
         y_label: what y is, in words.
@@ -51,7 +43,7 @@ def plot_plane(
         ax: where to draw; a new figure by default.
 
     Raises:
-        ValueError: there are no points, one is not (x, y), or a corner, an output or a colour names no point.
+        ValueError: there are no points, one is not (x, y), or a corner or a colour names no point.
     """
     plt = load("matplotlib.pyplot")
 
@@ -61,21 +53,21 @@ def plot_plane(
     for name, place in places.items():
         if len(place) != 2:
             raise ValueError(f"point {name!r} must be (x, y); got {len(place)} numbers.")
-    for name in [*corners, *outputs, *(colours or {})]:
+    for name in [*corners, *(colours or {})]:
         if name not in places:
             raise ValueError(f"there is no point {name!r}; there are {', '.join(map(repr, places))}.")
     if ax is None:
         ax = plt.subplots(figsize=(5.2, 4.4), dpi=DPI, layout="constrained")[1]
-    others = [name for name in places if name not in {*corners, *outputs}]
-    numbers = {name: i for group in (corners, outputs, others) for i, name in enumerate(group)} | dict(colours or {})
+    others = [name for name in places if name not in corners]
+    numbers = {name: i for group in (corners, others) for i, name in enumerate(group)} | dict(colours or {})
     ax.grid(color="#e4e4e4", linewidth=0.6)
     ax.set_axisbelow(True)
     if corners:
         area: dict[str, Any] = {"facecolor": "#f2f2f2", "edgecolor": "#999999", "linewidth": 0.8}
         ax.add_patch(plt.Polygon([places[name] for name in corners], **area))
     for name, (x, y) in places.items():
-        marker, size = ("D", 60) if name in outputs else ("o", 110 if name in corners else 30)
-        ax.scatter(x, y, s=size, marker=marker, color=[palette_colour(numbers[name])], edgecolor="white", zorder=3)
+        size = 110 if name in corners else 30
+        ax.scatter(x, y, s=size, color=[palette_colour(numbers[name])], edgecolor="white", zorder=3)
     leave_room(ax, list(places.values()))
     ax.set(xlabel=x_label, ylabel=y_label, title=title or "")
     ax.spines[:].set_visible(False)
@@ -85,7 +77,7 @@ def plot_plane(
     return ax
 
 
-def leave_room(ax: Axes, places: Sequence[Sequence[float]]) -> None:
+def leave_room(ax: Any, places: Sequence[Sequence[float]]) -> None:
     """Leave room for labels around all points, also those of panels that share an axis, and make the grid square."""
     ticker = load("matplotlib.ticker")
 
@@ -101,15 +93,14 @@ def leave_room(ax: Axes, places: Sequence[Sequence[float]]) -> None:
         axis.set_major_locator(ticker.MultipleLocator(second - first))
 
 
-def write_labels(ax: Axes, places: Mapping[str, Sequence[float]], corners: Sequence[Sequence[float]]) -> None:
+def write_labels(ax: Any, places: Mapping[str, Sequence[float]], corners: Sequence[Sequence[float]]) -> None:
     """Write each label beside its point, where it hides least; if all sides are free, away from the other points."""
     bbox, effects = load("matplotlib.transforms").Bbox, load("matplotlib.patheffects")
 
-    figure: Any = ax.figure
-    figure.draw_without_rendering()  # only now is it known how far apart the points are on paper
+    ax.figure.draw_without_rendering()  # only now is it known how far apart the points are on paper
     dots = ax.transData.transform(list(places.values()))
     middle = dots.mean(axis=0)
-    reach = FROM_POINT / 72 * figure.dpi
+    reach = FROM_POINT / 72 * ax.figure.dpi
     taken = [bbox.from_extents(*(dot - reach / 2), *(dot + reach / 2)) for dot in dots]
     sides = [ax.transData.transform(side) for side in zip(corners, [*corners[1:], *corners[:1]], strict=True)]
     for name, place, dot in zip(places, places.values(), dots, strict=True):
@@ -160,8 +151,7 @@ def plot_tree(
     best: int | None = None,
     levels: Sequence[str] = (),
     title: str | None = None,
-    width: int | float = 9,
-) -> Axes:
+) -> Any:
     """Draw a beam search as a tree that grows to the right, each level the hypotheses of one step.
 
     Kept ones are filled, dropped ones pale and dashed, finished ones framed twice; a line below says so.
@@ -171,7 +161,6 @@ def plot_tree(
         best: the place of the node in which the best hypothesis ends; the path to it is drawn thick.
         levels: what stands above each level; nothing by default.
         title: what the figure shows.
-        width: the most inches that the drawing may take; a wider one is made smaller, letters too.
 
     Raises:
         ValueError: there are no nodes, a parent does not stand before its child, `best` is no node, or there is another
@@ -190,9 +179,15 @@ def plot_tree(
     step = max(wide + 0.45, wide + on_edges + 0.3, *(text_width(text, LABEL) + 0.1 for text in ("", *levels)))
     most = max(map(len, rows)) * (high + 0.12)
     header = KEY_HEIGHT if levels else 0.0
-    key = key_of(nodes, best)
+    meanings = {
+        "filled: kept": True,
+        "dashed: dropped": not all(node.kept for node in nodes),
+        "double frame: finished": any(node.finished for node in nodes),
+        "thick: the best": best is not None,
+    }
+    key = "   ·   ".join(meaning for meaning, is_there in meanings.items() if is_there)
     across = max((len(rows) - 1) * step + wide, text_width(key, LABEL))
-    ax = page(across, KEY_HEIGHT + most + header, title=title, width=width)
+    ax = page(across, KEY_HEIGHT + most + header, title=title)
 
     places: dict[int, tuple[float, float]] = {}  # of the middle of each box's left side
     for depth, members in enumerate(rows):
@@ -214,7 +209,7 @@ def plot_tree(
     return ax
 
 
-def draw_edge(ax: Axes, start: tuple[float, float], end: tuple[float, float], *, kept: bool, best: bool) -> None:
+def draw_edge(ax: Any, start: tuple[float, float], end: tuple[float, float], *, kept: bool, best: bool) -> None:
     """Draw the curve from a hypothesis to one that continues it, the stronger above the paler."""
     path, patches = load("matplotlib.path"), load("matplotlib.patches")
 
@@ -225,7 +220,7 @@ def draw_edge(ax: Axes, start: tuple[float, float], end: tuple[float, float], *,
 
 
 def draw_box(
-    ax: Axes, place: tuple[float, float], size: tuple[float, float], node: Node, text: str, *, best: bool
+    ax: Any, place: tuple[float, float], size: tuple[float, float], node: Node, text: str, *, best: bool
 ) -> None:
     """Draw a hypothesis, the middle of whose left side is at `place`."""
     rectangle = load("matplotlib.patches").Rectangle
@@ -283,20 +278,7 @@ def rows_of(nodes: Sequence[Node]) -> list[list[int]]:
 
 def path_to(nodes: Sequence[Node], end: int | None) -> set[int]:
     """Give the places of a node and of all that it continues."""
-    path = set()
-    while end is not None:
-        path.add(end)
-        end = nodes[end].parent
-    return path
-
-
-def key_of(nodes: Sequence[Node], best: int | None) -> str:
-    """Say what the frames mean that there are."""
-    words = ["filled: kept"]
-    words += ["dashed: dropped"] if not all(node.kept for node in nodes) else []
-    words += ["double frame: finished"] if any(node.finished for node in nodes) else []
-    words += ["thick: the best"] if best is not None else []
-    return "   ·   ".join(words)
+    return set() if end is None else {end} | path_to(nodes, nodes[end].parent)
 
 
 def plot_dials(
@@ -305,8 +287,7 @@ def plot_dials(
     rows: Sequence[str] = (),
     columns: Sequence[str] = (),
     title: str | None = None,
-    width: int | float = 9,
-) -> Axes:
+) -> Any:
     """Draw angles as the hands of clocks, a dial for each: zero points upwards, so that a hand's tip is (sin, cos).
 
     Args:
@@ -314,7 +295,6 @@ def plot_dials(
         rows: one label per row, to its left; may have two lines.
         columns: one label per column, above it; may have two lines.
         title: what the figure shows.
-        width: the most inches that the drawing may take; a wider one is made smaller, letters too.
 
     Raises:
         ValueError: the angles are not a matrix, or the labels do not fit it.
@@ -331,7 +311,7 @@ def plot_dials(
     beside = max((text_width(label, LABEL) + 0.12 for label in rows), default=0.0)
     above = max((text_height(label, LABEL) + 0.04 for label in columns), default=0.0)
     down = DIAL * len(table)
-    ax = page(beside + side * len(table[0]), down + above, title=title, width=width)
+    ax = page(beside + side * len(table[0]), down + above, title=title)
     for i, row in enumerate(table.tolist()):
         for j, angle in enumerate(row):
             x, y, radius = beside + (j + 0.5) * side, down - (i + 0.5) * DIAL, DIAL * 0.42

@@ -3,12 +3,10 @@
 `plot_matrices` draws them, `describe` says the same numbers in words.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import KW_ONLY, dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from torch import Tensor
@@ -16,9 +14,6 @@ from torch import Tensor
 from annotated_course.lettering import BOLD, one_line, page, text_height, text_width, write
 from annotated_course.plotting import ARROW, palette_colour
 from annotated_workbench.extras import load
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
 
 Cell = int | float | str
 Parts = Sequence[Any]  # of grids and operators, or of lines of them
@@ -34,15 +29,7 @@ BESIDE, ABOVE = 0.09, 0.07  # the room between a grid and what stands beside or 
 BETWEEN_PARTS, BETWEEN_LINES = 0.14, 0.22
 NAME, NUMBER, LABEL, SYMBOL = 10.0, 9.0, 8.0, 14.0
 
-SYMBOLS_IN_WORDS = {
-    "·": "times",
-    "×": "times",
-    "=": "equals",
-    "→": "gives",
-    "÷": "divided by",
-    "+": "plus",
-    "−": "minus",
-}
+IN_WORDS = {"·": "times", "×": "times", "=": "equals", "→": "gives", "÷": "divided by", "+": "plus", "−": "minus"}
 
 
 @dataclass(frozen=True, eq=False)
@@ -97,29 +84,25 @@ class Grid:
             raise ValueError(f"grid {self.name!r}, {self.shape}, needs a mask `hidden` of the same shape.")
 
     @property
-    def cells(self) -> list[list[Cell]]:
+    def cells(self) -> list[list[Any]]:
         """The numbers and texts, row by row."""
-        values = as_lists(self.values)
-        return values if is_nested(values) else [values]
+        return as_rows(self.values)[0]
 
     @property
     def hides(self) -> list[list[bool]]:
         """For each cell, row by row, whether it is hidden."""
-        if self.hidden is None:
-            return [[False] * len(row) for row in self.cells]
-        mask = as_lists(self.hidden)
-        return mask if is_nested(mask) else [mask]
+        return [[False] * len(row) for row in self.cells] if self.hidden is None else as_rows(self.hidden)[0]
 
     @property
     def shape(self) -> str:
         """The size in words, "3 × 4" or "4 numbers", which nobody takes for two numbers of the data."""
-        height, width = len(self.cells), len(self.cells[0])
-        if is_nested(as_lists(self.values)):
-            return f"{height} × {width}"
-        return f"{width} number{'s' if width > 1 else ''}"
+        (first, *others), is_matrix = as_rows(self.values)
+        if is_matrix:
+            return f"{1 + len(others)} × {len(first)}"
+        return f"{len(first)} number{'s' if len(first) > 1 else ''}"
 
 
-def plot_matrices(parts: Parts, *, title: str | None = None, width: int | float = 9) -> Axes:
+def plot_matrices(parts: Parts, *, title: str | None = None, width: int | float = 9) -> Any:
     """Draw a computation with matrices as one would write it, each matrix a grid of its numbers.
 
     All cells have the same size, and within a colour the tint grows with the number's distance from zero.
@@ -158,7 +141,7 @@ def plot_matrices(parts: Parts, *, title: str | None = None, width: int | float 
     return ax
 
 
-def draw_grid(ax: Axes, grid: Grid, x: float, y: float, cell_width: float) -> None:
+def draw_grid(ax: Any, grid: Grid, x: float, y: float, cell_width: float) -> None:
     """Draw a grid whose cells have their middle at (x, y), with all that stands around them."""
     plt = load("matplotlib.pyplot")
 
@@ -168,11 +151,12 @@ def draw_grid(ax: Axes, grid: Grid, x: float, y: float, cell_width: float) -> No
     for i, (row, shares, hides) in enumerate(zip(cells, shares_of_rows, grid.hides, strict=True)):
         for j, (cell, share, is_hidden) in enumerate(zip(row, shares, hides, strict=True)):
             corner = left + j * cell_width, top - (i + 1) * CELL_HEIGHT
-            hue = hue_of(grid, i, j)
-            look = HIDDEN if is_hidden else {"facecolor": mixed(hue, share), "edgecolor": mixed(hue, 0.55)}
+            index = i if grid.colour_by == "rows" else j
+            hue = palette_colour(grid.colours[index] if grid.colours else index) if grid.colour_by else GREY
+            face, edge = (tuple(1 - part * (1 - channel) for channel in hue) for part in (share, 0.55))  # with white
+            look = HIDDEN if is_hidden else {"facecolor": face, "edgecolor": edge}
             ax.add_patch(plt.Rectangle(corner, cell_width, CELL_HEIGHT, linewidth=0.6, **look))
-            middle = corner[0] + cell_width / 2, corner[1] + CELL_HEIGHT / 2
-            write(ax, *middle, short(cell), NUMBER)
+            write(ax, corner[0] + cell_width / 2, corner[1] + CELL_HEIGHT / 2, short(cell), NUMBER)
     for i, label in enumerate(grid.rows):
         write(ax, left - BESIDE, top - (i + 0.5) * CELL_HEIGHT, label, LABEL, ha="right")
     for j, label in enumerate(grid.columns):
@@ -183,7 +167,7 @@ def draw_grid(ax: Axes, grid: Grid, x: float, y: float, cell_width: float) -> No
     write(ax, x, above, grid.name, NAME, fontweight="bold")
 
 
-def draw_operator(ax: Axes, operator: str, x: float, y: float) -> None:
+def draw_operator(ax: Any, operator: str, x: float, y: float) -> None:
     """Draw an operator with its middle at (x, y): a sign in large letters there, the words above it."""
     words, sign = words_and_sign(operator)
     write(ax, x, y, sign, SYMBOL, fontweight="bold")
@@ -206,7 +190,7 @@ def describe(parts: Parts) -> str:
 def in_words(part: Grid | str) -> str:
     """Say a grid or an operator in words."""
     if isinstance(part, str):
-        return " ".join(SYMBOLS_IN_WORDS.get(word, word) for word in part.split())
+        return " ".join(IN_WORDS.get(word, word) for word in part.split())
     columns = [f"columns {', '.join(map(one_line, part.columns))}"] if part.columns else []
     labels = [f"{one_line(label)}: " for label in part.rows] or [""] * len(part.cells)
     rows = [
@@ -227,26 +211,18 @@ def as_lines(parts: Parts) -> list[list[Grid | str]]:
     return lines
 
 
-def as_lists(values: Any) -> list[Any]:
-    """Give numbers in nested lists, whatever holds them."""
-    if isinstance(values, Tensor | np.ndarray):
-        listed = values.tolist()
-        return listed if isinstance(listed, list) else [listed]
-    return [value.tolist() if isinstance(value, Tensor | np.ndarray) else value for value in values]
-
-
-def is_nested(values: list[Any]) -> bool:
-    """Tell a matrix from a vector."""
-    return bool(values) and isinstance(values[0], list | tuple)
+def as_rows(values: Any) -> tuple[list[Any], bool]:
+    """Give what is in a matrix or a vector row by row, whatever holds it, and whether it is a matrix."""
+    listed = [value.tolist() if isinstance(value, Tensor | np.ndarray) else value for value in values]
+    is_matrix = bool(listed) and isinstance(listed[0], list | tuple)
+    return (listed if is_matrix else [listed]), is_matrix
 
 
 def short(cell: Cell) -> str:
     """Write a number with two decimals at most and no zeros behind them: 0.5, 8, −1.39, −∞; a text stays as it is."""
     if isinstance(cell, str):
         return cell
-    if math.isinf(cell):
-        return "∞" if cell > 0 else "−∞"
-    number = f"{cell + math.copysign(HALF, cell):.2f}".rstrip("0").rstrip(".")
+    number = f"{cell + math.copysign(HALF, cell):.2f}".replace("inf", "∞").rstrip("0").rstrip(".")
     return "0" if number == "-0" else number.replace("-", "−")
 
 
@@ -272,19 +248,6 @@ def number_in(cell: Cell) -> float | None:
     except ValueError:
         return None
     return number if math.isfinite(number) else 0.0
-
-
-def hue_of(grid: Grid, row: int, column: int) -> tuple[float, ...]:
-    """Give the full colour of a cell."""
-    if grid.colour_by is None:
-        return GREY
-    index = row if grid.colour_by == "rows" else column
-    return palette_colour(grid.colours[index] if grid.colours else index)
-
-
-def mixed(colour: Sequence[float], share: float) -> tuple[float, ...]:
-    """Mix a share of a colour with white."""
-    return tuple(1 - share * (1 - part) for part in colour)
 
 
 def words_and_sign(operator: str) -> tuple[str, str]:

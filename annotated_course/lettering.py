@@ -1,15 +1,10 @@
 """A page measured in inches, and texts whose size is known before they are written on it."""
 
-from __future__ import annotations
-
 import math
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from annotated_course.plotting import DPI
 from annotated_workbench.extras import load
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
 
 LINE = 1.3  # from one line of a text to the next, in heights of its letters
 MIDDLE = 0.36  # from the foot of a capital letter to its middle
@@ -18,7 +13,7 @@ TITLE = 0.4
 EDGE = 0.02  # or the outermost lines would be cut in half
 
 
-def page(across: float, down: float, *, title: str | None, width: int | float) -> Axes:
+def page(across: float, down: float, *, title: str | None, width: int | float = 9) -> Any:
     """Make an empty figure whose coordinates are inches, x to the right and y upwards from zero.
 
     Args:
@@ -42,11 +37,10 @@ def page(across: float, down: float, *, title: str | None, width: int | float) -
     return ax
 
 
-def scale_of(ax: Axes) -> float:
+def scale_of(ax: Any) -> float:
     """Give how much smaller than it was measured a page is: its letters and lines must be, too."""
-    figure: Any = ax.figure
     left, right = ax.get_xlim()
-    return figure.get_figwidth() / (right - left)
+    return ax.figure.get_figwidth() / (right - left)
 
 
 def text_width(text: str, points: float) -> float:
@@ -62,7 +56,7 @@ def text_height(text: str, points: float) -> float:
     return len(text.split("\n")) * LINE * points / 72 if text else 0.0
 
 
-def write(ax: Axes, x: float, y: float, text: str, points: float, *, ha: str = "center", **style: Any) -> None:
+def write(ax: Any, x: float, y: float, text: str, points: float, *, ha: str = "center", **style: Any) -> None:
     """Write a text of one or more lines on a page, with its middle at the height y.
 
     Matplotlib aligns texts by what their letters fill, and so puts "jagt" higher than "Hund".

@@ -3,23 +3,18 @@
 `show` shows them, each with its description.
 """
 
-from __future__ import annotations
-
 import base64
 import html
 import io
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from torch import Tensor
 
 from annotated_workbench.extras import load
 from annotated_workbench.vocabulary import SPECIALS, Tokenizer
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
 
 Values = Sequence[Any] | np.ndarray | Tensor
 
@@ -114,8 +109,8 @@ def plot_attention(
     *,
     title: str | None = None,
     annotate: bool | None = None,
-    ax: Axes | None = None,
-) -> Axes:
+    ax: Any = None,
+) -> Any:
     """Draw one attention map: a row per query, a column per key, dark where the weight is large.
 
     Args:
@@ -184,8 +179,8 @@ def plot_lines(
     title: str | None = None,
     log: str = "",
     label_ends: bool = False,
-    ax: Axes | None = None,
-) -> Axes:
+    ax: Any = None,
+) -> Any:
     """Draw labelled lines over a common x; colour, dash and marker all tell them apart.
 
     Args:
@@ -237,7 +232,7 @@ def plot_lines(
     return ax
 
 
-def write_at_ends(ax: Axes, x: float, lines: Mapping[str, Values]) -> None:
+def write_at_ends(ax: Any, x: float, lines: Mapping[str, Values]) -> None:
     """Write the label of each line at its end, which is at x, in its colour; one that would cover another moves up."""
     ax.autoscale_view()  # else the axes learn only later how far the lines reach
 
@@ -259,7 +254,7 @@ def plot_dataflow(
     *,
     size: tuple[int | float, int | float],
     title: str | None = None,
-) -> Axes:
+) -> Any:
     """Draw what becomes of a tensor: light boxes for tensors, dark ones for operations, arrows between them.
 
     Args:

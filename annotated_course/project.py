@@ -33,7 +33,7 @@ GARBLED = re.compile("Ã[\x80-\xbf]|â€|\ufffd")  # what UTF-8 looks like afte
 LOOP = re.compile(r"(?:^| )(\S+(?: \S+){0,3})(?: \1){2,}(?= |$)")  # one to four words, three times in a row
 
 
-class Finding(NamedTuple):
+class Outcome(NamedTuple):
     """A statement; whether it holds, None where it was not examined; and what to do where it does not, or why."""
 
     statement: str
@@ -49,28 +49,26 @@ _reached: dict[str, bool] = {}
 
 
 def milestone(
-    name: str, findings: Iterable[Finding | tuple[str, bool | None, str]], *, rehearsal: bool = False
+    name: str, outcomes: Iterable[Outcome | tuple[str, bool | None, str]], *, rehearsal: bool = False
 ) -> None:
-    """Print each finding, and then how far the project is; what comes after this milestone is open again.
+    """Print each outcome, and then how far the project is; what comes after this milestone is open again.
 
     Args:
         name: one of `MILESTONES`.
-        findings: statements that must all hold; each with what to do if it does not.
+        outcomes: statements that must all hold; each with what to do if it does not.
         rehearsal: the milestone stays open, whatever holds.
 
     Raises:
-        ValueError: there is no such milestone, or nothing was found.
+        ValueError: there is no such milestone.
     """
     if name not in MILESTONES:
         raise ValueError(f"there is no milestone {name!r}; there are {', '.join(MILESTONES)}.")
-    found = [Finding(*finding) for finding in findings]
-    if not found:
-        raise ValueError(f"milestone {name!r} needs at least one finding.")
-    _reached[name] = not rehearsal and all(finding.holds is not False for finding in found)
+    all_outcomes = [Outcome(*outcome) for outcome in outcomes]
+    _reached[name] = not rehearsal and all(outcome.holds is not False for outcome in all_outcomes)
     for later in MILESTONES[MILESTONES.index(name) + 1 :]:
         _reached.pop(later, None)
-    print(*found, sep="\n")
-    print("\nYour project:", "   ".join(f"{'✓' if _reached.get(one) else '○'} {one}" for one in MILESTONES))
+    print(*all_outcomes, sep="\n")
+    print("\nYour project:", "   ".join(f"{'✓' if _reached.get(each) else '○'} {each}" for each in MILESTONES))
 
 
 def load_project(
@@ -82,8 +80,7 @@ def load_project(
     on any side, is left out of the training pairs.
 
     Args:
-        source: sentences to translate, UTF-8, one a line; None for the captions.
-        target: their translations.
+        source, target: sentences and their translations, UTF-8, one a line; None for the captions.
         src, tgt: their languages.
 
     Returns:
@@ -91,16 +88,15 @@ def load_project(
 
     Raises:
         FileNotFoundError: a file is missing.
-        ValueError: one file is given without the other, both are the same one, a line is bad, the numbers of lines
-            differ, or there are too few.
+        ValueError: both files are not two, a line is bad, the numbers of lines differ, or there are too few.
     """
     if source is None and target is None:
         splits = {split: load_corpus("captions", split, src, tgt) for split in CORPORA["captions"]}
         return splits["train"], splits
-    if source is None or target is None:
-        raise ValueError(f"SOURCE is {source!r} and TARGET is {target!r}: give both files, or None for both.")
-    if Path(source) == Path(target):
-        raise ValueError(f"SOURCE and TARGET are the same file, {source}: give one file for each language.")
+    if source is None or target is None or Path(source) == Path(target):
+        raise ValueError(
+            f"SOURCE is {source!r} and TARGET is {target!r}: give a file for each language, or None twice."
+        )
     pairs = read_pairs(source, target)
     count = len(pairs.source)
     if count < LEAST:
@@ -122,7 +118,7 @@ def _without(pairs: Pairs, others: Iterable[Pairs]) -> Pairs:
     return Pairs([source for source, _ in kept], [target for _, target in kept])
 
 
-def look_at(pairs: Pairs, splits: Mapping[str, Pairs], src: str, tgt: str) -> list[Finding]:
+def look_at(pairs: Pairs, splits: Mapping[str, Pairs], src: str, tgt: str) -> list[Outcome]:
     """Examine pairs for what most often spoils a run; each fault with its first line, and what to do.
 
     Args:
@@ -134,13 +130,13 @@ def look_at(pairs: Pairs, splits: Mapping[str, Pairs], src: str, tgt: str) -> li
     shared = learned - len(_without(splits["train"], [splits["val"], splits["test"]]).source)
     seen: set[tuple[str, str]] = set()
 
-    def is_double(source: str, target: str) -> bool:
-        known = (source, target) in seen
-        seen.add((source, target))
-        return known
+    def is_double(*pair: str) -> bool:
+        before = len(seen)
+        seen.add((pair[0], pair[1]))
+        return len(seen) == before
 
     return [
-        Finding(
+        Outcome(
             f"enough pairs to learn from: {learned:,}",
             learned >= FEW,
             f"below {FEW:,} it mostly learns its examples by heart. Go on to try everything, and look for more.",
@@ -153,13 +149,7 @@ def look_at(pairs: Pairs, splits: Mapping[str, Pairs], src: str, tgt: str) -> li
             "line.encode('cp1252').decode('utf-8') mends most such lines.",
         ),
         _fault("no pair appears twice", pairs, is_double, "Keep one of each: sort both files together, unique.", 0.02),
-        _fault(
-            "the two sides differ",
-            pairs,
-            lambda source, target: source == target,
-            "Not translated: remove these lines from both files.",
-            0.02,
-        ),
+        _fault("the two sides differ", pairs, str.__eq__, "Not translated: remove these lines from both files.", 0.02),
         _fault(
             f"no sentence has more than {LONGEST} words",
             pairs,
@@ -168,7 +158,7 @@ def look_at(pairs: Pairs, splits: Mapping[str, Pairs], src: str, tgt: str) -> li
         ),
         _together(pairs),
         _languages(pairs, src, tgt),
-        Finding(
+        Outcome(
             "no sentence is in both training and test",
             shared == 0,
             f"{shared:,} training pairs share one with validation or test: leave them out.",
@@ -178,52 +168,47 @@ def look_at(pairs: Pairs, splits: Mapping[str, Pairs], src: str, tgt: str) -> li
 
 def _fault(
     statement: str, pairs: Pairs, is_bad: Callable[[str, str], bool], remedy: str, allowed: float = 0.0
-) -> Finding:
+) -> Outcome:
     """Tell whether no more than an allowed share of the pairs is bad; name the first that is."""
     bad = [number for number, pair in enumerate(zip(*pairs, strict=True), start=1) if is_bad(*pair)]
     if len(bad) <= allowed * len(pairs.source):
-        return Finding(statement, True)
+        return Outcome(statement, True)
     first = " | ".join(side[bad[0] - 1][:40] for side in pairs)
     lines = f"line {bad[0]}" if len(bad) == 1 else f"{len(bad):,} of {len(pairs.source):,} lines, the first is {bad[0]}"
-    return Finding(statement, False, f"{lines} ({first}). {remedy}")
+    return Outcome(statement, False, f"{lines} ({first}). {remedy}")
 
 
-def _together(pairs: Pairs) -> Finding:
+def _together(pairs: Pairs) -> Outcome:
     """Tell whether long sentences have long translations; where one file is shifted by a line, they do not."""
     statement = "long sentences have long translations"
     r = torch.tensor([[*map(len, side)] for side in pairs], dtype=torch.float64).corrcoef()[0, 1]
     if r.isnan():
-        return Finding(statement, None, "all are of one length.")
+        return Outcome(statement, None, "all are of one length.")
     remedy = "Lines do not belong together: was one removed from one file only? Look at ten pairs, from the end, too."
-    return Finding(statement, bool(r > 0.4), f"the correlation of lengths is {r:.2f} and should be above 0.4. {remedy}")
+    return Outcome(statement, bool(r > 0.4), f"the correlation of lengths is {r:.2f} and should be above 0.4. {remedy}")
 
 
-def _languages(pairs: Pairs, src: str, tgt: str) -> Finding:
+def _languages(pairs: Pairs, src: str, tgt: str) -> Outcome:
     """Tell by frequent words whether each side is in its language."""
     statement = f"left is {src}, right is {tgt}"
     frequent = [_frequent_words(language) for language in (src, tgt)]
     for language, own in zip((src, tgt), frequent, strict=True):
         if not own:
-            return Finding(statement, None, f"there is no list of frequent words of {language!r}.")
+            return Outcome(statement, None, f"there is no list of frequent words of {language!r}.")
 
-    def surplus(text: str, own: set[str], other: set[str]) -> int:
+    def surplus(text: str) -> int:
+        """How many more words of the left language than of the right one a text has."""
         words = _words(text)
-        return sum(word in own for word in words) - sum(word in other for word in words)
-
-    def is_exchanged(source: str, target: str) -> bool:
-        return surplus(source, *frequent) < 0 < surplus(target, *frequent)
+        return sum(word in frequent[0] for word in words) - sum(word in frequent[1] for word in words)
 
     remedy = "They look exchanged: exchange their sides; if most lines do, SOURCE and TARGET, or SRC and TGT."
-    exchanged = _fault(statement, pairs, is_exchanged, remedy, 0.01)
-    if not exchanged.holds:
-        return exchanged
+    exchanged = _fault(statement, pairs, lambda left, right: surplus(left) < 0 < surplus(right), remedy, 0.01)
     for language, name, own, side in zip((src, tgt), ("SRC", "TGT"), frequent, pairs, strict=True):
         words = [word for text in side for word in _words(text)]
-        if (count := sum(word in own for word in words)) < 0.03 * len(words):
-            remedy = (
-                f"only {count:,} of {len(words):,} words are among the frequent ones of {language!r}. Is {name} right?"
-            )
-            return Finding(statement, False, remedy)
+        count = sum(word in own for word in words)
+        if exchanged.holds and count < 0.03 * len(words):
+            counted = f"only {count:,} of {len(words):,} words are among the frequent ones of {language!r}"
+            return Outcome(statement, False, f"{counted}. Is {name} right?")
     return exchanged
 
 
@@ -268,9 +253,8 @@ def plan(pairs: int, vocabulary: int, minutes: int | float | None) -> tuple[Tran
         rate=math.sqrt(warmup / WARMUP),
         average=1,
     )
-    make: Any = PRESETS[chosen["preset"]]
-    config: TransformerConfig = make(vocabulary, dropout=chosen["dropout"])
-    return config, options
+    preset: Any = PRESETS[chosen["preset"]]
+    return preset(vocabulary, dropout=chosen["dropout"]), options
 
 
 class RecordedTask(TranslationTask):
@@ -305,12 +289,10 @@ def train_once(
     run = Path(home) / f"run-{name[:6]}"
     content = (run / METRICS).read_text(encoding="utf-8") if (run / METRICS).exists() else ""
     lines = [json.loads(line) for line in content.splitlines()]
-    if lines:
-        last = lines[-1]
-        over_time = options.max_minutes is not None and last["minutes"] >= options.max_minutes
-        if over_time or last["epoch"] >= (options.epochs or 0):
-            load_weights(model, load_tensors(run / WEIGHTS)[0])
-            return run, lines
+    limit = math.inf if options.max_minutes is None else options.max_minutes
+    if lines and (lines[-1]["minutes"] >= limit or lines[-1]["epoch"] >= (options.epochs or 0)):
+        load_weights(model, load_tensors(run / WEIGHTS)[0])
+        return run, lines
     return run, fit(model, task, run, options=options, resume=(run / STATE).exists())
 
 
@@ -322,20 +304,19 @@ def faults(translations: Sequence[str], sources: Sequence[str], references: Sequ
         sources: what it translated.
         references: translations by people.
     """
-    found: dict[str, list[int]] = {name: [] for name in ("empty", "copies", "loops", "too short", "too long")}
-    for i, (ours, source, reference) in enumerate(zip(translations, sources, references, strict=True)):
-        words, given = ours.lower().split(), set(source.lower().split())
-        kinds = (
-            not words,
-            len(words) > 2 and sum(word in given for word in words) > 0.7 * len(words),
-            bool(LOOP.search(ours.lower())),
-            bool(words) and len(ours) < len(reference) / 2,
-            len(ours) > 2 * len(reference),
-        )
-        for numbers, is_so in zip(found.values(), kinds, strict=True):
-            if is_so:
-                numbers.append(i)
-    return found
+    numbers: dict[str, list[int]] = {name: [] for name in ("empty", "copies", "loops", "too short", "too long")}
+    for i, (text, source, reference) in enumerate(zip(translations, sources, references, strict=True)):
+        words, given = text.lower().split(), set(source.lower().split())
+        kinds = {
+            "empty": not words,
+            "copies": len(words) > 2 and sum(word in given for word in words) > 0.7 * len(words),
+            "loops": LOOP.search(text.lower()),
+            "too short": words and len(text) < len(reference) / 2,
+            "too long": len(text) > 2 * len(reference),
+        }
+        for kind in filter(kinds.get, kinds):
+            numbers[kind].append(i)
+    return numbers
 
 
 def make_dictionary(pairs: Pairs) -> dict[str, str]:
@@ -366,9 +347,7 @@ def paired_bootstrap(
     theirs: Sequence[str],
     references: Sequence[str],
     language: str = "",
-    *,
     draws: int = 1000,
-    seed: int = 0,
 ) -> list[tuple[float, float]]:
     """Score two systems on the same sentences, drawn with replacement, again and again (Koehn, 2004): pairs of BLEU.
 
@@ -377,29 +356,24 @@ def paired_bootstrap(
         references: one reference for each.
         language: of the references, as for `bleu`.
         draws: how many times.
-        seed: which sentences are drawn.
 
     Raises:
         TypeError: one string is given instead of several.
-        ValueError: there are none, or not as many of each.
+        ValueError: there are not as many of each.
     """
     from sacrebleu.metrics import BLEU
 
     check_texts(ours=ours, theirs=theirs, references=references)
-    if not len(ours) == len(theirs) == len(references) > 0:
-        raise ValueError(
-            f"{len(ours)}, {len(theirs)} and {len(references)} sentences: give as many of each, and at least one."
-        )
     metric = BLEU(tokenize=sacrebleus_words(language, references), effective_order=True)
 
     def counted(texts: Sequence[str]) -> torch.Tensor:
         scores = [metric.sentence_score(text, [reference]) for text, reference in zip(texts, references, strict=True)]
-        return torch.tensor([[*one.counts, *one.totals, one.sys_len, one.ref_len] for one in scores])
+        return torch.tensor([[*each.counts, *each.totals, each.sys_len, each.ref_len] for each in scores])
 
     def score(row: list[int]) -> float:
         return float(BLEU.compute_bleu(row[:4], row[4:8], row[8], row[9], smooth_method="exp").score)
 
-    generator = torch.Generator().manual_seed(seed)
+    generator = torch.Generator().manual_seed(0)
     drawn = torch.randint(len(references), (draws, len(references)), generator=generator)
     rows = [system[drawn].sum(dim=1).tolist() for system in (counted(ours), counted(theirs))]
     return [(score(one), score(other)) for one, other in zip(*rows, strict=True)]

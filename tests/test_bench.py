@@ -9,9 +9,9 @@ from annotated.__main__ import main
 from annotated_course import bench
 
 OWN = {"processor": "A", "cores": 2, "torch": "2", "date": "2026-11-26", "product": 100.0, "float32": 5000.0}
-OWN |= {"bfloat16_all": 20_000.0, "greedy": 600.0, "lesson": 20.0}
+OWN |= {"bfloat16_all": 20_000.0, "greedy": 600.0, "lesson": 50.0}
 OTHER = {"processor": "B", "cores": 8, "torch": "2", "date": "2026-11-25", "product": 50.0, "float32": 2500.0}
-OTHER |= {"float32_all": 9_000.0, "greedy": 300.0, "lesson": 10.0}
+OTHER |= {"float32_all": 9_000.0, "greedy": 300.0, "lesson": 100.0}
 
 
 def test_everything_is_measured_and_told() -> None:
@@ -56,25 +56,9 @@ def test_a_duration_is_spelled_in_its_largest_unit(seconds: float, said: str) ->
     assert bench.spell(seconds) == said
 
 
-def test_the_command_prints_and_adds_a_machine_once(tmp_path, monkeypatch, capsys) -> None:
+def test_the_command_prints_and_keeps_the_figures_in_a_file(tmp_path, monkeypatch, capsys) -> None:
     monkeypatch.setattr(bench, "measure", lambda told: told("product", 100.0) or OWN)
-    path = tmp_path / "bench.json"
-    path.write_text(json.dumps({"machines": [OTHER, OWN | {"float32": 1.0}], "lessons": {"00_tour": 1.0}}))
-    assert main(["bench", str(path)]) == 0
+    assert main(["bench", str(tmp_path / "mine.json")]) == 0
     printed = capsys.readouterr().out
     assert "float32 matrix product, one thread: 100 GFLOP/s" in printed and "make train" in printed
-    assert json.loads(path.read_text()) == {"machines": [OTHER, OWN], "lessons": {"00_tour": 1.0}}
-    assert main(["bench", str(tmp_path / "new.json")]) == 0
-    assert json.loads((tmp_path / "new.json").read_text()) == {"machines": [OWN], "lessons": {}}
-
-
-@pytest.mark.parametrize("content", ["", "[]", "{}", "not at all"])
-def test_a_file_of_something_else_is_refused_before_anything_is_measured(
-    content, tmp_path, monkeypatch, capsys
-) -> None:
-    monkeypatch.setattr(bench, "measure", None)
-    path = tmp_path / "mine"
-    path.write_text(content)
-    assert main(["bench", str(path)]) == 2
-    assert capsys.readouterr().err == f"annotated: {path} holds no figures of machines: give the name of a new file.\n"
-    assert path.read_text() == content
+    assert json.loads((tmp_path / "mine.json").read_text()) == OWN

@@ -56,13 +56,6 @@ def test_a_large_map_has_a_colour_bar_and_no_numbers() -> None:
     assert [other.get_ylabel() for other in ax.figure.axes if other is not ax] == ["weight"]
 
 
-def test_a_larger_weight_is_darker() -> None:
-    ax = plot_attention(WEIGHTS, list("ab"), list("abc"))
-    ax.figure.canvas.draw()
-    brightness = ax.collections[0].get_facecolors()[:, :3].sum(axis=1)
-    assert brightness[5] < brightness[0] < brightness[1] < brightness[3]
-
-
 def test_every_number_stands_out_from_its_square() -> None:
     ax = plot_attention(torch.linspace(0, 1, 64).reshape(8, 8), list("abcdefgh"), list("abcdefgh"))
     ax.figure.canvas.draw()
@@ -75,11 +68,6 @@ def luminance(colour) -> float:
     """The relative luminance of a colour, 0 for black and 1 for white (WCAG 2)."""
     red, green, blue = (c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in to_rgb(colour))
     return 0.2126 * red + 0.7152 * green + 0.0722 * blue
-
-
-def test_it_draws_where_it_is_told_and_takes_gradients_along() -> None:
-    _, ax = plt.subplots()
-    assert plot_attention(WEIGHTS.clone().requires_grad_(), list("ab"), list("abc"), ax=ax) is ax
 
 
 def test_wrong_shape_or_labels_are_named() -> None:
@@ -97,12 +85,6 @@ def test_lines_differ_without_colour() -> None:
     assert (ax.get_xlabel(), ax.get_ylabel()) == ("width", "cost")
     assert (ax.get_xscale(), ax.get_yscale()) == ("log", "log")
     assert [label.get_text() for label in ax.get_xticklabels()] == ["1", "2", "4"]
-
-
-def test_one_line_needs_no_legend_and_its_axes_are_linear() -> None:
-    ax = plot_lines([1, 2], {"alone": [3, 5]}, x_label="step", y_label="loss")
-    assert ax.get_legend() is None
-    assert (ax.get_xscale(), ax.get_yscale()) == ("linear", "linear")
 
 
 def test_labels_stand_at_the_ends_of_their_lines_and_never_on_each_other() -> None:

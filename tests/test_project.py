@@ -11,7 +11,7 @@ from annotated.config import TransformerConfig
 from annotated.transformer import Transformer
 from annotated_course.project import (
     MILESTONES,
-    Finding,
+    Outcome,
     RecordedTask,
     faults,
     load_project,
@@ -57,7 +57,7 @@ def changed(number: int, source: str | None = None, target: str | None = None, t
     return Pairs(*sides)
 
 
-def failing(pairs: Pairs, src: str = "de", tgt: str = "en", splits: dict[str, Pairs] | None = None) -> list[Finding]:
+def failing(pairs: Pairs, src: str = "de", tgt: str = "en", splits: dict[str, Pairs] | None = None) -> list[Outcome]:
     """What does not hold of pairs."""
     enough = {"train": Pairs(["a b"] * 2000, ["c d"] * 2000), "val": Pairs(["e"], ["f"]), "test": Pairs(["g"], ["h"])}
     return [finding for finding in look_at(pairs, splits or enough, src, tgt) if finding.holds is False]
@@ -72,6 +72,7 @@ def test_without_files_it_takes_the_captions_in_either_direction() -> None:
 def test_own_files_are_split_and_no_sentence_is_in_two_splits(tmp_path: Path) -> None:
     repeated = Pairs(*(side[:300] + side[:300] for side in CAPTIONS))
     pairs, splits = load_project(*write(tmp_path, repeated), "de", "en")
+    assert load_project(*write(tmp_path, repeated), "de", "en") == (pairs, splits)
     assert pairs == repeated
     assert len(splits["test"].source) == 60
     assert len(splits["train"].source) > 300
@@ -81,24 +82,13 @@ def test_own_files_are_split_and_no_sentence_is_in_two_splits(tmp_path: Path) ->
     assert failing(repeated, splits=splits)[0].remedy.startswith("below 2,000")
 
 
-def test_the_split_is_the_same_each_time(files: tuple[Path, Path]) -> None:
-    assert load_project(*files, "de", "en") == load_project(*files, "de", "en")
-
-
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (lambda de, en: de.unlink(), r"there is no file .*my\.de"),
         (lambda de, en: en.write_text("".join(f"{one}\n" for one in CAPTIONS.target[:-1])), "600 lines and .* has 599"),
-        (
-            lambda de, en: de.write_bytes(de.read_text(encoding="utf-8").encode("latin-1")),
-            r"my\.de, line \d+: not UTF-8",
-        ),
         (lambda de, en: de.write_text(de.read_text(encoding="utf-8").replace("\n", "\n\n", 1)), "line 2: empty"),
         (lambda de, en: write(de.parent, Pairs(["a", "b", "c"], ["d", "e", "f"])), "has 3 lines, .* at least 200"),
-        (lambda de, en: de.write_text(""), "has no lines"),
     ],
-    ids=["missing", "unequal", "latin-1", "empty line", "three sentences", "empty"],
 )
 def test_a_bad_file_is_named_with_its_remedy(files: tuple[Path, Path], change, message: str) -> None:
     change(*files)
@@ -107,10 +97,9 @@ def test_a_bad_file_is_named_with_its_remedy(files: tuple[Path, Path], change, m
 
 
 def test_one_file_is_not_enough_and_the_same_twice_is_refused(files: tuple[Path, Path]) -> None:
-    with pytest.raises(ValueError, match="TARGET is None: give both"):
-        load_project(files[0], None, "de", "en")
-    with pytest.raises(ValueError, match="are the same file"):
-        load_project(files[0], str(files[0]), "de", "en")
+    for other in (None, str(files[0])):
+        with pytest.raises(ValueError, match="give a file for each language"):
+            load_project(files[0], other, "de", "en")
 
 
 def test_good_pairs_pass_every_check() -> None:
@@ -127,10 +116,11 @@ def test_good_pairs_pass_every_check() -> None:
         (changed(5, *["OK ja."] * 2, 13), "no pair appears twice", None),
         (changed(8, target="so " * 101), "no sentence has more than 100 words", "line 8 ("),
         (Pairs(CAPTIONS.source[1:], CAPTIONS.target[:-1]), "long sentences have long translations", "correlation"),
+        (Pairs(CAPTIONS.target, CAPTIONS.source), "left is de, right is en", "They look exchanged: exchange"),
         (
-            Pairs(CAPTIONS.target, CAPTIONS.source),
-            "left is de, right is en",
-            "They look exchanged: exchange",
+            Pairs(CAPTIONS.source, [*CAPTIONS.source[:20], *CAPTIONS.target[20:]]),
+            "the two sides differ",
+            "20 of 600 lines, the first is 1 (",
         ),
         (
             changed(30, "The dog is in the house.", "Der Hund ist in dem Haus.", 7),
@@ -138,22 +128,14 @@ def test_good_pairs_pass_every_check() -> None:
             "7 of 600 lines, the first is 30 (The dog",
         ),
     ],
-    ids=["garbled", "doubles", "few alike", "alike", "long", "shifted", "exchanged", "some exchanged"],
 )
 def test_a_fault_of_the_pairs_is_named_with_its_line(pairs: Pairs, statement: str, remedy: str | None) -> None:
-    found = {finding.statement: finding for finding in failing(pairs)}
+    found = {outcome.statement: outcome for outcome in failing(pairs)}
     if remedy is None:
         assert statement not in found
     else:
         assert list(found) == [statement]
         assert remedy in str(found[statement])
-
-
-def test_untranslated_lines_are_named() -> None:
-    copied = Pairs(CAPTIONS.source, [*CAPTIONS.source[:20], *CAPTIONS.target[20:]])
-    (finding,) = failing(copied)
-    assert finding.statement == "the two sides differ"
-    assert "20 of 600 lines, the first is 1 (" in finding.remedy
 
 
 def test_a_wrong_language_is_named_and_an_unknown_one_is_not_examined() -> None:
@@ -175,12 +157,6 @@ def test_what_is_learned_and_tested_is_counted() -> None:
     assert finding.remedy.startswith("1 training pairs share one")
 
 
-def test_sentences_of_one_length_tell_nothing() -> None:
-    same = Pairs([f"ein Hund {i}" for i in range(1000, 1600)], [f"a dog {i}" for i in range(1000, 1600)])
-    together = look_at(same, {name: same for name in ("train", "val", "test")}, "xx", "xx")[5]
-    assert (together.statement, together.holds) == ("long sentences have long translations", None)
-
-
 def test_milestones_say_how_far_you_are(capsys: pytest.CaptureFixture[str]) -> None:
     def line() -> str:
         return capsys.readouterr().out.splitlines()[-1]
@@ -198,8 +174,6 @@ def test_milestones_say_how_far_you_are(capsys: pytest.CaptureFixture[str]) -> N
     assert line() == "Your project: ✓ data   ✓ train   ○ diagnose   ○ evaluate"
     with pytest.raises(ValueError, match="no milestone 'test'; there are data, train, diagnose, evaluate"):
         milestone("test", [])
-    with pytest.raises(ValueError, match="at least one finding"):
-        milestone("data", [])
 
 
 def test_faults_are_counted_by_kind() -> None:
@@ -239,16 +213,10 @@ def test_the_bootstrap_scores_as_bleu_does_and_in_pairs() -> None:
         for texts, score in zip((ours, theirs), scores, strict=True):
             expected, _ = bleu([texts[i] for i in rows], [references[i] for i in rows], "en")
             assert score == pytest.approx(expected)
-    assert paired_bootstrap(ours, ours, references, draws=5) != draws[:5]
     assert all(one == other for one, other in paired_bootstrap(ours, ours, references, draws=5))
-    assert paired_bootstrap(ours, theirs, references, draws=5, seed=1) != draws[:5]
 
 
-def test_the_bootstrap_refuses_what_is_not_aligned() -> None:
-    with pytest.raises(ValueError, match="2, 1 and 1 sentences"):
-        paired_bootstrap(["a", "b"], ["a"], ["a"])
-    with pytest.raises(ValueError, match="0, 0 and 0"):
-        paired_bootstrap([], [], [])
+def test_the_bootstrap_refuses_one_string() -> None:
     with pytest.raises(TypeError, match="ours is one string"):
         paired_bootstrap("a", ["a"], ["a"])
 

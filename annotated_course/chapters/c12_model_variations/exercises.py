@@ -1,6 +1,6 @@
 """The exercises of chapter 12, model variations."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from itertools import combinations
 from math import ceil, sqrt
@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from annotated.config import TransformerConfig
-from annotated_course.exercises.exercise import Exercise, as_numbers, calls, each
+from annotated_course.exercises.exercise import Exercise, Run, WrongFormError, as_numbers, calls, each
 
 EXERCISES: dict[str, Exercise] = {}
 
@@ -72,52 +72,47 @@ def two_causes(base: TransformerConfig, heads: int, width: int) -> list[Transfor
     return [base, replace(base, heads=heads, d_k=d_k, d_v=d_v), narrow, replace(narrow, heads=heads)]
 
 
-NAMES = ("base", "the model with another number of heads", "the model with heads of another width", "the one with both")
-SMALL = TransformerConfig(100, d_model=128, d_ff=512, heads=4, layers=3)
-DESIGNS = [(SMALL, 16, 8), (replace(SMALL, d_k=16, dropout=0.3), 8, 4), (replace(SMALL, heads=8, d_k=8, d_v=24), 2, 64)]
+def widths(base: TransformerConfig, heads: int, width: int) -> Run:
+    """Make a case of what each model's heads are: how they are written is up to the configuration."""
 
-
-def examine_causes(answer: Callable[[TransformerConfig, int, int], Any]) -> str | None:
-    """Look at what each model changes: what is one change is up to the configuration."""
-    for base, heads, width in DESIGNS:
+    def run(answer: Any) -> list[tuple[int, int, int]]:
         study = answer(base, heads, width)
-        right_form = isinstance(study, list | tuple) and len(study) == 4
-        if not right_form or not all(isinstance(config, TransformerConfig) for config in study):
-            return (
-                "give a list of four TransformerConfig: base, each cause alone, both; dataclasses.replace makes them."
-            )
-        for name, config, right in zip(NAMES, study, two_causes(base, heads, width), strict=True):
+        if not isinstance(study, list | tuple) or not all(isinstance(config, TransformerConfig) for config in study):
+            raise WrongFormError("give a list of TransformerConfig, such as dataclasses.replace makes from base.")
+        for place, config in enumerate(study):
             if replace(config, heads=base.heads, d_k=base.d_k, d_v=base.d_v) != base:
-                return f"{name} changes more than its heads and their width."
-            given, wanted = heads_of(config), heads_of(right)
-            if given != wanted:
-                hint = " Without d_k and d_v, heads get d_model / heads." if None in (config.d_k, config.d_v) else ""
-                return f"{name} has heads, d_k, d_v = {given}; {wanted} is expected.{hint}"
-    return None
+                raise WrongFormError(f"model {place}, counted from 0, changes more than its heads and their width.")
+        return [heads_of(config) for config in study]
+
+    return run
 
 
 def design(place: int, **changes: Any) -> Any:
     """The right study with changes in one of its models."""
-
-    def answer(*given: Any) -> list[TransformerConfig]:
-        study = two_causes(*given)
-        study[place] = replace(study[place], **changes)
-        return study
-
-    return answer
+    return lambda *given: [
+        replace(config, **changes) if i == place else config for i, config in enumerate(two_causes(*given))
+    ]
 
 
+SMALL = TransformerConfig(100, d_model=128, d_ff=512, heads=4, layers=3)
+DESIGNS = [(SMALL, 16, 8), (replace(SMALL, d_k=16, dropout=0.3), 8, 4), (replace(SMALL, heads=8, d_k=8, d_v=24), 2, 64)]
 EXERCISES["12.3"] = Exercise(
     "Design an ablation",
     right=two_causes,
-    cases={},
-    examine=examine_causes,
-    caught={
-        "give a list of four TransformerConfig": lambda *given: two_causes(*given)[1:],
-        "base changes more than its heads": design(0, dropout=0.2),
-        "number of heads has heads, d_k, d_v = (16, 8, 8); (16, 32, 32) is": design(1, d_k=None, d_v=None),
-        "of another width has heads, d_k, d_v = (4, 8, 32); (4, 8, 8) is expected.": design(2, d_v=None),
+    cases={
+        f"heads, d_k, d_v = {heads_of(base)}, then {heads} heads, width {width}: ": widths(base, heads, width)
+        for base, heads, width in DESIGNS
     },
+    mistakes={
+        "without d_k and d_v, other heads get another width, d_model / heads: give both.": design(
+            1, d_k=None, d_v=None
+        ),
+        "values have a width, too: mind d_v.": design(2, d_v=None),
+        "the order is base, number alone, width alone, both.": (
+            lambda *given: [two_causes(*given)[i] for i in (0, 2, 1, 3)]
+        ),
+    },
+    caught={"model 0, counted from 0, changes more": design(0, dropout=0.2), "give a list": lambda *given: list(given)},
 )
 
 

@@ -12,9 +12,9 @@ from annotated_course.exercises.exercise import (
     AnyOf,
     Exercise,
     Run,
+    WrongFormError,
     calls,
     changed,
-    difference,
     in_32_bits,
     numbers,
     parts,
@@ -254,12 +254,41 @@ def counting(*first: int, grows: bool = False) -> Counts:
     """Counts that may grow with the text: each token that has come counts one more, and the last one another three."""
 
     def counts(before: list[int]) -> list[int]:
-        if not isinstance(before, list | tuple):
-            raise TypeError(f"counts takes the list of the tokens so far; got {type(before).__name__}.")
         extra = [*before, *before[-1:] * 3] if grows else []
         return [count + extra.count(token) for token, count in enumerate(first)]
 
     return counts
+
+
+def coding(ids: list[int], counts: Counts) -> dict[str, Run]:
+    """Make the cases of a text: where its code lies, and what the numbers at both ends of its interval are read as."""
+    low, width = interval_of(ids, counts)
+    n = fewest_bits(width) + 20
+
+    def encode(answer: Any) -> str:
+        bits = answer().encode(list(ids), counts)
+        if not isinstance(bits, str) or set(bits) - {"0", "1"}:
+            raise WrongFormError(f"encode returns a string of 0 and 1; got {bits!r:.60}.")
+        number = Fraction(int(bits or "0", 2), 2 ** len(bits))
+        if not low <= number < low + width:
+            return f"{float(number):.6g}, {'below' if number < low else 'not below the end of'} the text's interval"
+        few = Fraction(2) ** (len(bits) - 2) * width <= 1  # at most −log₂ p + 2, without rounding
+        return f"a number in the text's interval, in {'few enough' if few else len(bits)} bits"
+
+    def decode(answer: Any, bits: str) -> Any:
+        tokens = answer().decode(bits, len(ids), counts)  # a new coder: the receiver has nothing but the bits
+        return tokens.tolist() if isinstance(tokens, Tensor) else tokens
+
+    return {
+        "encode: ": encode,
+        "decode, given encode's own bits: ": lambda answer: decode(answer, answer().encode(list(ids), counts)),
+        "decode, given the first number with 20 bits more: ": (
+            lambda answer: decode(answer, binary(math.ceil(low * 2**n), n))
+        ),
+        "decode, given the last number with 20 bits more: ": (
+            lambda answer: decode(answer, binary(math.ceil((low + width) * 2**n) - 1, n))
+        ),
+    }
 
 
 TEXTS: list[tuple[str, list[int], Counts]] = [
@@ -274,58 +303,18 @@ TEXTS: list[tuple[str, list[int], Counts]] = [
 ]
 
 
-def examine_coder(answer: Any) -> str | None:
-    """Look at round trips and sizes, and decode what somebody else has encoded, at both ends of the interval."""
-    if not isinstance(answer, type):
-        return "hand over the class Coder itself."
-    for remark, ids, counts in TEXTS:
-        low, width = interval_of(ids, counts)
-        n = fewest_bits(width)
-        inexact = " Does a float take part? It has 53 bits: use whole numbers or Fraction." if n > 40 else ""
-        bits = answer().encode(list(ids), counts)
-        if not isinstance(bits, str) or set(bits) - {"0", "1"}:
-            return f"{remark}encode returns a string of 0 and 1; got {bits!r:.60}."
-        number = Fraction(int(bits or "0", 2), 2 ** len(bits))
-        if not low <= number < low + width:
-            first, wide = interval_of(ids, lambda before, counts=counts: counts([]))
-            if first <= number < first + wide:
-                return f"{remark}the counts change with the text: for each token ask counts, with the tokens before it."
-            hint = " Round up to the next multiple of 2⁻ⁿ, not down." if number < low else ""
-            return (
-                f"{remark}the bits give {float(number):.6g}; the text's interval goes from {float(low):.6g} to "
-                f"{float(low + width):.6g}, which is not in it.{inexact or hint}"
-            )
-        most = math.log2(width.denominator) - math.log2(width.numerator) + 2
-        if len(bits) > most + 1e-9:
-            return f"{remark}the number lies in the interval, but it has {len(bits)} bits; −log₂ p + 2 is {most:.1f}."
-        for name, some in {
-            "encode's own bits": bits,
-            "the fewest bits": binary(math.ceil(low * 2**n), n),
-            "20 bits more than needed": binary(math.ceil(low * 2 ** (n + 20)), n + 20),
-            "a number at the upper end of the interval": binary(math.ceil((low + width) * 2 ** (n + 4)) - 1, n + 4),
-        }.items():
-            tokens = answer().decode(some, len(ids), counts)  # a new coder: the receiver has nothing but the bits
-            tokens = tokens.tolist() if isinstance(tokens, Tensor) else tokens and list(tokens)
-            if tokens != ids:
-                hint = inexact or " The beginning of a token's part belongs to it, the end does not."
-                complete = tokens is not None and len(tokens) == len(ids)
-                return f"{remark}decode, given {name}: {difference(tokens, ids)}.{hint if complete else ''}"
-    return None
-
-
 EXERCISES["15.5"] = Exercise(
     "A text in as many bits as it has",
     right=Coder,
-    cases={},
-    examine=examine_coder,
-    caught={
-        "hand over the class Coder itself.": Coder(),
-        "encode returns a string of 0 and 1": "return binary(math.ceil(low * 2**n), n) → return n",
-        "Round up to the next multiple": "math.ceil → math.floor",
-        "ask counts, with the tokens": "(ids, counts) → (ids, lambda before: counts([]))",
-        "which is not in it. Does a float take part?": "low * → float(low) *",
-        "it has 11 bits; −log₂ p + 2 is 5.0.": "= fewest_bits(width) → = fewest_bits(width) + 8",
-        "decode, given encode's own bits: 1 entries, expected 2": "range(length) → range(length - 1)",
-        "The beginning of a token's part belongs to it": "place < sum → place <= sum",
+    cases={remark + what: run for remark, ids, counts in TEXTS for what, run in coding(ids, counts).items()},
+    mistakes={
+        "round up to the next multiple of 2⁻ⁿ, not down.": "math.ceil → math.floor",
+        "the counts change with the text: for each token ask counts, with the tokens before it.": (
+            "(ids, counts) → (ids, lambda before: counts([])); counts(list(ids)) → counts([])"
+        ),
+        "a float takes part, and has 53 bits: use whole numbers or Fraction.": AnyOf(
+            "low * → float(low) *", "place, ids = → place, ids = 1.0 *"
+        ),
+        "the beginning of a token's part belongs to it, the end does not.": "place < sum → place <= sum",
     },
 )

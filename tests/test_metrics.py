@@ -1,6 +1,5 @@
 """Scores of translations by hand and against sacrebleu; losses of references token by token."""
 
-import copy
 import math
 
 import pytest
@@ -14,7 +13,7 @@ from annotated.transformer import Transformer
 from annotated_workbench import metrics
 from annotated_workbench.data import Pairs
 from annotated_workbench.ensemble import Ensemble
-from annotated_workbench.metrics import bleu, check_texts, chrf, log_probs, loss_per_token
+from annotated_workbench.metrics import bleu, chrf, log_probs, loss_per_token
 from annotated_workbench.vocabulary import WordTokenizer
 
 # Translations
@@ -22,13 +21,12 @@ from annotated_workbench.vocabulary import WordTokenizer
 
 @pytest.mark.parametrize("metric", [bleu, chrf])
 def test_a_score_needs_a_reference_for_each_hypothesis(metric):
-    for hypotheses, references in ((["a b c d", "e"], ["a b c d"]), (["a"], ["a", "b"]), ([], []), ([], ["a"])):
+    for hypotheses, references in ((["a b c d", "e"], ["a b c d"]), ([], [])):
         counts = f"{len(hypotheses)} hypotheses and {len(references)} references: give one reference for each"
         with pytest.raises(ValueError, match=counts):
             metric(hypotheses, references)
-    for hypotheses, references in (("a dog", ["a dog"]), (["a dog"], "a dog")):
-        with pytest.raises(TypeError, match="is one string, which would be read letter by letter"):
-            metric(hypotheses, references)
+    with pytest.raises(TypeError, match=r"hypotheses is one string, .* letter by letter: give a list, \['a dog'…\]"):
+        metric("a dog", ["a dog"])
 
 
 def test_bleu_by_hand():
@@ -41,24 +39,16 @@ HYPOTHESES = ["A dog runs over the street.", "Two cats sit on the roof, I think"
 REFERENCES = ["A Dog runs across the street.", "Two cats are sitting on the roof, I think."]
 
 
-def test_bleu_is_sacrebleus():
-    theirs = sacrebleu.corpus_bleu(HYPOTHESES, [REFERENCES])
-    score, signature = bleu(HYPOTHESES, REFERENCES)
-    assert score == theirs.score
-    assert {"nrefs:1", "case:mixed", "tok:13a", f"version:{sacrebleu.__version__}"} <= set(signature.split("|"))
-
-
-def test_case_may_be_ignored():
-    score, signature = bleu(HYPOTHESES, REFERENCES, lowercase=True)
-    assert score == sacrebleu.corpus_bleu(HYPOTHESES, [REFERENCES], lowercase=True).score
-    assert score > bleu(HYPOTHESES, REFERENCES)[0]
-    assert "case:lc" in signature
-
-
-def test_chrf_is_sacrebleus():
+@pytest.mark.parametrize("lowercase", [False, True])
+def test_scores_are_sacrebleus(lowercase):
+    score, signature = bleu(HYPOTHESES, REFERENCES, lowercase=lowercase)
+    assert score == sacrebleu.corpus_bleu(HYPOTHESES, [REFERENCES], lowercase=lowercase).score
+    assert {f"case:{'lc' if lowercase else 'mixed'}", "tok:13a", f"version:{sacrebleu.__version__}"} <= {
+        *signature.split("|")
+    }
     score, signature = chrf(HYPOTHESES, REFERENCES)
     assert score == sacrebleu.corpus_chrf(HYPOTHESES, [REFERENCES]).score
-    assert {"nc:6", "nw:0", f"version:{sacrebleu.__version__}"} <= set(signature.split("|"))
+    assert {"nc:6", "nw:0"} <= {*signature.split("|")}
 
 
 @pytest.mark.parametrize(
@@ -83,34 +73,14 @@ def test_what_is_a_word_follows_the_language(language, words, capsys):
         assert f"tok:{words}" in signature
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        "วันนี้อากาศดี",
-        "ມື້ນີ້ອາກາດດີ",
-        "ថ្ងៃនេះអាកាសធាតុល្អ",
-        "ဒီနေ့ရာသီဥတုကောင်းတယ်",
-        "དེ་རིང་གནམ་གཤིས་ཡག་པོ",
-        "ꦲꦏ꧀ꦱꦫꦗꦮ",
-        "今日はいい天気です",
-        "ꆈꌠꁱꂷꉙ",
-    ],
-)
+@pytest.mark.parametrize("text", ["วันนี้อากาศดี", "ထမင်းစားပြီးပြီလား", "今日はいい天気です"])
 def test_where_no_spaces_part_words_characters_count(text):
     assert bleu([text, text], [text, text]) == (pytest.approx(100), bleu(["今天天气很好"], ["今天天气很好"])[1])
 
 
-@pytest.mark.parametrize(
-    "text", ["Ein Hund läuft 東京 entlang", "Сегодня хорошая погода", "आज मौसम अच्छा है", "오늘 날씨가 좋다", "…"]
-)
+@pytest.mark.parametrize("text", ["Ein Hund läuft 東京 entlang", "Сегодня хорошая погода", "오늘 날씨가 좋다", "…"])
 def test_where_spaces_part_words_words_count(text):
     assert "tok:13a|" in bleu([text], [text])[1]
-
-
-def test_one_string_is_named():
-    with pytest.raises(TypeError, match=r"sources is one string, .* give a list, \['Ein Hund '…\]"):
-        check_texts(targets=["A dog"], sources="Ein Hund läuft")
-    check_texts(targets=["A dog"], sources=["Ein Hund läuft"])
 
 
 # References
@@ -166,21 +136,6 @@ def test_a_model_that_knows_nothing_has_the_perplexity_of_its_vocabulary(tokeniz
     nn.init.zeros_(model.output.weight)
     loss = loss_per_token(model, tokenizer, PAIRS, "de", "en")
     assert math.exp(loss) == pytest.approx(len(tokenizer), rel=1e-4)
-
-
-def test_the_languages_are_those_given(tokenizer):
-    (model,) = make_models(tokenizer, "transformer", 1)
-    back = log_probs(model, tokenizer, Pairs(PAIRS.target, PAIRS.source), "en", "de")
-    assert len(back) == 3
-    assert back != pytest.approx(log_probs(model, tokenizer, PAIRS, "de", "en"), abs=0.1)
-
-
-def test_in_bfloat16_losses_are_near(tokenizer):
-    (model,) = make_models(tokenizer, "transformer", 1)
-    expected = log_probs(model, tokenizer, PAIRS, "de", "en")
-    found = log_probs(copy.deepcopy(model).bfloat16(), tokenizer, PAIRS, "de", "en")
-    assert found == pytest.approx(expected, rel=0.02)
-    assert found != expected
 
 
 def test_too_long_a_pair_is_named(tokenizer):

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from annotated.attention import attention, attention_weights
 from annotated.masking import causal_mask, padding_mask
-from annotated_course.exercises.exercise import AnyOf, Exercise, LargestTensor, as_numbers, calls
+from annotated_course.exercises.exercise import AnyOf, Exercise, LargestTensor, Run, WrongFormError, as_numbers, calls
 
 EXERCISES: dict[str, Exercise] = {}
 
@@ -56,7 +56,6 @@ EXERCISES["01.2"] = Exercise(
     mistakes={
         "it is Eq. 1 without the division by √d_k: did you scale?": "/ math.sqrt(query.size(-1)) →",
         "you divided by d_k; divide by its square root.": "math.sqrt(query.size(-1)) → query.size(-1)",
-        "you scaled by the width of the values; √d_k takes the width of the keys.": "query.size(-1) → value.size(-1)",
         "your softmax runs over the queries; each row of weights, over the keys, must sum to 1: dim=-1.": (
             "softmax(-1) → softmax(-2)"
         ),
@@ -73,30 +72,16 @@ def local_mask(ids: Tensor, pad_id: int, window: int) -> Tensor:
 
 
 IDS = torch.tensor([[1, 5, 0, 7, 2], [1, 8, 2, 9, 9], [9, 9, 1, 5, 2]])  # only padding in front tells if it is hidden
-LOCAL = "real & past.triu(1 - window)"
 EXERCISES["01.3"] = Exercise(
     "A decoder's mask with a window",
     right=local_mask,
     cases={"": calls(IDS, 9, 3), "with another padding and window: ": calls(IDS.where(IDS != 9, 4), 4, 2)},
     mistakes={
-        "the padding of id 0 is hidden; the id to hide is pad_id.": "(ids, pad_id)[ → (ids)[",
-        "the polarity is reversed: True must mean 'may attend'.": f"{LOCAL} → ~({LOCAL})",
+        "the polarity is reversed: True must mean 'may attend'.": "return real & past → return ~real | ~past",
         "your window shows the future and hides the past: look back, not ahead.": "- window) → - window).T",
-        "no position sees itself: keep the diagonal.": "- window) → - window).tril(-1)",
         "the padding is still visible: hide the keys whose id is pad_id.": "real & past → (real | True) & past",
         "the padding mask works on the queries; hide the keys: the last axis.": "return real → return real.mT",
-        "you hid the rows of padded queries too: hide keys only, a padded query is treated as any other.": (
-            "return real → return real.mT & real"
-        ),
-        "you let a query see its own padding; where its window holds nothing else, its row is all False.": (
-            f"{LOCAL} → ({LOCAL}) | (~({LOCAL}).any(-1, keepdim=True) & past.triu())"
-        ),
-        "this is the paper's neighbourhood, centred on the query; a decoder looks back only.": (
-            "past.triu(1 - window) → torch.ones_like(past).triu(-(window // 2)).tril(window // 2)"
-        ),
         "the future is still visible: a position sees itself and what is before it.": "& past → & (past | True)",
-        "any one condition alone lets a key through here; all must allow it: use &.": "real & → real |",
-        "the window has no effect: hide what lies `window` or more positions back.": ".triu(1 - window) →",
         "the window is one too wide: the position itself is one of the `window`.": "1 - window → -window",
         "the window is one too narrow: it holds `window` positions, itself included.": "1 - window → 2 - window",
     },
@@ -108,57 +93,36 @@ def mirror(length: int, sharp: float = 300.0) -> tuple[Tensor, Tensor]:
     return sharp * torch.eye(length), torch.eye(length).flip(0)
 
 
-def examine_mirror(answer: Callable[[int], Any]) -> str | None:
-    """Look where each position's largest weight is, and how large."""
-    for length in (2, 5, 9, 500):
+def looks(length: int) -> Run:
+    """Make a case of where each position looks, if its largest weight is at least 0.99."""
+
+    def run(answer: Callable[[int], Any]) -> Tensor:
         pair = answer(length)
-        if not isinstance(pair, tuple) or len(pair) != 2 or not all(isinstance(one, Tensor) for one in pair):
-            return "return two tensors: query, key."
-        query, key = pair
-        if query.shape != key.shape or query.dim() != 2 or len(query) != length:
-            return (
-                f"for length {length}, query and key must both have the shape ({length}, d_k); "
-                f"got {tuple(query.shape)} and {tuple(key.shape)}."
-            )
-        weights = attention_weights(query.float(), key.float())
-        largest, place = weights.max(-1)
-        wanted = torch.arange(length).flip(0)
-        wrong = (place != wanted).nonzero().flatten().tolist()
-        if torch.allclose(weights, torch.full_like(weights, 1 / length)):
-            return "all weights are equal: the queries cannot tell the keys apart."
-        if torch.equal(place, torch.arange(length)):
-            return f"length {length}: each position attends to itself; flip the order of the queries or of the keys."
-        if wrong:
-            none = (
-                "no position finds its mirror; " if wrong == [i for i in range(length) if 2 * i != length - 1] else ""
-            )
-            row = wrong[0]
-            return f"length {length}: {none}position {row} attends to {int(place[row])}, not to {length - 1 - row}."
-        if largest.min() < 0.99:
-            return (
-                f"length {length}: every position finds its mirror, but a weight there is only {largest.min():.4f}; "
-                "it must be at least 0.99. Longer vectors give larger scores; the scores are divided by √d_k."
-            )
-    return None
+        if not isinstance(pair, tuple) or [tuple(one.shape)[0:1] for one in pair] != [(length,), (length,)]:
+            raise WrongFormError(f"return two tensors: query and key, both of the shape ({length}, d_k).")
+        largest, place = attention_weights(*(one.float() for one in pair)).max(-1)
+        return torch.where(largest < 0.99, -1, place)
+
+    return run
 
 
 EXERCISES["01.4"] = Exercise(
     "A mirror made of attention",
     right=mirror,
-    cases={},
-    examine=examine_mirror,
-    caught={
-        "return two tensors": lambda length: 99 * torch.eye(length),
-        "length 2, query and key must both have the shape (2, d_k)": lambda length: mirror(5),
-        "all weights are equal": lambda length: (torch.ones(length, 2), torch.ones(length, 2)),
-        "attends to itself": lambda length: (99 * torch.eye(length), torch.eye(length)),
-        "length 5: no position finds its mirror; position 0 attends to 1": (
-            lambda length: (99 * torch.eye(length), torch.eye(5)[[1, 0, 2, 4, 3]] if length == 5 else mirror(length)[1])
+    cases={f"length {n}, where each position looks with at least 0.99 (else −1): ": looks(n) for n in (2, 5, 9, 500)},
+    mistakes={
+        "each position attends to itself; flip the order of the queries or of the keys.": (
+            lambda n: (300 * torch.eye(n), torch.eye(n))
         ),
-        "length 5: position 1 attends to 0, not to 3": (
+        "a weight must be at least 0.99: larger vectors give larger scores; √d_k divides them.": AnyOf(
+            *(lambda length, sharp=sharp: mirror(length, sharp) for sharp in (1.0, 20.0, 30.0))
+        ),
+    },
+    caught={
+        "return two tensors": AnyOf(lambda length: 99 * torch.eye(length), lambda length: mirror(5)),
+        "length 5, where each position looks with at least 0.99 (else −1): at [1]: 0, expected 3": (
             lambda length: (99 * torch.eye(length), torch.eye(length).roll(1, 1))
         ),
-        "only 0.": AnyOf(*(lambda length, sharp=sharp: mirror(length, sharp) for sharp in (1.0, 20.0, 30.0))),
     },
 )
 
@@ -178,13 +142,11 @@ EXERCISES["01.5"] = Exercise(
         "off by a constant factor 4.0 = √d_k: the scores were divided by it, and so is the gradient.": (
             "/ math.sqrt(query.size(-1)) →"
         ),
-        "off by a constant factor 0.25 = 1/√d_k: you divided twice, or by d_k.": "math.sqrt( → (",
         "this is diag(p) alone: the part − p pᵀ of the Jacobian is missing.": "(g - mean) → g",
         "this is the upstream gradient at the weights, sent on to the scores: pass it through the softmax.": (
             "p * (g - mean) → g"
         ),
         "the mean to subtract is weighted by p: (p * g).sum(-1, keepdim=True).": "(p * g).sum → g.mean",
-        "the sign is reversed.": "g - mean → mean - g",
     },
 )
 
@@ -219,12 +181,15 @@ def scores_kept(query: Tensor, key: Tensor, value: Tensor, chunk: int) -> Tensor
 def examine_memory(answer: Callable[..., Tensor]) -> str | None:
     """Look at the largest tensor, at scores that overflow, and at all that is alive at once."""
     query, key, value = random_inputs(24, 30, 4, 5)
+    many = random_inputs(24, 600, 4, 5)
     with LargestTensor() as seen:
         answer(query, key, value, 7)
-    if seen.largest >= 24 * 30:
+    with LargestTensor() as seen_many:
+        answer(*many, 7)
+    if seen.largest >= 24 * 30 or seen_many.most >= 24 * 600:
         return (
-            f"the result is right, but you built a tensor of {seen.largest} numbers; 24 queries × 30 keys = 720 is the "
-            "matrix to avoid. Score one chunk of keys at a time."
+            f"the result is right, but of 24 × 30 weights you built {seen.largest} numbers at once, and of 24 × 600 you "
+            f"kept {seen_many.most} numbers alive. Score one chunk of keys at a time, and let it go."
         )
     # A running maximum that starts at 0 stays there where all scores are below it.
     for size, large, keys in (("1,000", 300 * query, key), ("−1,000", -300 * query.abs(), key.abs())):
@@ -233,14 +198,6 @@ def examine_memory(answer: Callable[..., Tensor]) -> str | None:
                 f"with scores around {size} the result is not finite: the running maximum starts at −∞, and the old "
                 "sums are multiplied by exp(old maximum − new maximum), which is at most 1."
             )
-    many = random_inputs(24, 600, 4, 5)
-    with LargestTensor() as seen:
-        answer(*many, 7)
-    if seen.most >= 24 * 600:
-        return (
-            f"the result is right, but {seen.most} numbers were alive at once, and 24 queries × 600 keys have 14400 "
-            "weights: let the scores of a chunk go when the next one comes."
-        )
     return None
 
 
@@ -253,31 +210,21 @@ EXERCISES["01.6"] = Exercise(
         "the maximum rose: you rescaled the sum of the exponentials, but not the mixed values.": (
             "shrink * mixed → mixed"
         ),
-        "the maximum rose: you rescaled the mixed values, but not the sum of the exponentials.": (
-            "shrink * total → total"
-        ),
         "each chunk's exponentials are taken from its own maximum: sums of different chunks need one common maximum.": (
             "torch.maximum(highest, scores.amax(-1, keepdim=True)) → scores.amax(-1, keepdim=True); shrink * →"
         ),
         "this is the mean of the chunks' outputs: a chunk counts by the sum of its exponentials.": (
             lambda *given: of_chunks(*given).mean(0)
         ),
-        "this is the sum of the chunks' outputs: one softmax over all keys has one denominator.": (
-            lambda *given: of_chunks(*given).sum(0)
-        ),
-        "this is the last chunk alone: carry the sums from chunk to chunk.": lambda *given: of_chunks(*given)[-1],
-        "the last keys are missing: 30 keys in chunks of 7 leave a last chunk of 2.": (
-            "in zip(key → in zip(key[:28]; value.split → value[:28].split"
-        ),
         "it is right without the division by √d_k: did you scale?": "/ math.sqrt(query.size(-1)) →",
     },
     examine=examine_memory,
     caught={
-        "a tensor of 720 numbers": lambda query, key, value, chunk: attention(query, key, value),
+        "you built 720 numbers at once": lambda query, key, value, chunk: attention(query, key, value),
         "with scores around 1,000 the result is not finite": (
             "-math.inf → 0.0; torch.maximum(highest, scores.amax(-1, keepdim=True)) → highest"
         ),
         "around −1,000 the result is not finite": "-math.inf → 0.0",
-        "alive at once": scores_kept,
+        "Score one chunk of keys at a time": scores_kept,
     },
 )

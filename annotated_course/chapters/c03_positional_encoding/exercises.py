@@ -29,12 +29,8 @@ EXERCISES["03.1"] = Exercise(
         "this is position a + b; for b − a the hands turn back by the angles of a.": SUM,
         "this is position a − b: the sines have the wrong sign.": RIGHT.where(~SINE, -RIGHT),
         "you subtracted the numbers; subtract the angles, by the addition theorem.": B - A,
-        "you added the numbers; it is the angles that you know how to subtract.": A + B,
         "you multiplied the numbers one by one; a sine of a difference mixes sines and cosines.": A * B,
-        "each pair is sine, then cosine; you have the cosine first.": RIGHT[[1, 0, 3, 2]],
         "sine and cosine alternate; you have all sines, then all cosines.": halves(RIGHT),
-        "the cosines are those of a + b: cos(β − α) = cos β cos α + sin β sin α, with a plus.": RIGHT.where(SINE, SUM),
-        "the sines are those of a + b: sin(β − α) = sin β cos α − cos β sin α, with a minus.": SUM.where(SINE, RIGHT),
     },
     tolerance=0.0011,
     by_hand=True,
@@ -63,10 +59,6 @@ PICTURES = {
     "each half has the rates of its own width, d_model / 2; yours has those of d_model, cut off.": (
         "d_model // 2) → d_model)[:, : d_model // 2]"
     ),
-    "each half has the rates of its own width; you cut one encoding of width d_model in two.": (
-        "(height, d_model // 2) → (height, d_model)[:, : d_model // 2]; "
-        "(width, d_model // 2) → (width, d_model)[:, d_model // 2 :]"
-    ),
     "you added both codes; give each a half of its own: the patches (1, 2) and (2, 1) are now alike.": (
         lambda height, width, d_model: sinusoids(height, d_model)[:, None] + sinusoids(width, d_model)
     ),
@@ -74,10 +66,6 @@ PICTURES = {
         lambda height, width, d_model: sinusoids(height * width, d_model).view(height, width, d_model)
     ),
     "the first axis is the row, the second the column; yours are exchanged.": "dim=-1) → dim=-1).transpose(0, 1)",
-    "the patches stand in one long list; give rows and columns an axis each.": "dim=-1) → dim=-1).flatten(0, 1)",
-    "rows and columns are counted from 0; yours start at 1.": (
-        "(height, d_model // 2) → (height + 1, d_model // 2)[1:]; (width, d_model // 2) → (width + 1, d_model // 2)[1:]"
-    ),
 }
 EXERCISES["03.2"] = Exercise(
     "Positions in a picture",
@@ -117,16 +105,6 @@ MIRRORS = {
     ),
     "this is T(1 − length): it moves every position back, but their order stays.": "-+++ → +-++",
     "this maps p to −p; now move on by length − 1.": "(length - 1) → 0",
-    "this maps p to −(length − 1) − p: the two sines have the wrong sign, or you move first and mirror then.": (
-        "-+++ → ---+"
-    ),
-    "this exchanges the columns of one encoding; exchange positions, by turning each hand.": (
-        lambda length, d_model: torch.eye(d_model).flip(0)
-    ),
-    "the signs of the two cosines are exchanged: cos(θ − α) = cos θ cos α + sin θ sin α.": "-+++ → +++-",
-    "sine and cosine alternate in the paper's rows; yours are all sines, then all cosines.": (
-        'turn((length - 1) * rates(d_model), "-+++") → halves(halves(turn((length - 1) * rates(d_model), "-+++")).T)'
-    ),
     "the exponent of the frequency is 2i/d_model; you used i/d_model.": "rates(d_model) → rates(d_model, 1.0)",
 }
 EXERCISES["03.3"] = Exercise(
@@ -278,22 +256,10 @@ APART = "x[..., 0::2], x[..., 1::2] → x.chunk(2, -1); torch.stack(both, -1).fl
 ROTATIONS: dict[str, Any] = {
     "each row turns the wrong way: T(p) has + sin θ in its upper right corner.": "angle = → angle = -1 *",
     "you paired column i with column i + d/2; the pairs are the columns 2i and 2i + 1.": APART,
-    "you paired column i with column i + d/2, and turned the wrong way.": APART + "; angle = → angle = -1 *",
     "the first row is position start = 0 and must not change; yours is turned by T(1).": "+ start → + start + 1",
     "the exponent of the frequency is 2i/d; you used i/d.": "rates(x.size(-1)) → rates(x.size(-1), 1.0)",
-    "all pairs turn equally fast; pair i has the frequency 10000^(−2i/d).": "(-1)) → (-1), 0.0)",
-    "the turned pairs are right, but all first halves stand before all second ones: let them alternate.": (
-        "torch.stack(both, -1).flatten(-2) → torch.cat(both, -1)"
-    ),
     "`start` has no effect: the first row is position `start`.": "+ start →",
     "this adds the encoding; turn the row instead.": lambda x, start=0: x + sinusoids(*x.shape[-2:]),
-    "this multiplies by the encoding, number by number; a turn mixes the two columns of a pair.": (
-        lambda x, start=0: x * sinusoids(*x.shape[-2:])
-    ),
-    "a row turns by its position; you turned along another axis.": (
-        lambda x, start=0: rotate(x.transpose(1, 2)).transpose(1, 2)
-    ),
-    "this is x unchanged.": lambda x, start=0: x,
 }
 EXERCISES["03.6"] = Exercise(
     "Turn instead of add",

@@ -10,45 +10,33 @@ import torch
 from torch import Tensor
 
 from annotated.config import BOS, EOS, PAD
-from annotated_course.exercises.exercise import AnyOf, Exercise, as_numbers, calls, each, is_same, slip
+from annotated_course.exercises.exercise import AnyOf, Exercise, WrongFormError, as_numbers, calls, slip
 
 EXERCISES: dict[str, Exercise] = {}
 NextLogProbs = Callable[[list[int]], Tensor]
 Sentence = tuple[list[int], float]  # ids without <eos>, and a score or a log P with it
 
-BEGINNINGS = {
-    ("a cat", "the cat"): "these two are right; the more probable one comes first.",
-    ("the bird", "the cat"): "the bird has 0.4 · 0.3 = 0.12; a cat has 0.5 · 0.36 = 0.18.",
-    ("a cat", "a dog"): "you extended the best beginning only: the continuations of all compete.",
-    ("a <eos>", "the cat"): "a finished sentence is set aside; the search goes on with the best unfinished ones.",
-}
 
-
-def examine_beginnings(answer: Any) -> str | None:
-    """Look at two beginnings, in whatever case and with whatever spaces."""
+def beginnings(answer: Any) -> list[str]:
+    """Read two beginnings, in whatever case and with whatever spaces."""
     if not isinstance(answer, list | tuple) or len(answer) != 2 or not all(isinstance(one, str) for one in answer):
-        return 'give a list of two beginnings, such as ["a bird", "the bird"].'
-    found = [" ".join(one.lower().split()) for one in answer]
-    if found == ["the cat", "a cat"]:
-        return None
-    if told := BEGINNINGS.get((min(found), max(found))):
-        return told
-    if any(one.endswith("<eos>") for one in found):
-        return "a beginning that ends in <eos> is finished: list those that are extended next."
-    return "multiply each beginning's probability by that of the next word, sort all six, leave out <eos>, keep two."
+        raise WrongFormError('give a list of two beginnings, such as ["a bird", "the bird"].')
+    return [" ".join(one.lower().split()) for one in answer]
 
 
 EXERCISES["08.1"] = Exercise(
     "One step of a beam by hand",
     right=["the cat", "a cat"],
-    cases={},
-    examine=examine_beginnings,
-    caught={told: list(wrong) for wrong, told in BEGINNINGS.items()}
-    | {
-        "give a list of two beginnings": AnyOf(0.24, ["the cat"]),
-        "is finished: list those that are extended next": ["a cat", "the <eos>"],
-        "multiply each beginning's probability": ["a dog", "the bird"],
+    cases={"": beginnings},
+    mistakes={
+        "these two are right; the more probable one comes first.": ["a cat", "the cat"],
+        "the bird has 0.4 · 0.3 = 0.12; a cat has 0.5 · 0.36 = 0.18.": ["the cat", "the bird"],
+        "you extended the best beginning only: the continuations of all compete.": ["a cat", "a dog"],
+        "a finished sentence is set aside; the search goes on with the best unfinished ones.": AnyOf(
+            ["a <eos>", "the cat"], ["the cat", "a <eos>"]
+        ),
     },
+    by_hand=True,
 )
 
 ALPHA = math.log(1.6) / math.log(2)  # as the bases are (5 + 7)/6 = 2 and (5 + 19)/6 = 4
@@ -84,11 +72,6 @@ NUCLEI = {
     "the probabilities must sum to 1 again: divide by what is left.": "/ (whole * kept).sum(-1, keepdim=True) →",
     "the token that reaches p belongs to the nucleus: keep a token if the sum BEFORE it is below p.": "- ordered →",
     "divide the logits by the temperature; you multiplied.": "logits / → logits *",
-    "the temperature has no effect.": "/ temperature →",
-    "the temperature comes first: choose the nucleus from the tempered probabilities.": (
-        "whole.sort → logits.softmax(-1).sort"
-    ),
-    "you kept the least probable tokens: sort in falling order.": "descending=True → descending=False",
     "your probabilities are in sorted order: put each back to its token (scatter).": (
         "whole * kept / → (whole * kept).sort(descending=True).values /"
     ),
@@ -162,11 +145,6 @@ def with_word(
     return next(iter(search(next_log_probs, beam, alpha, limit, word)), None)
 
 
-def searching(changes: str) -> Any:
-    """Find the best sentence by another search."""
-    return partial(with_word, search=slip(finished, changes))
-
-
 ENOUGH = "or (found and found[0][1] >= score(bound, limit, alpha))"
 FIRST, EVERY = slip(finished, f"{ENOUGH} → or found"), slip(finished, f"{ENOUGH} →")
 OF_ALL = "ranked = holding → ranked = candidates; if ids[-1] == EOS → if ids[-1] == EOS and word in (-1, *ids)"
@@ -181,25 +159,12 @@ SEARCHES = {
     "one beam for all: there, beginnings that have the word lose to those that have not. Keep a beam for each.": (
         f"{OF_ALL}; (holding, waiting) → [candidates]"
     ),
-    "an <eos> outside the best `beam` continuations of its group does not count as finished.": (
-        "holding[:beam] → holding"
-    ),
     "rank an <eos> among the continuations that have the word, not among all.": OF_ALL,
     "the beam shrinks when a sentence finishes: go on with the best `beam` unfinished ones.": (
         "in group if → in group[:beam] if"
     ),
     "it stops at the first finished sentence, although a better one may come.": f"{ENOUGH} → or found",
-    "it stops when no beginning that has the word can win; one that still waits for it may.": (
-        "for _, total in unfinished) → for ids, total in unfinished if word in ids)"
-    ),
-    "you allow one token too many: `limit` counts <eos> as well.": (
-        "limit + 1 → limit + 2; score(bound, limit → score(bound, limit + 1"
-    ),
-    "a sentence that ended in <eos> is extended further: set it aside.": (
-        f"if one[0][-1] != EOS] → ]; {ENOUGH} →; return found → return unfinished"
-    ),
     "leave <eos> out of the ids you return.": "return found → return [([*ids, EOS], total) for ids, total in found]",
-    "the word is not in the ids: only a sentence that holds it may win.": "(-1, *one[0])] → (-1, *one[0], word)]",
 }
 SETTINGS = [
     (seed, beam, alpha, 3 + seed % 6)
@@ -208,84 +173,32 @@ SETTINGS = [
 ]
 
 
-def kind(answer: Callable[..., Any]) -> str | None:
-    """Tell of what kind the results on all tables are, so that any result of a wrong kind earns its sentence."""
-    found: list[Any] = [answer(random_table(seed, end=0.5), *given, 6, word) for seed, *given, word in SETTINGS]
-    if all(one is None for one in found):
-        return None
-    found = [([], -math.inf) if one is None else one for one in found]
-    if not all(isinstance(one, tuple | list) and len(one) == 2 for one in found):
-        return "no pair"
-    if not all(isinstance(ids, tuple | list) for ids, _ in found):
-        return "no list"
-    if not all(math.isfinite(score) for _, score in found):
-        return "nothing finished"
-    if any(EOS in ids for ids, _ in found):
-        return "<eos>"
-    return "word" if all(word in ids for (ids, _), (*_, word) in zip(found, SETTINGS, strict=True)) else "no word"
-
-
 WIDE = "with a beam so wide that nothing is dropped, the best sentence is lost: "
 EXERCISES["08.4"] = Exercise(
     "The best with a given word",
     right=with_word,
-    cases={"": kind}
-    | {
+    cases={
         f"random_table({seed}, end=0.5), beam {beam}, α = {alpha}, limit 6, word {word}: ": (
             calls(random_table(seed, end=0.5), beam, alpha, 6, word)
         )
         for seed, beam, alpha, word in SETTINGS
     }
     | {WIDE: calls(random_table(17), 2000, 0.6, 4, 5)},
-    mistakes=each(searching, SEARCHES)
-    | {
-        "return two things: the ids, without <eos>, and the score.": lambda *given: with_word(*given)[0],
-        "the ids come first, as a list; then the score.": lambda *given: with_word(*given)[::-1],
-        "your search finished nothing, and a sentence ends in time.": lambda *given: ([], -math.inf),
-    },
+    mistakes={told: partial(with_word, search=slip(finished, changes)) for told, changes in SEARCHES.items()},
     caught={WIDE: lambda table, beam, *rest: with_word(table, min(beam, 4), *rest)},
 )
 
 
+TABLES = [191, 1, 2, 3, 13, 331]  # greedy search ends on the first; on the last a beam takes over 120 calls
+
+
 def examine_proof(answer: Callable[..., Sentence]) -> str | None:
-    """Compare with the best of all sentences, and count the calls of the model."""
-    limit = 5
-    for seed in (191, 1, 2, 3, 13, 331):  # greedy search ends on the first; on the last a beam takes over 120 calls
-        table = random_table(seed, vocab=8, end=-3.0)
-        asked: list[int] = []
-
-        def counted(ids: list[int], table: NextLogProbs = table, asked: list[int] = asked) -> Tensor:
-            asked.append(len(ids))
-            return table(ids)
-
-        found = answer(counted, limit)
-        if not isinstance(found, tuple | list) or len(found) != 2:
-            return "return two things: the ids, without <eos>, and their log-probability."
-        ids, log_p = [int(i) for i in found[0]], float(found[1])
-        ranked = EVERY(table, 10**6, 0.0, limit, -1)
-        right, best = ranked[0]
-        greedy = next(iter(FIRST(table, 1, 0.0, limit, -1)), None)
-        known = {
-            f"the ids are right, but this is P; its logarithm is {best:.3f}.": (right, math.exp(best)),
-            f"the ids are right, but the sign is not: log P is negative, {best:.3f}.": (right, -best),
-            f"this is log P of <eos> alone; that of the sentence adds up all steps, {best:.3f}.": (
-                (right, table(right)[EOS].item())
-            ),
-            f"the ids are right; their log P is {best:.3f}, got {log_p:.3f}. Does it include <eos>?": (right, log_p),
-            "leave <eos> out of the ids you return.": ([*right, EOS], log_p),
-            f"this is what greedy search finds, log P {log_p:.3f}; there is a sentence with {best:.3f}.": greedy,
-        }
-        if not is_same((ids, log_p), (right, best)):
-            if told := next((told for told, wrong in known.items() if is_same((ids, log_p), wrong)), None):
-                return told
-            rank = next((rank for rank, one in enumerate(ranked) if one[0] == ids), None)
-            if rank is None:
-                return f"these ids are no sentence of at most {limit} tokens, <eos> included: {ids}."
-            return f"{rank} sentences are more probable than yours: the best has log P {best:.3f}, got {log_p:.3f}."
-        if max(asked, default=0) >= limit:
-            return (
-                f"you extend beginnings of {max(asked)} tokens; with <eos> they would be longer than limit = {limit}."
-            )
+    """Count the calls of the model, and see how long the beginnings are."""
+    for seed in TABLES:
+        table, asked = random_table(seed, vocab=8, end=-3.0), list[int]()
+        answer(lambda ids, table=table, asked=asked: asked.append(len(ids)) or table(ids), 5)
+        if max(asked, default=0) >= 5:
+            return f"you extend beginnings of {max(asked)} tokens; with <eos> they would be longer than limit = 5."
         if len(asked) > 120:
             return (
                 f"the sentence is right, but it took {len(asked)} calls of the model. A beginning that is already less "
@@ -314,20 +227,26 @@ def spoiled(change: Callable[..., Any]) -> Any:
 EXERCISES["08.5"] = Exercise(
     "The best sentence, proved",
     right=best_first,
-    cases={},
+    cases={
+        f"random_table({seed}, vocab=8, end=-3.0), limit 5: ": calls(random_table(seed, 8, -3.0), 5) for seed in TABLES
+    },
+    mistakes={
+        "leave <eos> out of the ids you return.": spoiled(lambda table, ids, log_p: ([*ids, EOS], log_p)),
+        "the ids are right, but this is P; take its logarithm.": spoiled(
+            lambda table, ids, log_p: (ids, math.exp(log_p))
+        ),
+        "this is log P of <eos> alone; that of the sentence adds up all steps.": spoiled(
+            lambda table, ids, log_p: (ids, table(ids)[EOS].item())
+        ),
+        "this is what greedy search finds; there is a better sentence.": (
+            lambda table, limit: FIRST(table, 1, 0.0, limit, -1)[0]
+        ),
+    },
     examine=examine_proof,
     caught={
-        "return two things": spoiled(lambda table, ids, log_p: ids),
-        "leave <eos> out of the ids": spoiled(lambda table, ids, log_p: ([*ids, EOS], log_p)),
-        "this is P; its logarithm is": spoiled(lambda table, ids, log_p: (ids, math.exp(log_p))),
-        "the sign is not: log P is negative": spoiled(lambda table, ids, log_p: (ids, -log_p)),
-        "log P of <eos> alone": spoiled(lambda table, ids, log_p: (ids, table(ids)[EOS].item())),
-        "Does it include <eos>?": spoiled(lambda table, ids, log_p: (ids, 0.0)),
-        "this is what greedy search finds": lambda table, limit: FIRST(table, 1, 0.0, limit, -1)[0],
-        "no sentence of at most 5 tokens": spoiled(lambda table, ids, log_p: ([3] * 5, log_p)),
-        "3 sentences are more probable": lambda table, limit: EVERY(table, 10**6, 0.0, limit, -1)[3],
+        "limit 5: at [1]": spoiled(lambda table, ids, log_p: (ids, -log_p)),
+        "limit 5: at [0]": lambda table, limit: EVERY(table, 10**6, 0.0, limit, -1)[3],
         "you extend beginnings of 5 tokens": spoiled(lambda table, ids, log_p: (table([3] * 5), (ids, log_p))[1]),
         "it took 151 calls": lambda table, limit: finished(table, 60, 0.0, limit, -1)[0],
-        "it took 781 calls": lambda table, limit: EVERY(table, 10**6, 0.0, limit, -1)[0],
     },
 )

@@ -188,7 +188,7 @@ def examine_memory(answer: Callable[..., Tensor]) -> str | None:
         answer(*many, 7)
     if seen.largest >= 24 * 30 or seen_many.most >= 24 * 600:
         return (
-            f"the result is right, but of 24 × 30 weights you built {seen.largest} numbers at once, and of 24 × 600 you "
+            f"the result is right, but of 24 × 30 weights you built {seen.largest} at once, and of 24 × 600 you "
             f"kept {seen_many.most} numbers alive. Score one chunk of keys at a time, and let it go."
         )
     # A running maximum that starts at 0 stays there where all scores are below it.
@@ -220,7 +220,7 @@ EXERCISES["01.6"] = Exercise(
     },
     examine=examine_memory,
     caught={
-        "you built 720 numbers at once": lambda query, key, value, chunk: attention(query, key, value),
+        "you built 720 at once": lambda query, key, value, chunk: attention(query, key, value),
         "with scores around 1,000 the result is not finite": (
             "-math.inf → 0.0; torch.maximum(highest, scores.amax(-1, keepdim=True)) → highest"
         ),

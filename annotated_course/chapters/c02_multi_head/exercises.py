@@ -198,8 +198,8 @@ EXERCISES["02.6"] = Exercise(
     },
     mistakes={
         "the given module has changed: copy its weights into a new one.": silenced,
-        "another head is gone: counted from 0, they stand in this order.": "!= head → != 3 - head",
-        "from W_o another head is gone: its columns, not its rows, belong to a head.": (
+        "another head is gone: they are counted from 0.": "!= head → != 3 - head",
+        "from W_o another head is gone than from the other three matrices.": (
             "i != head → i != (3 - head if axis else head)"
         ),
     },

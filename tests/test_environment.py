@@ -1,12 +1,13 @@
 """The environment: pins are installed and say the same everywhere; imports run one way, and importing stays cheap."""
 
+import ast
 import os
 import pkgutil
 import re
-import shutil
 import subprocess
 import sys
 import tomllib
+from collections.abc import Iterator
 from importlib.metadata import version
 from pathlib import Path
 
@@ -25,6 +26,7 @@ PINS = [
     if line and not line.startswith("#")
 ]
 PYTHONS = ["3.11", "3.12", "3.13", "3.14"]
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
 
 
 def pins_for(python: str) -> dict[str, str]:
@@ -39,165 +41,107 @@ def is_installed(pinned: str, name: str) -> bool:
     return Version(version(name)).public == pinned
 
 
-def expected_here() -> dict[str, str]:
-    """What must be installed here: this Python's own pins, or the newer stack's, which runs on any Python."""
-    own = pins_for(f"{sys.version_info.major}.{sys.version_info.minor}")
-    if "TORCH" not in os.environ and is_installed(own["torch"], "torch"):
-        return own
-    newer = pins_for(PYTHONS[-1])
-    return {**newer, "torch": os.environ.get("TORCH", newer["torch"])}
+def test_what_is_pinned_is_installed() -> None:
+    pins = pins_for(f"{sys.version_info.major}.{sys.version_info.minor}")
+    if "TORCH" in os.environ or not is_installed(pins["torch"], "torch"):  # the newer stack, which runs on any Python
+        pins = pins_for(PYTHONS[-1])
+        pins["torch"] = os.environ.get("TORCH", pins["torch"])
+    others = {name: version(name) for name, pinned in pins.items() if not is_installed(pinned, name)}
+    assert others == {}, "run make env"
+    assert ("torchtext" in pins) == (Version(version("torch")) < Version("2.4"))
 
 
-@pytest.mark.parametrize(("name", "pinned"), expected_here().items())
-def test_what_is_pinned_is_installed(name: str, pinned: str) -> None:
-    assert is_installed(pinned, name), f"{name}: pinned {pinned}, installed {version(name)}; run make env"
-
-
-def test_the_newer_stack_has_no_torchtext() -> None:
-    assert ("torchtext" in expected_here()) == (Version(version("torch")) < Version("2.4"))
-
-
-def test_every_pin_is_exact_and_stated_once() -> None:
+@once
+def test_every_pin_is_exact_and_stated_once_and_conda_reads_the_same() -> None:
     assert all(re.fullmatch(r"==[0-9.]+", str(pin.specifier)) for pin in PINS)
     stated = [(canonicalize_name(pin.name), str(pin.marker)) for pin in PINS]
     assert len(set(stated)) == len(stated)
-    of_one_stack = {"torch", "torchtext", "transformers", "ctranslate2", "onnx", "onnxruntime", "onnxscript"}
-    assert {pin.name for pin in PINS if pin.marker} == of_one_stack
+    conda = yaml.safe_load((ROOT / "environment.yml").read_text(encoding="utf-8"))
+    assert conda["dependencies"] == ["python=3.11", "pip", {"pip": ["-r requirements.txt", "-e ."]}]
 
 
-@pytest.mark.parametrize(
-    ("python", "torch", "torchtext"),
-    [
-        ("3.11", "2.3.1", "0.18.0"),
-        ("3.12", "2.3.1", "0.18.0"),
-        ("3.13", "2.13.0", None),
-        ("3.14", "2.13.0", None),
-    ],
-)
-def test_each_python_gets_torch_and_torchtext_that_load_together(
-    python: str, torch: str, torchtext: str | None
-) -> None:
+@once
+@pytest.mark.parametrize("python", PYTHONS)
+def test_each_python_gets_versions_that_load_together_and_that_the_package_allows(python: str) -> None:
     pins = pins_for(python)
-    assert (pins["torch"], pins.get("torchtext")) == (torch, torchtext)
-
-
-def test_the_conda_environment_reads_the_same_pins() -> None:
-    assert yaml.safe_load((ROOT / "environment.yml").read_text(encoding="utf-8")) == {
-        "name": "annotated",
-        "channels": ["conda-forge"],
-        "dependencies": ["python=3.11", "pip", {"pip": ["-r requirements.txt", "-e ."]}],
-    }
-
-
-def test_the_package_brings_its_types_and_its_command() -> None:
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
-    data = {"annotated": ["py.typed", "fast/native.c"], "annotated_workbench": ["py.typed"]}
-    data["annotated_course"] = ["py.typed", "*.pyi", "*.html", "chapters/*/*", "play/*.js", "play/*.css"]
-    assert project["tool"]["setuptools"]["package-data"] == data
-    assert all((ROOT / package / "py.typed").is_file() for package in PACKAGES)
-    assert callable(pkgutil.resolve_name(project["project"]["scripts"]["annotated"]))
-
-
-def test_the_package_asks_for_nothing_that_is_not_pinned() -> None:
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-    extras = [line for lines in project["optional-dependencies"].values() for line in lines]
-    ranges = [Requirement(line) for line in project["dependencies"] + extras if not line.startswith("annotated[")]
-    for python in PYTHONS:
-        pins = pins_for(python)
-        for loose in ranges:
-            assert pins[loose.name] in loose.specifier, f"{loose} excludes the pinned {pins[loose.name]}"
-
-
-def import_contracts(project: Path) -> str:
-    """What import-linter says of a project's packages."""
-    linter = Path(sys.executable).with_name("lint-imports")
-    return subprocess.run([linter, "--no-cache"], cwd=project, capture_output=True, text=True).stdout
+    old = python < "3.13"
+    assert (pins["torch"], pins.get("torchtext")) == (("2.3.1", "0.18.0") if old else ("2.13.0", None))
+    extras = [line for lines in PROJECT["project"]["optional-dependencies"].values() for line in lines]
+    loose = map(Requirement, PROJECT["project"]["dependencies"] + extras)
+    for need in loose:
+        assert need.name not in pins or pins[need.name] in need.specifier, f"{need} excludes {pins[need.name]}"
+        assert need.name == "annotated" or need.name in {pin.name for pin in PINS}, f"{need} is pinned nowhere"
 
 
 @once
-def test_imports_run_one_way() -> None:  # each line breaks a contract
-    assert "Contracts: 3 kept, 0 broken." in import_contracts(ROOT)
-
-
-@pytest.mark.parametrize(
-    ("file", "line"),
-    [
-        ("annotated/attention.py", "import annotated.models.gpt"),
-        ("annotated/attention.py", "import numpy"),
-        ("annotated/models/gpt.py", "from annotated.fast import memory"),
-        ("annotated/fast/memory.py", "def f():\n    from annotated_workbench import files"),
-        ("annotated_workbench/files.py", "import annotated_course.claims"),
-        ("annotated_course/claims.py", "import tools.sync"),
-    ],
-)
-@once
-def test_an_import_the_other_way_is_seen(file: str, line: str, tmp_path: Path) -> None:
-    shutil.copy(ROOT / "pyproject.toml", tmp_path)
+def test_the_package_brings_its_types_its_files_and_its_command() -> None:
+    brought = PROJECT["tool"]["setuptools"]["package-data"]
     for package in PACKAGES:
-        shutil.copytree(ROOT / package, tmp_path / package, ignore=shutil.ignore_patterns("__pycache__"))
-    (tmp_path / "tools").mkdir()
-    with (tmp_path / file).open("a") as code:
-        code.write(f"\n{line}\n")
-    assert "1 broken" in import_contracts(tmp_path)
+        assert "py.typed" in brought[package] and (ROOT / package / "py.typed").is_file()
+        assert all(list((ROOT / package).glob(pattern)) for pattern in brought[package])
+    assert callable(pkgutil.resolve_name(PROJECT["project"]["scripts"]["annotated"]))
 
 
-def test_every_room_is_there() -> None:
-    folders = {path.name for path in (ROOT / "annotated").iterdir() if path.is_dir() and path.name != "__pycache__"}
-    assert folders == {"models", "fast"}
-    assert {path.stem for path in (ROOT / "annotated").glob("*.py")} == {
-        *("__init__", "__main__", "config", "masking"),
-        *("attention", "multi_head", "positional_encoding", "encoder", "decoder", "transformer"),
-        *("training", "decoding"),
-    }
+@once
+def test_imports_run_one_way() -> None:
+    linter = Path(sys.executable).with_name("lint-imports")
+    printed = subprocess.run([linter, "--no-cache"], cwd=ROOT, capture_output=True, text=True).stdout
+    assert re.search(r"Contracts: [3-9] kept, 0 broken\.", printed), printed
 
 
-def run_python(code: str, **environment: str | None) -> str:
-    """Run code in a fresh interpreter, from the root of the project; None takes a variable out of its environment."""
-    variables = {name: value for name, value in (dict(os.environ) | environment).items() if value is not None}
-    result = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, env=variables)
+def private(source: str) -> Iterator[str]:
+    """What a file takes that torch does not promise to keep, or that is no Python; and circles that it hides."""
+    for node in ast.walk(ast.parse(source)):
+        match node:
+            case ast.Attribute() if re.match(r"torch\.(ops\b|(\w+\.)*_(?!_))", ast.unparse(node)):
+                yield ast.unparse(node)
+            case ast.Import(names=names):
+                yield from (name.name for name in names if re.match(r"ctypes\b|torch\.(\w+\.)*_", name.name))
+            case ast.ImportFrom(module=str(module), names=names):
+                names = [f"{module}.{name.name}" for name in names]
+                yield from (name for name in names if re.match(r"ctypes\b|torch\.(ops\b|(\w+\.)*_)", name))
+            case ast.If(test=ast.Name(id="TYPE_CHECKING"), body=body):
+                yield from (ast.unparse(line) for line in body if "annotated" in ast.unparse(line))
+
+
+@once
+def test_nothing_shipped_needs_private_torch_or_c_or_hides_a_circle() -> None:
+    planted = "import ctypes\nfrom torch import _C\ntorch.ops.aten.add()\nx = torch._dynamo.y\ntorch.nn.Module.__call__"
+    planted += "\nif TYPE_CHECKING:\n    from annotated import decoding"
+    assert len(list(private(planted))) > 4
+    files = [path for package in PACKAGES for path in (ROOT / package).rglob("*.py")]
+    found = {path.relative_to(ROOT).as_posix(): list(private(path.read_text("utf-8"))) for path in files}
+    assert {name: what for name, what in found.items() if what} == {}
+
+
+def run_python(code: str, **environment: str) -> str:
+    """Run code in a fresh interpreter, from the root of the project."""
+    result = subprocess.run(
+        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, env=os.environ | environment
+    )
     assert result.returncode == 0, result.stderr
     return result.stdout
 
 
-@pytest.mark.parametrize(("given", "policy"), [(None, "passive"), ("active", "active")])
-def test_the_command_line_lets_threads_wait_in_peace_before_torch_loads(given: str | None, policy: str) -> None:
-    # torch reads the variable when it loads: what is set later has no effect.
+def test_the_command_line_loads_little_beyond_torch_and_lets_threads_wait_in_peace() -> None:
     code = """
-import os, sys
-seen = []
-class Watch:
-    def find_spec(self, name, path=None, target=None):
-        if name == "torch":
-            seen.append(os.environ.get("OMP_WAIT_POLICY"))
-sys.meta_path.insert(0, Watch())
-import annotated.__main__
-assert "torch" in sys.modules
-print(seen[0], os.environ["OMP_WAIT_POLICY"])
-"""
-    assert run_python(code, OMP_WAIT_POLICY=given).split() == [policy, policy]
-
-
-def test_importing_what_trains_and_translates_loads_little_beyond_torch() -> None:
-    code = """
-import sys, torch
+import os, sys, torch
 before = set(sys.modules)
+os.environ.pop("OMP_WAIT_POLICY", None)
 import annotated.__main__
+print(os.environ["OMP_WAIT_POLICY"])
 print(*{name.partition(".")[0] for name in set(sys.modules) - before} - set(sys.stdlib_module_names))
 print(*sys.modules)
 """
-    packages, modules = (set(line.split()) for line in run_python(code).splitlines())
-    parts = (
-        "decoding",
-        "models.recurrence",
-        "fast.decoding",
-        "fast.training",
-    )
-    assert {f"annotated.{name}" for name in parts} <= modules
-    assert {"annotated_workbench.checkpoint", "annotated_workbench.runs"} <= modules
-    assert not {name for name in modules if name.startswith("annotated_course")}
-    assert packages <= {"annotated", "annotated_workbench", "jaxtyping", "numpy", "torch", "wadler_lindig"}
+    policy, packages, modules = run_python(code).splitlines()
+    assert policy == "passive"
+    assert {"annotated.decoding", "annotated_workbench.runs"} <= set(modules.split())
+    assert not {name for name in modules.split() if name.startswith("annotated_course")}
+    allowed = {"annotated", "annotated_workbench", "filelock", "jaxtyping", "numpy", "torch", "wadler_lindig"}
+    assert set(packages.split()) <= allowed
 
 
+@once
 def test_every_module_imports_without_the_packages_that_only_some_functions_need() -> None:
     code = """
 import importlib, pkgutil, sys

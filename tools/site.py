@@ -3,9 +3,9 @@
 The pages are laid out as the repository is, so that links between them keep working: the README is the first page, then
 the chapters, the notebooks beside them, the solutions, the other documents, and a page for each file of the module. A
 link to a file that is no page becomes a download; to a file of the module, its page; to a folder, the list of its pages
-or plain text. What HTML links to or shows stays where it was, and so does the live page, with all that lies beside it.
-An SVG becomes part of the page that shows it, so that its links work. Nothing is executed, and nothing is asked of any
-other host, now or by a reader's browser. A link that leads nowhere ends the build, and is named.
+or plain text. The live page stays as it is, with all that lies beside it. An SVG becomes part of the page that shows
+it, so that its links work. Nothing is executed, and nothing is asked of any other host, now or by a reader's browser. A
+link that leads nowhere ends the build, and is named.
 """
 
 import argparse
@@ -18,7 +18,7 @@ import sys
 from collections.abc import Iterable
 from html import escape, unescape
 from importlib.metadata import distribution
-from itertools import chain
+from io import BytesIO
 from pathlib import Path
 from urllib.parse import unquote
 
@@ -29,22 +29,9 @@ from sphinx.cmd.build import build_main
 
 from tools.sync import PACKAGES, ROOT, is_lesson, notebook_paths
 
-DOCUMENTS = [
-    "docs/INSTALL.md",
-    "docs/WAYS.md",
-    "docs/COMMANDS.md",
-    "docs/PAPER_MAP.md",
-    "docs/RESULTS.md",
-    "docs/TEACHING.md",
-    "docs/MISCONCEPTIONS.md",
-    "CONTRIBUTING.md",
-    "docs/PAPER_RUN.md",
-    "docs/PYTORCH.md",
-    "docs/DOCTOR.md",
-    "CHANGELOG.md",
-    "data/README.md",
-    "data/checkpoints/README.md",
-]
+DOCUMENTS = [f"docs/{name}.md" for name in ("INSTALL", "WAYS", "COMMANDS", "PAPER_MAP", "RESULTS", "TEACHING")]
+DOCUMENTS += ["docs/MISCONCEPTIONS.md", "CONTRIBUTING.md", "docs/PAPER_RUN.md", "docs/PYTORCH.md", "docs/DOCTOR.md"]
+DOCUMENTS += ["CHANGELOG.md", "data/README.md", "data/checkpoints/README.md"]
 LIVE = Path("docs/live")  # pages of its own, with all that they need beside them
 WIDE = "---\nhtml_theme.sidebar_secondary.remove: true\n---"  # no list of its own headings beside the first page
 SOLUTIONS = Path("notebooks/solutions")
@@ -52,8 +39,7 @@ API = Path("api")
 FONT = "STIXTwoMath-Regular"  # of the formulas
 # What a browser draws though no formula writes it: the root, and the slanted h, Latin and Greek letters of variables.
 DRAWN = [0x221A, 0x210E, *range(0x1D434, 0x1D468), *range(0x1D6A8, 0x1D71C)]
-IMAGE = r"!\[[^\]]*\]\([^)]*\)"
-LINK = re.compile(rf"(!?)\[((?:{IMAGE}|[^\]])*)\]\((?!https?:|#)([^)#\s]+)(#[^)\s]*)?\)")
+LINK = re.compile(r"(!?)\[((?:!\[[^\]]*\]\([^)]*\)|[^\]])*)\]\((?!https?:|#)([^)#\s]+)(#[^)\s]*)?\)")
 ATTRIBUTE = re.compile(r'\b(href|src|srcset)="(?![a-z]+:|#)([^"#]+)(#[^"]*)?"')
 ALSO = re.compile(r"^<small>Also asked as: (.+)</small>$", re.MULTILINE)
 DETAILS = re.compile(r"<details><summary>(.*?)</summary>(.*?)</details>", re.DOTALL)
@@ -68,9 +54,13 @@ def main() -> int:
     for old in (folder, source):
         shutil.rmtree(old, ignore_errors=True)
     lay_out(source)
-    status = build_main(["-W", "--keep-going", "-q", "-d", f"{source}/.trees", str(source), str(folder)])
+    cores = str(min(os.cpu_count() or 1, 4))
+    options = ["-W", "--keep-going", "-q", "-j", cores, "-d", f"{source}/.trees", str(source), str(folder)]
+    status = build_main(options)
     (folder / "_static" / "scripts" / "fontawesome.js").write_text("")  # 1.5 MB for icons of one's own: there are none
-    write_font(folder)
+    pages = (path.read_text(encoding="utf-8") for path in folder.rglob("*.html"))
+    formulas = "".join(formula for page in pages for formula in re.findall(r"<math.*?</math>", page, re.DOTALL))
+    (folder / "_static" / f"{FONT}.woff").write_bytes(math_font(formulas, DRAWN))
     for path in notebook_paths():  # what is downloaded is the notebook itself
         shutil.copy(path, folder / "_sources" / path.relative_to(ROOT))
     return status
@@ -85,18 +75,13 @@ def lay_out(source: Path) -> None:
     Raises:
         FileNotFoundError: a page links to something that is not there.
     """
-    for folder in ("_extra", "_static", "_templates"):
-        (source / folder).mkdir(parents=True)
-    for name in ("conf.py", "scorer.js"):
-        shutil.copy(ROOT / "docs" / "site" / name, source)
-    for name in ("layout.html", "see_it_work.html"):
-        shutil.copy(ROOT / "docs" / "site" / name, source / "_templates")
-    shutil.copy(ROOT / "docs" / "site" / "style.css", source / "_static")
     shutil.copytree(ROOT / LIVE, source / "_extra" / LIVE)
+    for name, folder in {"conf.py": "", "scorer.js": "", "style.css": "_static"}.items():
+        (source / folder).mkdir(exist_ok=True)
+        shutil.copy(ROOT / "docs" / "site" / name, source / folder)
+    shutil.copytree(ROOT / "docs" / "site", source / "_templates", ignore=shutil.ignore_patterns("*.[!h]*"))
     page = (ROOT / LIVE / "index.html").read_text(encoding="utf-8")
     write(source / "_extra" / LIVE / "index.html", page.replace('data-course=""', 'data-course="../.."'))
-    files = (path for package in PACKAGES for path in sorted((ROOT / package).rglob("*.py")))
-    modules = [path.relative_to(ROOT) for path in files if is_public(path)]
     notebooks = [path.relative_to(ROOT) for path in notebook_paths()]
     for path in notebooks:
         notebook = nbformat.read(ROOT / path, as_version=4)
@@ -109,17 +94,25 @@ def lay_out(source: Path) -> None:
         write(source / path, nbformat.writes(notebook))
     for name in DOCUMENTS:
         write(source / name, page_text((ROOT / name).read_text(encoding="utf-8"), Path(name), source))
-    for path in modules:
-        name = module_name(path)
-        write(source / page_of(path), f"# {name}\n\n```{{eval-rst}}\n.. automodule:: {name}\n```\n")
+    modules = []
+    for path in (path for package in PACKAGES for path in sorted((ROOT / package).rglob("*.py"))):
+        relative = path.relative_to(ROOT)
+        # The exercises' checks would give the answers away.
+        if path.stem not in ("__init__", "__main__") and not {"exercises", "chapters"} & {*relative.parts, path.stem}:
+            name = module_name(relative)
+            purpose = (ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))) or "").split("\n")[0]
+            purpose = re.sub(r"([*_|])", r"\\\1", purpose)
+            modules.append((page_of(relative), f"- [{name}]({page_of(relative).name}): {purpose}"))
+            write(source / page_of(relative), f"# {name}\n\n```{{eval-rst}}\n.. automodule:: {name}\n```\n")
     solutions = [path for path in notebooks if path.parent == SOLUTIONS]
     write(source / SOLUTIONS / "index.md", f"# Solutions\n\n{contents(solutions, SOLUTIONS)}")
-    files = "\n".join(f"- [{module_name(path)}]({page_of(path).name}): {first_line(path)}" for path in modules)
-    write(source / API / "index.md", f"# The module\n\n{files}\n\n{contents(map(page_of, modules), API, ':hidden:')}")
+    lines = "\n".join(line for _, line in modules)
+    table = contents((page for page, _ in modules), API, ":hidden:")
+    write(source / API / "index.md", f"# The module\n\n{lines}\n\n{table}")
+    beside = [path for path in notebooks if path.parent.name == "notebooks" and not is_lesson(path)]
     lists = {
         "Chapters": [path for path in notebooks if is_lesson(path)],
-        "Beside the chapters": [path for path in notebooks if path.parent.name == "notebooks" and not is_lesson(path)]
-        + [SOLUTIONS / "index.md", API / "index.md"],
+        "Beside the chapters": [*beside, SOLUTIONS / "index.md", API / "index.md"],
         "Documents": [Path(name) for name in DOCUMENTS],
     }
     readme = page_text((ROOT / "README.md").read_text(encoding="utf-8"), Path("README.md"), source)
@@ -127,21 +120,22 @@ def lay_out(source: Path) -> None:
     write(source / "index.md", "\n\n".join([WIDE, readme, *trees]))
 
 
-def write_font(folder: Path) -> None:
-    """Write the font of the formulas with the characters that the pages' formulas have: a tenth of the whole.
+def math_font(formulas: str, drawn: Iterable[int] = (), **options: object) -> bytes:
+    """Cut the formulas' font down to the characters that they have: a tenth of the whole.
 
     Args:
-        folder: the site, built.
+        formulas: MathML.
+        drawn: further characters, by their number.
+        options: of fontTools' subsetter.
     """
-    formulas = (re.findall(r"<math.*?</math>", path.read_text(encoding="utf-8")) for path in folder.rglob("*.html"))
-    written = unescape(re.sub("<.*?>", "", "".join(chain.from_iterable(formulas))))
-    logging.getLogger("fontTools").setLevel(logging.WARNING)  # Sphinx has turned it on
-    options = subset.Options(flavor="woff", recalc_timestamp=False)
-    font = subset.load_font(distribution("ziamath").locate_file(f"ziamath/fonts/{FONT}.ttf"), options)
-    subsetter = subset.Subsetter(options)
-    subsetter.populate(text=written, unicodes=DRAWN)
-    subsetter.subset(font)
-    subset.save_font(font, folder / "_static" / f"{FONT}.woff", options)
+    logging.getLogger("fontTools").setLevel(logging.WARNING)  # Sphinx turns it on
+    settings, file = subset.Options(flavor="woff", recalc_timestamp=False, **options), BytesIO()
+    cut = subset.Subsetter(settings)
+    cut.populate(text=unescape(re.sub("<[^>]*>", "", formulas)), unicodes=drawn)
+    with subset.load_font(distribution("ziamath").locate_file(f"ziamath/fonts/{FONT}.ttf"), settings) as whole:
+        cut.subset(whole)
+        subset.save_font(whole, file, settings)
+    return file.getvalue()
 
 
 def contents(pages: Iterable[Path], folder: Path, *options: str) -> str:
@@ -156,17 +150,6 @@ def contents(pages: Iterable[Path], folder: Path, *options: str) -> str:
     return "\n".join(["```{toctree}", *(options or (":maxdepth: 1",)), "", *names, "```", ""])
 
 
-def first_line(path: Path) -> str:
-    """Say what a file of the module is for, as its own first line does, in Markdown."""
-    line = (ast.get_docstring(ast.parse((ROOT / path).read_text(encoding="utf-8"))) or "").split("\n")[0]
-    return re.sub(r"([*_|])", r"\\\1", line)
-
-
-def is_public(path: Path) -> bool:
-    """Tell whether a file of the module gets a page: the exercises' checks would give the answers away."""
-    return path.name not in ("__init__.py", "__main__.py") and "exercises" not in path.parts
-
-
 def module_name(path: Path) -> str:
     """Give the dotted name of a file of the module."""
     return ".".join(path.with_suffix("").parts)
@@ -175,6 +158,20 @@ def module_name(path: Path) -> str:
 def page_of(path: Path) -> Path:
     """Give the page of a file of the module."""
     return API / f"{module_name(path)}.md"
+
+
+def page_for(target: Path) -> Path | None:
+    """Give the source of the page that shows a file or folder of the repository; None if there is none."""
+    named = {
+        SOLUTIONS: SOLUTIONS / "index.md",
+        Path("annotated"): API / "index.md",
+        Path("README.md"): Path("index.md"),
+    }
+    if target in named:
+        return named[target]
+    if target.parts[0] in PACKAGES and target.suffix == ".py":
+        return page_of(target)
+    return target if target.suffix == ".ipynb" or target.as_posix() in DOCUMENTS else None
 
 
 def page_text(text: str, page: Path, source: Path) -> str:
@@ -189,36 +186,39 @@ def page_text(text: str, page: Path, source: Path) -> str:
         FileNotFoundError: a link leads nowhere.
     """
 
-    def found(link: re.Match[str], address: str) -> Path:
+    def resolved(link: re.Match[str], address: str) -> tuple[Path, Path | None]:
         target = Path(os.path.normpath(page.parent / address))
         if not (ROOT / target).exists():
             raise FileNotFoundError(f"{page}: the link {link[0]} leads nowhere.")
-        return target
+        return target, page_for(target)
+
+    def copy(target: Path, folder: Path) -> None:
+        if (ROOT / target).is_file() and not target.is_relative_to(LIVE):
+            (folder / target).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(ROOT / target, folder / target)
 
     def follow(link: re.Match[str]) -> str:
         mark, label, address, anchor = link.groups(default="")
         label = LINK.sub(follow, label)
-        target = found(link, address)
-        built = page_for(target)
+        target, built = resolved(link, address)
         if mark and target.suffix == ".svg":
             return drawing(target, label, page)
         if target.is_relative_to(LIVE):
             return f'<a href="{address}{anchor}">{label}</a>'
-        if built is None and (ROOT / target).is_dir():
-            return label
+        if built is None:
+            if (ROOT / target).is_dir():
+                return label
+            copy(target, source)
         if target.suffix == ".ipynb":  # JupyterLab and MyST spell the address of a heading differently
             anchor = re.sub(r"[^\w#-]", "", unquote(anchor).lower())
-        if built is None:
-            copy(target, source)
         return f"{mark}[{label}]({os.path.relpath(built or target, page.parent)}{anchor})"
 
     def follow_html(link: re.Match[str]) -> str:
         name, address, anchor = link.groups(default="")
-        target = found(link, address)
-        built = page_for(target)
-        if built is None and not target.is_relative_to(LIVE):
+        target, built = resolved(link, address)
+        if built is None:
             copy(target, source / "_extra")
-        if built and built.suffix == ".ipynb":
+        elif built.suffix == ".ipynb":
             anchor = anchor and f"#{make_id(unquote(anchor).replace('-', ' '))}"
         return f'{name}="{os.path.relpath(built.with_suffix(".html") if built else target, page.parent)}{anchor}"'
 
@@ -228,29 +228,8 @@ def page_text(text: str, page: Path, source: Path) -> str:
     return DETAILS.sub(r"<details><summary>\1</summary>\n\n\2\n\n</details>", "".join(outside_code))
 
 
-def page_for(target: Path) -> Path | None:
-    """Give the source of the page that shows a file or folder of the repository; None if there is none."""
-    if target in (SOLUTIONS, Path("annotated")):
-        return (SOLUTIONS if target == SOLUTIONS else API) / "index.md"
-    if target == Path("README.md"):
-        return Path("index.md")
-    if target.parts[0] in PACKAGES and (ROOT / target).is_file():
-        return page_of(target)
-    return target if target.suffix == ".ipynb" or target.as_posix() in DOCUMENTS else None
-
-
-def copy(target: Path, folder: Path) -> None:
-    """Copy a file of the repository to the same place in a folder."""
-    (folder / target).parent.mkdir(parents=True, exist_ok=True)
-    shutil.copy(ROOT / target, folder / target)
-
-
 def indexed(text: str) -> str:
-    """Enter other wordings of a question into the index, which the search reads, at the question's heading.
-
-    Args:
-        text: a cell's Markdown, perhaps with a line "Also asked as: …" below its heading of the third level.
-    """
+    """Enter other wordings of a question, "Also asked as: …", into the search's index, at the question's heading."""
     if not (also := ALSO.search(text)):
         return text
     entries = [f"```{{index}} ! single: {wording}\n```\n\n" for wording in also[1].split(" · ")]  # !: found first
@@ -268,8 +247,7 @@ def drawing(picture: Path, alt: str, page: Path) -> str:
 
     def follow(link: re.Match[str]) -> str:
         target = Path(os.path.normpath(picture.parent / link[1])).with_suffix(".html")
-        anchor = make_id(unquote(link[2]).replace("-", " "))
-        return f'href="{os.path.relpath(target, page.parent)}#{anchor}"'
+        return f'href="{os.path.relpath(target, page.parent)}#{make_id(unquote(link[2]).replace("-", " "))}"'
 
     text = re.sub(r'href="([^"#]+\.ipynb)#([^"]+)"', follow, (ROOT / picture).read_text(encoding="utf-8"))
     return f'<div role="group" aria-label="{escape(alt)}">\n{text}</div>'

@@ -11,7 +11,6 @@ from annotated_course.plotting import ARROW, DPI, OPERATION, TENSOR, Values, pal
 from annotated_workbench.extras import load
 
 LABEL = 8.5  # points
-AROUND = [(1, 0), (-1, 0), (0, 1), (0, -1), (1, 1), (1, -1), (-1, 1), (-1, -1)]  # where a label may stand at its point
 ROOM = 0.2  # around the points, as a share of what they span
 PALE, FAINT = "#707070", "#b0b0b0"  # of letters, still legible on white, and of lines
 KEY_HEIGHT, INSET, DIAL = 0.3, 0.035, 0.56  # inches: the line below a tree, from frame to frame, a clock
@@ -73,7 +72,7 @@ def plot_plane(
     ax.spines[:].set_visible(False)
     ax.tick_params(length=0, labelcolor=ARROW, labelsize=LABEL)
     if labels:
-        write_labels(ax, places, [places[name] for name in corners])
+        write_labels(ax, places)
     return ax
 
 
@@ -93,36 +92,15 @@ def leave_room(ax: Any, places: Sequence[Sequence[float]]) -> None:
         axis.set_major_locator(ticker.MultipleLocator(second - first))
 
 
-def write_labels(ax: Any, places: Mapping[str, Sequence[float]], corners: Sequence[Sequence[float]]) -> None:
-    """Write each label beside its point, where it hides least; if all sides are free, away from the other points."""
-    bbox, effects = load("matplotlib.transforms").Bbox, load("matplotlib.patheffects")
-
-    ax.figure.draw_without_rendering()  # only now is it known how far apart the points are on paper
-    dots = ax.transData.transform(list(places.values()))
-    middle = dots.mean(axis=0)
-    reach = FROM_POINT / 72 * ax.figure.dpi
-    taken = [bbox.from_extents(*(dot - reach / 2), *(dot + reach / 2)) for dot in dots]
-    sides = [ax.transData.transform(side) for side in zip(corners, [*corners[1:], *corners[:1]], strict=True)]
-    for name, place, dot in zip(places, places.values(), dots, strict=True):
-        text = ax.annotate(
-            name, (place[0], place[1]), (0, 0), textcoords="offset points", fontsize=LABEL, linespacing=1.2, zorder=4
-        )
-        text.set_path_effects([effects.withStroke(linewidth=2.5, foreground="white")])
-
-        def put(where: tuple[int, int], text: Any = text) -> Any:
-            across, up = where
-            text.set(ha=("center", "left", "right")[across], va=("center", "bottom", "top")[up])
-            text.set_position((across * FROM_POINT / math.hypot(*where), up * FROM_POINT / math.hypot(*where)))
-            return text.get_window_extent()
-
-        def cost(where: tuple[int, int], dot: Any = dot, put: Any = put) -> tuple[int, int, float]:
-            box = put(where)
-            outside = not (ax.bbox.contains(box.x0, box.y0) and ax.bbox.contains(box.x1, box.y1))
-            hidden = sum(box.overlaps(other) for other in taken)
-            crossed = sum(any(box.contains(*(a + (b - a) * i / 50)) for i in range(51)) for a, b in sides)
-            return hidden + outside, crossed, -((dot - middle) @ where) / math.hypot(*where)
-
-        taken.append(put(min(AROUND, key=cost)))
+def write_labels(ax: Any, places: Mapping[str, Sequence[float]]) -> None:
+    """Write each label above or below its point, away from the middle of all."""
+    stroke = load("matplotlib.patheffects").withStroke(linewidth=2.5, foreground="white")
+    heights = [y for _, y in places.values()]
+    middle = (min(heights) + max(heights)) / 2
+    for name, (x, y) in places.items():
+        side, offset = ("bottom", FROM_POINT) if y >= middle else ("top", -FROM_POINT)
+        look = {"ha": "center", "va": side, "fontsize": LABEL, "linespacing": 1.2, "path_effects": [stroke]}
+        ax.annotate(name, (x, y), (0, offset), textcoords="offset points", zorder=4, **look)
 
 
 class Node(NamedTuple):

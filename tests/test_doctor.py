@@ -325,7 +325,6 @@ def test_the_report_is_a_page() -> None:
     assert "✗ future          15 places of the future are read (should be 0): in training mode\n" in text
     assert "    Taught in 06_masking, “6. The leak, found”.\n" in text
     assert "– moves: not examined, give optimizer=…\n" in text and text.endswith("\n1 of 17 checks found something.")
-    assert report._repr_html_() == f"<pre>{text}</pre>"
 
 
 def test_what_a_check_raises_is_a_finding_and_the_others_go_on() -> None:

@@ -6,7 +6,6 @@ or, in Python, `examine(MyTransformer)`. The checks are those of chapter 19, the
 """
 
 import argparse
-import html
 import math
 from collections import defaultdict
 from collections.abc import Callable, Sequence
@@ -49,20 +48,14 @@ class Report(tuple[Finding, ...]):
     def summary(self) -> str:
         """What was not examined, by the reason, and how many checks found something."""
         reasons: dict[str, list[str]] = defaultdict(list)
-        for finding in self:
-            if finding.mark == "–":
-                reasons[finding.found].append(finding.check.name)
+        made = [finding for finding in self if finding.mark != "–"]
+        for finding in (finding for finding in self if finding.mark == "–"):
+            reasons[finding.found].append(finding.check.name)
         lines = [f"– {', '.join(names)}: {reason}" for reason, names in reasons.items()]
-        made = sum(finding.mark != "–" for finding in self)
-        return "\n".join([*lines, "", f"{len(self.failed)} of {made} checks found something."])
+        return "\n".join([*lines, "", f"{len(self.failed)} of {len(made)} checks found something."])
 
-    def __str__(self) -> str:
+    def __repr__(self) -> str:
         return "\n".join([*(str(finding) for finding in self if finding.mark != "–"), self.summary])
-
-    __repr__ = __str__
-
-    def _repr_html_(self) -> str:
-        return f"<pre>{html.escape(str(self), quote=False)}</pre>"
 
 
 def examine(

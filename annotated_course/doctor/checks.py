@@ -12,6 +12,7 @@ import math
 import time
 from collections.abc import Callable, Sequence
 from functools import lru_cache
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
@@ -22,6 +23,7 @@ from torch.overrides import TorchFunctionMode
 from annotated_course.doctor.recipe import EIGHT, LONGEST, Recipe, arguments, tensor_of
 
 NEAR = 1e-6  # logits that differ by less are the same
+CHAPTERS = Path(__file__).parents[1] / "chapters"
 SECONDS = 8.0  # of this thread, for learning by heart
 
 
@@ -50,14 +52,13 @@ class Check(NamedTuple):
 CHECKS: list[Check] = []  # in the order in which they are made
 
 
-def check(
-    unit: str, taught: str, section: str, *needs: str, low: float = 0.0, high: float = 0.0
-) -> Callable[[Any], Any]:
-    """Add a function to `CHECKS`; the arguments are fields of `Check`, and the meaning is the docstring's beginning."""
+def check(unit: str, chapter: str, section: str, *needs: str, low: float = 0.0, high: float = 0.0) -> Any:
+    """Add a function to `CHECKS`, whose docstring's first paragraph is the meaning; for the rest see `Check`."""
+    (folder,) = CHAPTERS.glob(f"c{chapter}_*")
 
     def added(measure: Callable[[Recipe], Any]) -> Callable[[Recipe], Any]:
         meaning = " ".join((inspect.getdoc(measure) or "").split("\n\n")[0].split())
-        CHECKS.append(Check(measure, unit, meaning, taught, section, needs, low, high))
+        CHECKS.append(Check(measure, unit, meaning, folder.name[1:], section, needs, low, high))
         return measure
 
     return added
@@ -107,25 +108,21 @@ def is_real(recipe: Recipe, ids: Tensor) -> Tensor:
 # What the model computes
 
 
-@check("positions with a logit that is NaN or infinite", "06_masking", "4. A query with nobody to look at")
+@check("positions with a logit that is NaN or infinite", "06", "4. A query with nobody to look at")
 def finite(recipe: Recipe) -> int:
     """Mostly a query whose keys are all hidden, and −∞ in the softmax: is a mask upside down?"""
     logits = read(recipe, fresh(recipe), *inputs(recipe))
     return int((~logits.isfinite()).any(dim=-1).sum())
 
 
-@check("positions that differ between two calls", "04_encoder", "5. Dropout (§5.4)")
+@check("positions that differ between two calls", "04", "5. Dropout (§5.4)")
 def steady(recipe: Recipe) -> int:
     """Something random is on in evaluation mode, such as F.dropout without training=self.training."""
     model, ids = fresh(recipe), inputs(recipe)
     return differ(read(recipe, model, *ids), read(recipe, model, *ids))
 
 
-@check(
-    "positions that differ after a checkpoint is loaded",
-    "03_positional_encoding",
-    "The buffer, and the end of the table",
-)
+@check("positions that differ after a checkpoint is loaded", "03", "The buffer, and the end of the table")
 def forgets(recipe: Recipe) -> int:
     """The state_dict lacks something: layers in a plain list, or a random table that is no parameter or buffer."""
     first, second, ids = fresh(recipe), fresh(recipe, seed=1), inputs(recipe)
@@ -133,8 +130,8 @@ def forgets(recipe: Recipe) -> int:
     return differ(read(recipe, first, *ids), read(recipe, second, *ids))
 
 
-LOSS = "07_training", "3. The loss, with a softened target (§5.4)"
-UPDATE = "07_training", "6. One update"
+LOSS = "07", "3. The loss, with a softened target (§5.4)"
+UPDATE = "07", "6. One update"
 
 
 @check("positions with probabilities in place of logits", *LOSS)
@@ -144,7 +141,7 @@ def probabilities(recipe: Recipe) -> int:
     return int(((logits >= 0).all(dim=-1) & ((logits.sum(dim=-1) - 1).abs() < NEAR)).sum())
 
 
-@check("pairs of equal matrices", "04_encoder", "Where PyTorch's encoder differs")
+@check("pairs of equal matrices", "04", "Where PyTorch's encoder differs")
 def no_twins(recipe: Recipe) -> list[str]:
     """Layers that are copies of one start alike; build each by itself, or draw the weights again."""
     named = fresh(recipe).named_parameters()
@@ -202,7 +199,7 @@ def attention_weights(recipe: Recipe) -> list[Tensor]:
     return record.weights
 
 
-@check("from 1, the sum of a query's weights", "01_attention", "2. All words at once (Equation 1)", high=NEAR)
+@check("from 1, the sum of a query's weights", "01", "2. All words at once (Equation 1)", high=NEAR)
 def rows_sum_to_one(recipe: Recipe) -> float:
     """The softmax of attention runs over another axis than the keys: softmax(dim=-1)."""
     sums = torch.cat([weights.sum(dim=-1).flatten() for weights in attention_weights(recipe)])
@@ -211,7 +208,7 @@ def rows_sum_to_one(recipe: Recipe) -> float:
 
 @check(
     "of ln(keys), the entropy of untrained attention",
-    "01_attention",
+    "01",
     "6. Why divide by √d_k? (§3.2.1)",
     low=0.67,
     high=1.0 + NEAR,
@@ -249,7 +246,7 @@ def reads_past(recipe: Recipe, training: bool = False) -> Tensor:
     return dependence(logits, tgt) > NEAR
 
 
-@check("places of the future are read", "06_masking", "6. The leak, found")
+@check("places of the future are read", "06", "6. The leak, found")
 def future(recipe: Recipe) -> tuple[int, str]:
     """An output reads the token that it is to predict: the causal mask is missing, or turned, or axes are mixed up."""
     places = {mode: int(reads_past(recipe, mode == "training").triu(1).sum()) for mode in ("evaluation", "training")}
@@ -257,13 +254,13 @@ def future(recipe: Recipe) -> tuple[int, str]:
     return max(places.values()), f"in {modes} mode" if modes else ""
 
 
-@check("places of the past are not read", "05_decoder", "3. Masked self-attention (§3.2.3)")
+@check("places of the past are not read", "05", "3. Masked self-attention (§3.2.3)")
 def past(recipe: Recipe) -> int:
     """The mask hides too much, or is upside down."""
     return int((~reads_past(recipe)).tril().sum())
 
 
-@check("places of the source are not read", "05_decoder", "4. Attention to the source (§3.2.3)", "source")
+@check("places of the source are not read", "05", "4. Attention to the source (§3.2.3)", "source")
 def source(recipe: Recipe) -> int:
     """The decoder does not hear the encoder: look at cross-attention, and at the mask of the source."""
     model, (src, tgt) = stirred(recipe), inputs(recipe, LONGEST[:1])
@@ -272,7 +269,7 @@ def source(recipe: Recipe) -> int:
 
 @check(
     "outputs that move when two tokens change places",
-    "03_positional_encoding",
+    "03",
     "1. How do you write down a position?",
     low=1.0,
     high=math.inf,
@@ -285,7 +282,7 @@ def order(recipe: Recipe) -> int:
     return differ(before, after) if rest else differ(before[:, -1:], after[:, -1:])
 
 
-@check("positions that change with the rows beside them", "04_encoder", "LayerNorm or BatchNorm?")
+@check("positions that change with the rows beside them", "04", "LayerNorm or BatchNorm?")
 def company(recipe: Recipe) -> int:
     """What a row gives depends on the rest of its batch: batch and length are exchanged (batch_first?), or something
     is averaged over the batch.
@@ -295,7 +292,7 @@ def company(recipe: Recipe) -> int:
     return differ(alone, read(recipe, model, *inputs(recipe, LONGEST)))
 
 
-@check("positions that change when padding follows", "06_masking", "The child who smiles in company", "pad")
+@check("positions that change when padding follows", "06", "The child who smiles in company", "pad")
 def padding(recipe: Recipe) -> int:
     """Padding is read: the mask of the source does not reach encoder and cross-attention, is upside down, or pad is
     another id.
@@ -305,7 +302,7 @@ def padding(recipe: Recipe) -> int:
     return differ(read(recipe, model, *ids), read(recipe, model, *padded)[:, : ids[-1].size(1)])
 
 
-@check("parts for dropout that drop nothing in training mode", "04_encoder", "5. Dropout (§5.4)")
+@check("parts for dropout that drop nothing in training mode", "04", "5. Dropout (§5.4)")
 def quiet_dropout(recipe: Recipe) -> list[str]:
     """The model has dropout, but it never acts."""
     model, ids = stirred(recipe).train(), inputs(recipe)
@@ -375,7 +372,7 @@ def reached(recipe: Recipe) -> list[str]:
     return [name for name, p in trained if p.grad is None or not p.grad.any()]
 
 
-@check("gradients not finite with a row of padding", "06_masking", "4. A query with nobody to look at", "pad")
+@check("gradients not finite with a row of padding", "06", "4. A query with nobody to look at", "pad")
 def empty(recipe: Recipe) -> list[str]:
     """A query with nothing to look at: −∞ everywhere makes NaN. Fill with a finite number, then with zeros."""
     model = stirred(recipe)
@@ -436,11 +433,7 @@ def _gradient(model: nn.Module) -> Tensor:
 
 
 @check(
-    "of the planned learning rate, the error in five updates",
-    "07_training",
-    "4. The learning rate (§5.3)",
-    "plan",
-    high=0.001,
+    "of the planned learning rate, the error in five updates", "07", "4. The learning rate (§5.3)", "plan", high=0.001
 )
 def rates(recipe: Recipe) -> float:
     """The schedule is another than the plan; count updates from 1."""
@@ -486,7 +479,7 @@ def _wrong(recipe: Recipe, model: nn.Module, batch: tuple[Tensor, ...]) -> int:
     return int(wrong[:, 0 if src else 1 :].sum())
 
 
-@check("tokens wrong of words learned by heart", "07_training", "7. First check: eight sentences by heart")
+@check("tokens wrong of words learned by heart", "07", "7. First check: eight sentences by heart")
 def learns(recipe: Recipe) -> tuple[int, str]:
     """It cannot even learn one batch by heart: if nothing above is wrong, try another learning rate."""
     _, wrong, when = by_heart(recipe)
@@ -503,7 +496,7 @@ def write(recipe: Recipe, model: nn.Module, words: Sequence[str]) -> tuple[Tenso
     return written if isinstance(written, tuple) else (written, None)
 
 
-@check("words written wrong, of those learned by heart", "05_decoder", "1. A loss of zero, and not one word", "write")
+@check("words written wrong, of those learned by heart", "05", "1. A loss of zero, and not one word", "write")
 def writes(recipe: Recipe) -> tuple[int, str]:
     """In writing the model does not do what it did in training: future, shift, positions, cache, mode."""
     model, wrong, _ = by_heart(recipe)
@@ -521,7 +514,7 @@ def _letters(recipe: Recipe, rows: Any) -> list[list[int]]:
     return [list(itertools.takewhile(lambda i: i not in (recipe.eos, recipe.pad), row)) for row in lists]
 
 
-@check("positions that differ when it reads what it wrote", "05_decoder", "6. A cache of keys and values", "write")
+@check("positions that differ when it reads what it wrote", "05", "6. A cache of keys and values", "write")
 def reads_back(recipe: Recipe) -> int:
     """Writing computes another function: dropout is on, the cache or its positions are off, the reference is shown."""
     model, (*src, _) = stirred(recipe), recipe.batch()
@@ -536,7 +529,7 @@ def reads_back(recipe: Recipe) -> int:
     return int(((chosen < again[..., ordinary].amax(dim=-1) - NEAR) & alive & is_real(recipe, new)).sum())
 
 
-@check("examples are both for training and for the test", "07_training", "1. From text to pieces (§5.1)", "words")
+@check("examples are both for training and for the test", "07", "1. From text to pieces (§5.1)", "words")
 def strangers(recipe: Recipe) -> int:
     """Split first; then build anything."""
     return len({*map(tuple, recipe.words("test"))} & {*map(tuple, recipe.words("train"))})

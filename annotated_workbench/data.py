@@ -73,16 +73,13 @@ class Batch(NamedTuple):
 
 
 class Lines(Sequence[str]):
-    r"""The sentences of a UTF-8 file, one a line, without outer spaces; each pass over them reads the file.
+    """The sentences of a UTF-8 file, perhaps a .gz, one a line, without outer spaces; each pass reads the file.
 
-    Lines end at "\n" or "\r\n" only, as in other tools: a Unicode line separator inside a sentence ends nothing.
-
-    Args:
-        path: the file to read; one that ends in .gz is unpacked.
+    Only a newline ends a line, as in other tools: a Unicode line separator inside a sentence ends nothing.
 
     Raises:
         FileNotFoundError: there is no such file.
-        ValueError: the file is empty; or, when they are read, a line is empty or not UTF-8, and the message says which.
+        ValueError: it is empty; or, in a pass, a line is empty or not UTF-8, and the message says which.
     """
 
     def __init__(self, path: str | Path):
@@ -130,12 +127,7 @@ def decode(content: bytes, name: str | Path) -> str:
 
 
 def read_pairs(source_path: str | Path, target_path: str | Path) -> Pairs:
-    """Read two aligned files, UTF-8: line n of one is the translation of line n of the other.
-
-    Raises:
-        FileNotFoundError: a file is missing.
-        ValueError: a line is bad (see `Lines`), or the files have different numbers of lines.
-    """
+    """Read two aligned files: line n of one is the translation of line n of the other; errors as for `Lines`."""
     pairs = Pairs(read_lines(source_path), read_lines(target_path))
     require_aligned(pairs, (source_path, target_path))
     return pairs
@@ -165,15 +157,10 @@ def read_text(path: str | Path) -> str:
 
 
 def load_corpus(name: str, split: str, src: str = "de", tgt: str = "en") -> Pairs:
-    """Read one split of a corpus this course knows, in either direction.
+    """Read one split of a corpus in `CORPORA`, in either direction.
 
     "captions" lies in the repository. "multi30k" (Elliott et al., 2016) is taken from $ANNOTATED_DATA/multi30k where
     that is set, else from the user's cache, else downloaded into that cache; both with a checksum.
-
-    Args:
-        name: a key of `CORPORA`.
-        split: one of `CORPORA[name]`.
-        src, tgt: the languages to translate from and into, the two of `LANGUAGES`.
 
     Raises:
         ValueError: the corpus, split or language is unknown, or a download has the wrong checksum.
@@ -201,11 +188,7 @@ def _corpus_file(name: str, file: str) -> Path:
 
 
 def load_text(name: str) -> str:
-    """Read a text this course knows, from $ANNOTATED_DATA or a download; errors as for `load_corpus`.
-
-    Args:
-        name: a key of `TEXTS`: "tinyshakespeare" (Karpathy, 2015), a million characters of plays.
-    """
+    """Read one of `TEXTS`, such as "tinyshakespeare" (Karpathy, 2015); from where, and errors, as in `load_corpus`."""
     if name not in TEXTS:
         raise ValueError(f"unknown text {name!r}; there are {', '.join(TEXTS)}.")
     url, checksum = TEXTS[name]
@@ -220,18 +203,17 @@ def data_folder(name: str) -> Path | None:
 
 
 def download(name: str, url: str, file: str, checksum: str) -> Path:
-    """Find a file of a corpus in the user's cache, or download it; its checksum is compared each time.
+    """Find a file in the user's cache, or download it; its checksum is compared each time.
 
     Args:
-        name: of the corpus.
+        name: the corpus.
         url: the file's address.
-        file: what to put where, said to users without a network.
-        checksum: its SHA-256, or another with its name before it, "md5:…".
+        file: what users without a network are told to put into a folder.
+        checksum: SHA-256, or another with its name before it, "md5:…".
 
     Raises:
         ValueError: the download has another checksum.
         FileNotFoundError: it cannot be downloaded; says where to put it.
-        ModuleNotFoundError: pooch is missing.
     """
     pooch = load("pooch")
     by_hand = f"put {file} into a folder {name} and set ANNOTATED_DATA to the folder around it."
@@ -256,11 +238,7 @@ def split_text(text: str) -> tuple[str, str]:
 def hold_out(pairs: Aligned, count: int, seed: int = 0) -> tuple[Aligned, Aligned]:
     """Split off `count` random pairs, or labelled texts, the same for the same seed everywhere.
 
-    Returns:
-        The remaining pairs and the held-out ones, each in their old order.
-
-    Raises:
-        ValueError: `count` is below 1 or leaves nothing to train on.
+    Returns the remaining pairs and the held-out ones, each in their old order; neither may be empty.
     """
     total = len(pairs[0])
     if not 1 <= count < total:
@@ -285,15 +263,8 @@ def encode_pairs(
 ) -> Encoded:
     """Turn sentence pairs into rows of ids: source + <eos>, and <bos> + target + <eos>.
 
-    Args:
-        pairs: the sentences.
-        tokenizer: encodes both languages.
-        src, tgt: the languages of `pairs.source` and `pairs.target`.
-        max_length: the most positions a pair may need, the longer of source + <eos> and <bos> + target.
-        drop_long: leave longer pairs out, as one does in training; else they are an error.
-
-    Raises:
-        ValueError: a pair is longer than `max_length`, with its number.
+    A pair is too long if source + <eos> or <bos> + target has more than `max_length` positions: `drop_long` leaves it
+    out, as one does in training; else a ValueError gives its number.
     """
     encoded = Encoded([], [], [])
     sources, targets = tokenizer.encode_batch(pairs.source, src), tokenizer.encode_batch(pairs.target, tgt)
@@ -324,16 +295,9 @@ def pad(rows: Sequence[Sequence[int]]) -> Int[Tensor, "rows longest"]:
 
 
 class Batches(Sequence[Batch]):
-    """Batches that are padded when they are asked for, so that rows may lie in files.
+    """Batches of the rows that `groups` number, padded when they are asked for: the rows may lie in files."""
 
-    Args:
-        sources, targets: rows of ids.
-        groups: the numbers of the rows of each batch.
-    """
-
-    def __init__(
-        self, sources: Sequence[Sequence[int]], targets: Sequence[Sequence[int]], groups: Sequence[Int[Tensor, "rows"]]
-    ):
+    def __init__(self, sources: Sequence[Sequence[int]], targets: Sequence[Sequence[int]], groups: Sequence[Tensor]):
         self.sources, self.targets, self.groups = sources, targets, groups
 
     def __len__(self) -> int:
@@ -355,14 +319,13 @@ def lengths_of(rows: Sequence[Sequence[int]]) -> Int[Tensor, "rows"]:
 def make_batches(
     sources: Sequence[Sequence[int]], targets: Sequence[Sequence[int]], max_tokens: int, *, seed: int | None = None
 ) -> Batches:
-    """Group pairs of similar length into batches of at most `max_tokens` ids a side, padding included.
+    """Group pairs of similar length into batches of r rows: r · longest row ≤ max_tokens, on both sides (§5.1).
 
-    A batch of r pairs satisfies r · longest source ≤ max_tokens and r · longest target ≤ max_tokens, so a long batch
-    has few rows (§5.1 batches by approximate length). Each pair is in exactly one batch.
+    Each pair is in exactly one batch.
 
     Args:
         sources, targets: rows of ids, as many of each.
-        max_tokens: the budget for one side of a batch, in ids.
+        max_tokens: the budget for one side of a batch, in ids, padding included.
         seed: shuffles pairs of equal length and the order of the batches, the same everywhere; one seed per epoch.
             None keeps everything sorted by length.
 
@@ -408,11 +371,8 @@ def make_text_batches(
     Args:
         ids: the text, at least two tokens.
         window: how many tokens a model sees at once.
-        max_tokens: the budget of a batch: rows · window.
+        max_tokens: the budget of a batch: rows · window; a ValueError says that it holds no window.
         seed: shifts the cuts and shuffles the pieces, the same everywhere; one seed per epoch. None: from the start on.
-
-    Raises:
-        ValueError: a window is above the budget.
     """
     if window > max_tokens:
         raise ValueError(f"a window has {window} tokens; max_tokens = {max_tokens} must hold at least one.")

@@ -47,14 +47,7 @@ class Tokenizer(Protocol):
 
 
 class Vocabulary:
-    """The numbered words of a corpus, the four specials first.
-
-    Args:
-        words: every word once, at its index; starts with `SPECIALS`.
-
-    Raises:
-        ValueError: the specials are not in front, or a word is listed twice.
-    """
+    """The numbered words of a corpus, each once, `SPECIALS` first; else a ValueError says what is wrong."""
 
     def __init__(self, words: Sequence[str]) -> None:
         self.words = list(words)
@@ -67,11 +60,9 @@ class Vocabulary:
 
     @classmethod
     def build(cls, sentences: Iterable[Sequence[str]], min_freq: int = 2) -> "Vocabulary":
-        """Collect the words seen at least `min_freq` times: the specials, then by falling count, ties by code point.
+        """Collect the words that occur at least `min_freq` times in tokenized sentences of the training split.
 
-        Args:
-            sentences: tokenized sentences, of the training split only.
-            min_freq: how often a word must occur to get an index of its own; rarer ones become <unk>.
+        After the specials they stand by falling count, ties by code point; rarer words become <unk>.
         """
         counts = Counter(chain.from_iterable(sentences))
         frequent = [word for word, count in counts.items() if count >= min_freq and word not in SPECIALS]
@@ -98,12 +89,7 @@ class Vocabulary:
 class WordTokenizer(Tokenizer):
     """Words and punctuation marks as spaCy's rules split them, numbered by one vocabulary for all languages.
 
-    Args:
-        vocabulary: the numbered words.
-        languages: codes that `spacy.blank` knows, such as "de".
-
-    Raises:
-        ValueError: spaCy has no rules for a language, or needs a package for them that is missing.
+    The languages are codes that `spacy.blank` knows, such as "de"; a ValueError says why one cannot be used.
     """
 
     def __init__(self, vocabulary: Vocabulary, languages: Sequence[str]) -> None:
@@ -114,13 +100,7 @@ class WordTokenizer(Tokenizer):
     def train(
         cls, sides: Iterable[Iterable[str]], languages: Sequence[str] = ("de", "en"), min_freq: int = 2
     ) -> "WordTokenizer":
-        """Build the vocabulary from both sides of a corpus, or from texts of one language.
-
-        Args:
-            sides: the texts of each language, in the languages' order; the training split only.
-            languages: the languages' codes.
-            min_freq: how often a word must occur to be listed.
-        """
+        """Build the vocabulary from the training split's texts, side by side in the order of their languages."""
         tokenizer = cls(Vocabulary(SPECIALS), languages)
         aligned = zip(languages, sides, strict=True)
         words = (tokenizer.words(text, language) for language, texts in aligned for text in texts)
@@ -167,13 +147,7 @@ class SubwordTokenizer(Tokenizer):
     """Byte-pair encoding shared by both languages: frequent words whole, rare ones in pieces, down to single bytes.
 
     Every text can be encoded, so <unk> never occurs (Sennrich et al., 2016; on bytes: Radford et al., 2019). Texts are
-    brought into Unicode's NFC form first; outer spaces are dropped.
-
-    Args:
-        bpe: the trained tokenizer of the `tokenizers` library.
-
-    Raises:
-        ValueError: its first tokens are not `SPECIALS`.
+    brought into Unicode's NFC form first; outer spaces are dropped. `bpe` starts with `SPECIALS`, or is refused.
     """
 
     def __init__(self, bpe: tokenizers.Tokenizer) -> None:
@@ -188,15 +162,12 @@ class SubwordTokenizer(Tokenizer):
     def train(
         cls, sides: Iterable[Iterable[str]], languages: Sequence[str] = ("de", "en"), vocab_size: int = 6000
     ) -> "SubwordTokenizer":
-        """Learn the merges from all sides of a corpus together; the same texts always give the same merges.
+        """Learn the merges from all sides of the training split together; the same texts give the same merges.
 
         Args:
-            sides: the texts of each language; the training split only.
+            sides: the texts of each language.
             languages: not needed here; it keeps the call the same as for words.
             vocab_size: number of tokens, with the 4 specials and the 256 bytes. A small corpus may yield fewer.
-
-        Raises:
-            ValueError: `vocab_size` leaves no room for the specials and the bytes, or is above `LARGEST_VOCABULARY`.
         """
         alphabet = tokenizers.pre_tokenizers.ByteLevel.alphabet()
         smallest = len(SPECIALS) + len(alphabet)
@@ -237,11 +208,7 @@ class SubwordTokenizer(Tokenizer):
 
 
 class CharacterTokenizer(Tokenizer):
-    """Each character is a token, spaces and ends of lines too; a character that was not there in training is `UNK`.
-
-    Args:
-        vocabulary: the numbered characters.
-    """
+    """Each character is a token, spaces and ends of lines too; a character that was not there in training is `UNK`."""
 
     def __init__(self, vocabulary: Vocabulary) -> None:
         self.vocabulary = vocabulary

@@ -203,7 +203,7 @@ def arguments(folder: Path, out: str, *more: str) -> list[str]:
 def test_a_run_says_what_it_does_and_keeps_what_it_needs(learned: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(arguments(learned, "again", "--epochs", "1", "--plain")) == 0
     out = capsys.readouterr().out
-    assert out.startswith("chosen for reviews: --preset reviews --dropout 0.5 --schedule linear --rate 0.11 ")
+    assert out.startswith("chosen for reviews: --preset reviews --dropout 0.5 --rate 0.11 --schedule linear ")
     assert "58 training and 6 validation texts of 2 labels" in out
     assert re.search(r"epoch  1\.00 .* validation accuracy \d+\.\d% ", out)
     config = json.loads((learned / "again" / "config.json").read_text())

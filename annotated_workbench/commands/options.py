@@ -9,20 +9,10 @@ from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from annotated.decoding import ALPHA, BEAM, MAX_EXTRA
+from annotated_workbench import limits
 from annotated_workbench.architectures import PRESETS, USES, TaskName
 from annotated_workbench.data import CORPORA, DATA_FOLDER, TEXTS
 from annotated_workbench.export import EXPORTS
-from annotated_workbench.limits import (
-    BEAM_WIDTH,
-    COUNT,
-    COUNT_OR_NONE,
-    LAYERS,
-    LENGTH_PENALTY,
-    NUCLEUS,
-    SHARE,
-    TEMPERATURE,
-    VOCABULARY_SIZE,
-)
 from annotated_workbench.reviews import REVIEWS
 from annotated_workbench.run_folder import load_settings
 from annotated_workbench.training_options import TrainingOptions
@@ -86,8 +76,8 @@ OPTIONS: dict[str, dict[str, Any]] = {
     ),
     "resume": dict(action="store_true", help="go on with the run in --out, with its settings"),
     "preset": dict(choices=PRESETS, help="size of the model, or the LSTM it replaced; follows from the corpus"),
-    "layers": dict(type=LAYERS, help="layers of each stack; the preset's unless given"),
-    "dropout": dict(type=SHARE, help="probability of dropping; follows from the corpus"),
+    "layers": dict(type=limits.LAYERS, help="layers of each stack; the preset's unless given"),
+    "dropout": dict(type=limits.SHARE, help="probability of dropping; follows from the corpus"),
     "norm-first": dict(
         action="store_true", help="LayerNorm before each sub-layer, not after it, as it always is but in translation"
     ),
@@ -95,13 +85,15 @@ OPTIONS: dict[str, dict[str, Any]] = {
         choices=("bpe", "words", "characters"),
         help="bpe unless given, characters to continue text, words to sort texts",
     ),
-    "vocab-size": dict(type=VOCABULARY_SIZE, help="number of subwords; follows from the corpus"),
-    "count": dict(type=COUNT, default=500, help="tokens to add"),
-    "temperature": dict(type=TEMPERATURE, default=1.0, help="below 1 the likely gets likelier; 0 takes the likeliest"),
-    "top-k": dict(type=COUNT, help="draw from the k likeliest tokens only"),
-    "top-p": dict(type=NUCLEUS, help="draw from the likeliest tokens that hold this probability only"),
+    "vocab-size": dict(type=limits.VOCABULARY_SIZE, help="number of subwords; follows from the corpus"),
+    "count": dict(type=limits.COUNT, default=500, help="tokens to add"),
+    "temperature": dict(
+        type=limits.TEMPERATURE, default=1.0, help="below 1 the likely gets likelier; 0 takes the likeliest"
+    ),
+    "top-k": dict(type=limits.COUNT, help="draw from the k likeliest tokens only"),
+    "top-p": dict(type=limits.NUCLEUS, help="draw from the likeliest tokens that hold this probability only"),
     "split": dict(help="part of the corpus or the reviews; the last one, the test set, unless given"),
-    "show": dict(type=COUNT_OR_NONE, default=0, help="translations to print beside their references"),
+    "show": dict(type=limits.COUNT_OR_NONE, default=0, help="translations to print beside their references"),
     "output": dict(type=path_text, help="file for the translations"),
     "ensemble": dict(
         type=run_folder,
@@ -110,10 +102,10 @@ OPTIONS: dict[str, dict[str, Any]] = {
         metavar="RUN",
         help="folder of a run to average the probabilities with, of another seed; may be given again",
     ),
-    "beam": dict(type=BEAM_WIDTH, default=BEAM, help="hypotheses per sentence; 0 decodes greedily"),
-    "alpha": dict(type=LENGTH_PENALTY, default=ALPHA, help="exponent of the length penalty"),
+    "beam": dict(type=limits.BEAM_WIDTH, default=BEAM, help="hypotheses per sentence; 0 decodes greedily"),
+    "alpha": dict(type=limits.LENGTH_PENALTY, default=ALPHA, help="exponent of the length penalty"),
     "max-extra": dict(
-        type=COUNT_OR_NONE, default=MAX_EXTRA, help="tokens by which a translation may be longer than its source"
+        type=limits.COUNT_OR_NONE, default=MAX_EXTRA, help="tokens by which a translation may be longer than its source"
     ),
     "device": dict(default="auto", help="auto, cpu, cuda, cuda:1, mps …; auto takes a GPU where there is one"),
     "precision": dict(

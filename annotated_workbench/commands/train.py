@@ -12,6 +12,7 @@ import torch
 from torch import nn
 
 from annotated.fast.memory import keep_memory
+from annotated_workbench import vocabulary
 from annotated_workbench.architectures import ARCHITECTURES, PRESETS, USES, config_of, make_model
 from annotated_workbench.commands.options import COMPUTE, PROGRAM, Command, option_of
 from annotated_workbench.commands.shared import find_device, load_split, wants_bfloat16
@@ -21,37 +22,12 @@ from annotated_workbench.run_folder import require_new
 from annotated_workbench.runs import fit
 from annotated_workbench.tasks import ClassificationTask, Task, TextTask, TranslationTask
 from annotated_workbench.training_options import TrainingOptions, defaults_for
-from annotated_workbench.vocabulary import (
-    TOKENIZER,
-    CharacterTokenizer,
-    SubwordTokenizer,
-    Tokenizer,
-    WordTokenizer,
-    load_tokenizer,
-)
 
-# What is chosen where it is not given, by task.
-GENERATION = {  # tried on tinyshakespeare for 15 minutes of two cores
-    "preset": "characters",
-    "dropout": 0.1,
-    "batch_tokens": 1024,
-    "schedule": "linear",
-    "warmup": 100,
-    "rate": 0.25,
-    "smoothing": 0.0,
-    "average": 1,
-}
-CLASSIFICATION = {  # tried on the validation part of rt_polarity
-    "preset": "reviews",
-    "dropout": 0.5,
-    "epochs": 8,
-    "batch_tokens": 1500,
-    "schedule": "linear",
-    "warmup": 100,
-    "rate": 0.11,
-    "average": 1,
-    "vocab_size": 4000,
-}
+# What is chosen where it is not given: for a text as tried on tinyshakespeare in 15 minutes of two cores, for reviews
+# as tried on the validation part of rt_polarity.
+SMALL = dict(schedule="linear", warmup=100, average=1)
+GENERATION = dict(preset="characters", dropout=0.1, batch_tokens=1024, rate=0.25, smoothing=0.0) | SMALL
+CLASSIFICATION = dict(preset="reviews", dropout=0.5, epochs=8, batch_tokens=1500, rate=0.11, vocab_size=4000) | SMALL
 TOKENIZERS = {  # what fits a task, its default first
     "translation": ("bpe", "words"),
     "generation": ("characters",),
@@ -80,8 +56,10 @@ def _train(args: Namespace, device: torch.device) -> None:
         material = MATERIALS[args.task](args)
     if chosen := _choose(args, material.defaults):
         print(f"chosen for {material.kind}: {chosen}")
-    kept = args.resume and (Path(args.out) / TOKENIZER).exists()
-    tokenizer = tokenizer_of_first(lambda: load_tokenizer(args.out) if kept else _new_tokenizer(args, material))
+    kept = args.resume and (Path(args.out) / vocabulary.TOKENIZER).exists()
+    tokenizer = tokenizer_of_first(
+        lambda: vocabulary.load_tokenizer(args.out) if kept else _new_tokenizer(args, material)
+    )
     model = _new_model(args, len(tokenizer), material.changes).to(device)
     print(
         f"{material.size}, {len(tokenizer):,} tokens in the vocabulary, {sum(p.numel() for p in model.parameters()):,} "
@@ -121,12 +99,12 @@ def _new_model(args: Namespace, vocab_size: int, demanded: Mapping[str, Any]) ->
     return make_model(PRESETS[args.preset](vocab_size, **demanded, **changes))
 
 
-def _new_tokenizer(args: Namespace, material: "Material") -> Tokenizer:
+def _new_tokenizer(args: Namespace, material: "Material") -> vocabulary.Tokenizer:
     if args.tokenizer == "bpe":
-        return SubwordTokenizer.train(material.texts, material.languages, args.vocab_size)
+        return vocabulary.SubwordTokenizer.train(material.texts, material.languages, args.vocab_size)
     if args.tokenizer == "words":
-        return WordTokenizer.train(material.texts, material.languages)
-    return CharacterTokenizer.train("".join(material.texts[0]))
+        return vocabulary.WordTokenizer.train(material.texts, material.languages)
+    return vocabulary.CharacterTokenizer.train("".join(material.texts[0]))
 
 
 class Material(NamedTuple):
@@ -137,7 +115,7 @@ class Material(NamedTuple):
     defaults: dict[str, Any]  # options to take where none are given
     texts: Sequence[Iterable[str]]  # by language: a tokenizer learns from these
     languages: Sequence[str]
-    make_task: Callable[[Tokenizer, int], Task]  # from a tokenizer and the model's longest input
+    make_task: Callable[[vocabulary.Tokenizer, int], Task]  # from a tokenizer and the model's longest input
     changes: Mapping[str, Any] = MappingProxyType({})  # what the model's configuration must have
 
 

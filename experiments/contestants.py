@@ -109,7 +109,7 @@ def generate(config: TransformerConfig, sizes: Sequence[int], device: str = "cpu
 
 def engine(config: TransformerConfig, sizes: Sequence[int], *, beam: int, precision: str) -> Call:
     """Make CTranslate2's search; arguments as for `search`."""
-    translate = peers.ctranslate2(Transformer(config).eval(), precision, beam=beam, alpha=0.6, max_extra=0)
+    translate = peers.ctranslate2(Transformer(config).eval(), precision, beam=beam)
     batches = sentences(config, *sizes)
     return lambda: [translate(src.tolist()) for src in batches]
 

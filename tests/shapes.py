@@ -3,47 +3,62 @@
 Types that have passed once need not be looked at again, which would take most of the time of the tests.
 """
 
-import ast
-from collections.abc import Collection
-from functools import partial, wraps
+import sys
+from collections.abc import Collection, Sequence
+from functools import wraps
+from importlib.abc import MetaPathFinder
+from importlib.machinery import ModuleSpec, PathFinder, SourceFileLoader
+from types import FunctionType, ModuleType
 from typing import Any
 
 import jaxtyping
 import torch
-from jaxtyping import install_import_hook
-from jaxtyping._import_hook import JaxtypingTransformer
+from beartype import beartype
+from jaxtyping import jaxtyped
 from torch import Tensor
 
 from tools.sync import PACKAGES
 
-jaxtyped, check_function = jaxtyping.jaxtyped, JaxtypingTransformer.visit_FunctionDef
-
 
 def install() -> None:
     """Check the packages from here on, so before any test imports them."""
-    JaxtypingTransformer.visit_FunctionDef = check_but_local_functions
-    jaxtyping.jaxtyped = check_once
-    install_import_hook(PACKAGES, "beartype.beartype")
+    sys.meta_path.insert(0, _Finder())
 
 
-def check_but_local_functions(self: JaxtypingTransformer, node: ast.FunctionDef) -> ast.FunctionDef:
-    """Leave local functions unchecked: compiling their checks at each call around them took half of the tests' time."""
-    body, node.body = node.body, []
-    check_function(self, node)
-    node.body = body
-    return node
+class _Finder(MetaPathFinder):
+    def find_spec(
+        self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        spec = PathFinder.find_spec(fullname, path, target) if fullname.partition(".")[0] in PACKAGES else None
+        if spec is not None and isinstance(spec.loader, SourceFileLoader):
+            spec.loader = _Loader(fullname, spec.loader.path)
+        return spec
 
 
-def check_once(function: Any = None, *, typechecker: Any) -> Any:
+class _Loader(SourceFileLoader):
+    """Checks functions and methods, before anyone can import them; local functions are left alone."""
+
+    def exec_module(self, module: ModuleType) -> None:
+        super().exec_module(module)
+        classes = [kind for kind in vars(module).values() if isinstance(kind, type) and kind.__module__ == self.name]
+        for owner in (module, *classes):
+            for name, function in [*vars(owner).items()]:
+                if isinstance(function, FunctionType) and self._is_checkable(function):
+                    setattr(owner, name, check_once(function))
+
+    def _is_checkable(self, function: FunctionType) -> bool:
+        """Leave out what is imported or made by a library, and context managers, whose types are the generator's."""
+        code = getattr(function, "__wrapped__", function).__code__
+        wrapped = hasattr(function, "__wrapped__") and "Iterator" in str(function.__annotations__.get("return"))
+        return function.__module__ == self.name and code.co_filename == self.path and not wrapped
+
+
+def check_once(function: FunctionType) -> Any:
     """Check a function's calls, but what is given and what is returned only when their kinds are met the first time."""
-    if function is None:
-        return partial(check_once, typechecker=typechecker)
-    checked = jaxtyped(function, typechecker=typechecker)
-    if isinstance(function, type):
-        return checked
+    checked = jaxtyped(function, typechecker=beartype)
     passed: set[Any] = set()
     returned: list[Any] = []
-    check_returned = jaxtyped(wraps(function)(lambda *given, **named: returned.pop()), typechecker=typechecker)
+    check_returned = jaxtyped(wraps(function)(lambda *given, **named: returned.pop()), typechecker=beartype)
 
     @wraps(function)
     def call(*given: Any, **named: Any) -> Any:

@@ -2,16 +2,19 @@
 
 import pytest
 import torch
-from beartype import beartype
 from jaxtyping import Float, TypeCheckError
 from shapes import check_once
 from torch import Tensor
+
+from annotated.attention import attention
+from annotated.decoding import greedy_decode
+from annotated.multi_head import MultiHeadAttention
 
 
 def test_each_kind_of_what_is_given_and_returned_is_checked() -> None:
     results = [torch.zeros(3, 2), torch.zeros(3, 2), torch.zeros(2, 3), torch.zeros(3, 2)]
 
-    @check_once(typechecker=beartype)
+    @check_once
     def turn(x: Float[Tensor, "rows columns"], some: list[int] | None = None) -> Float[Tensor, "columns rows"]:
         return results.pop(0)
 
@@ -25,3 +28,14 @@ def test_each_kind_of_what_is_given_and_returned_is_checked() -> None:
     turn(right, [1])
     with pytest.raises(TypeCheckError, match="parameters"):
         turn(right, ["1"])
+
+
+def test_functions_methods_and_what_a_decorator_wraps_are_checked() -> None:
+    flat, pair = torch.ones(2, 3), torch.ones(2, 2, 4)
+    for call in (
+        lambda: attention(flat, flat, torch.ones(3, 3)),
+        lambda: MultiHeadAttention(4, 2)(pair, pair, pair[0]),
+        lambda: greedy_decode(None, torch.ones(1, 2, dtype=torch.long)),
+    ):
+        with pytest.raises(TypeCheckError):
+            call()

@@ -60,22 +60,3 @@ def test_a_few_words() -> None:
         "Today, the tired mothers are smiling at the cook.",
     )
     assert len({german for german, _ in train + val + test}) == 13_400
-
-
-def test_check_says_whether_files_differ(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    pair = generate.Sentence("Ein Hund.", "A dog.", frozenset())
-    monkeypatch.setattr(generate, "FOLDER", tmp_path)
-    monkeypatch.setattr(generate, "generate", lambda: {split: [pair] for split in generate.SIZES})
-    monkeypatch.setattr(sys, "argv", ["generate.py"])
-    assert generate.main() == 0
-    assert {path.name: path.read_text() for path in tmp_path.iterdir()} == {
-        name: "Ein Hund.\n" if name.endswith("de") else "A dog.\n" for name in SHA256
-    }
-    monkeypatch.setattr(sys, "argv", ["generate.py", "--check"])
-    assert generate.main() == 0
-    (tmp_path / "val.en").write_text("A dog is chasing a cat.\n", encoding="utf-8")
-    (tmp_path / "test.de").unlink()
-    assert generate.main() == 1
-    assert "val.en, test.de" in capsys.readouterr().err

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from parity import assert_near, assert_parity, randomise, torch_parameters
 from torch import nn
 
-from annotated.attention import attention, attention_weights
-from annotated.masking import causal_mask, combine, padding_mask
+from annotated.attention import attention
+from annotated.masking import causal_mask
 from annotated.multi_head import MultiHeadAttention, record_attention
 
 BATCH, HEADS, QUERY, KEY = 2, 3, 5, 7
@@ -65,7 +65,7 @@ def test_two_heads_by_hand():
 
 @pytest.mark.parametrize("bias", [False, True], ids=["no bias", "bias"])
 @pytest.mark.parametrize("masked", [False, True], ids=["no mask", "mask"])
-@pytest.mark.parametrize(("heads", "d_k"), [(1, 11), (3, 11), (11, 1), (13, 3)])
+@pytest.mark.parametrize(("heads", "d_k"), [(1, 11), (13, 3)])
 def test_equals_pytorch(heads, d_k, masked, bias):
     d_model = heads * d_k
     ours = randomise(MultiHeadAttention(d_model, heads, bias=bias))
@@ -73,16 +73,6 @@ def test_equals_pytorch(heads, d_k, masked, bias):
     mask = random_mask(BATCH, heads, QUERY, KEY) if masked else None
     forbidden = ~mask.flatten(0, 1) if masked else None  # PyTorch: one row for batch and heads, True = may not attend
     assert_parity(ours, theirs, inputs(d_model), {"mask": mask}, {"attn_mask": forbidden, "need_weights": False})
-
-
-@pytest.mark.parametrize("bias", [False, True], ids=["no bias", "bias"])
-def test_equals_pytorch_on_itself_with_future_and_padding(bias):
-    ids = torch.tensor([[4, 5, 6, 0, 0], [5, 6, 7, 8, 9]])
-    ours = randomise(MultiHeadAttention(21, HEADS, bias=bias))
-    theirs = nn.MultiheadAttention(21, HEADS, bias=bias, batch_first=True)
-    mask = combine(causal_mask(5), padding_mask(ids))
-    blocked = {"attn_mask": ~causal_mask(5), "key_padding_mask": ids == 0}
-    assert_parity(ours, theirs, (torch.randn(2, 5, 21),) * 3, {"mask": mask}, blocked)
 
 
 def test_weights_equal_pytorch():
@@ -93,13 +83,6 @@ def test_weights_equal_pytorch():
     with record_attention(ours) as recorded:
         ours(q, k, v)
     assert_near(recorded[""][0], theirs(q, k, v, average_attn_weights=False)[1])
-
-
-def test_no_biases_unless_asked_for():
-    names = {"W_q.weight", "W_k.weight", "W_v.weight", "W_o.weight"}
-    assert {name for name, _ in MultiHeadAttention(6, 2).named_parameters()} == names
-    with_bias = {name for name, _ in MultiHeadAttention(6, 2, bias=True).named_parameters()}
-    assert with_bias == names | {name.replace("weight", "bias") for name in names}
 
 
 def test_widths_of_the_projections():
@@ -130,47 +113,6 @@ def test_query_with_nothing_to_attend_to():
         assert (gradient == 0).all()
     for gradient in torch.autograd.grad(output.sum(), (q, k, v, *ours.parameters())):
         assert gradient.isfinite().all()
-
-
-def test_nothing_to_attend_to_leaves_the_output_bias():
-    ours = randomise(MultiHeadAttention(21, HEADS, bias=True))
-    assert torch.equal(ours(*inputs(21), torch.zeros(1, 1, dtype=torch.bool)), ours.W_o.bias.expand(BATCH, QUERY, 21))
-
-
-def test_keys_and_values_can_be_kept():
-    ours = randomise(MultiHeadAttention(11, 2, d_k=3, d_v=5))
-    q, k, v = inputs(11)
-    keys, values = ours.project(k, v)
-    assert keys.shape == (BATCH, 2, KEY, 3)
-    assert values.shape == (BATCH, 2, KEY, 5)
-    assert torch.equal(ours.attend(q, keys, values), ours(q, k, v))
-
-
-def test_heads_are_cut_side_by_side():
-    # Two positions of two heads, each head two wide.
-    x = torch.tensor([[[1.0, 2.0, 10.0, 20.0], [3.0, 4.0, 30.0, 40.0]]])
-    heads = MultiHeadAttention(4, 2).split(x)
-    assert heads.tolist() == [[[[1, 2], [3, 4]], [[10, 20], [30, 40]]]]
-
-
-def test_recording_changes_nothing():
-    ours = randomise(MultiHeadAttention(21, HEADS))
-    q, k, v = inputs(21)
-    mask = random_mask(BATCH, 1, QUERY, KEY)
-    with record_attention(ours) as recorded:
-        output = ours(q, k, v, mask)
-    assert torch.equal(output, ours(q, k, v, mask))
-    keys, values = ours.project(k, v)
-    assert_near(recorded[""][0], attention_weights(ours.split(ours.W_q(q)), keys, mask))
-    assert_near(output, ours.W_o((recorded[""][0] @ values).transpose(1, 2).flatten(2)))
-
-
-def test_double_precision_is_kept():
-    ours = randomise(MultiHeadAttention(21, HEADS)).double()
-    q, k, v = (x.double() for x in inputs(21))
-    with record_attention(ours) as recorded:
-        assert ours(q, k, v).dtype == torch.float64
-    assert recorded[""][0].dtype == torch.float64
 
 
 def test_softmax_stays_exact_under_autocast():
@@ -226,19 +168,6 @@ def test_recording_ends_with_its_context():
     model(x, memory)
     assert len(recorded["look"]) == 1
     assert not model.look.recorders
-
-
-def test_of_nested_recordings_each_records():
-    model = Reader()
-    x, memory, _ = inputs(21)
-    with record_attention(model) as outer:
-        model(x, memory)
-        with record_attention(model.look) as inner:
-            model(x[:, :1], memory)
-        model(x, memory)
-    assert [weights.size(-1) for weights in outer["look"]] == [QUERY, 1, QUERY]
-    assert [weights.size(-1) for weights in inner[""]] == [1]
-    assert len(outer["ask.twice"]) == 6
 
 
 @pytest.mark.parametrize("shape", [(3, 1, 7), (3, 5, 7), (1, 5, 7)], ids=str)

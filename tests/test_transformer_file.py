@@ -62,23 +62,6 @@ def test_it_imports_torch_and_the_standard_library() -> None:
     assert {name.split(".")[0] for name in names} - sys.stdlib_module_names == {"torch"}
 
 
-@once
-def test_it_is_short() -> None:
-    text = TARGET.read_text(encoding="utf-8")
-    tree = ast.parse(text)
-    definitions = [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.ClassDef | ast.Module)]
-    documentation = {
-        line
-        for node in definitions
-        if ast.get_docstring(node)
-        for line in range(node.body[0].lineno, (node.body[0].end_lineno or 0) + 1)
-    }
-    lines = enumerate(text.split("\n"), start=1)
-    code = [line for i, line in lines if i not in documentation and line.strip() and not line.strip().startswith("#")]
-    assert len(code) <= 350
-    assert max(map(len, text.split("\n"))) <= 120
-
-
 @pytest.mark.parametrize("options", VARIANTS)
 def test_with_the_modules_weights_it_gives_the_modules_logits(file: ModuleType, options: dict[str, Any]) -> None:
     theirs, ours = models(file, options)

@@ -49,7 +49,7 @@ class _Loader(SourceFileLoader):
     def _is_checkable(self, function: FunctionType) -> bool:
         """Leave out what is imported or made by a library, and context managers, whose types are the generator's."""
         code = getattr(function, "__wrapped__", function).__code__
-        named = function.__name__.isidentifier()  # a lambda has no types
+        named = "<" not in function.__qualname__  # no lambda, and no function that another one made
         wrapped = hasattr(function, "__wrapped__") and "Iterator" in str(function.__annotations__.get("return"))
         return function.__module__ == self.name and code.co_filename == self.path and not wrapped and named
 

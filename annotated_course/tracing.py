@@ -1,12 +1,10 @@
 """One sentence, traced: the tensors on the way from token ids to the next word of its translation."""
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import zip_longest
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -22,33 +20,22 @@ from annotated_course.plotting import ARROW, DPI, OPERATION, token_labels
 from annotated_workbench.extras import load
 from annotated_workbench.vocabulary import Tokenizer
 
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
-
 LIKELIEST = 5  # words whose probabilities are shown
 WIDEST = 256  # columns of a thumbnail: two pixels each in a figure at 2×
-Row = tuple[Any, ...]  # a `Step` without its part
 
 
 class Step(NamedTuple):
     """One tensor on the way.
 
-    `part` is the part of the model, `name` the field's term, `symbol` the paper's formula, `where` the full name of the
-    function that computes it; `tokens` are the words of a tensor of ids, or of the largest probabilities.
+    `part` is the part of the model, `name` the field's term, `symbol` the paper's formula; `tokens` are the words of a
+    tensor of ids, or of the largest probabilities.
     """
 
     part: str
     name: str
     symbol: str
-    where: str
     tensor: Tensor
     tokens: tuple[str, ...] = ()
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """The tensor's shape, the batch of one sentence first."""
-        return tuple(self.tensor.shape)
 
 
 @torch.inference_mode()
@@ -57,7 +44,7 @@ def trace(
 ) -> list[Step]:
     """Let a model write one token of a sentence's translation, greedily; return the tensors on the way, in order.
 
-    The encoder's first layer is shown from inside, the decoder's by its weights and sums, the others by what they give.
+    The encoder's first layer is shown from inside, the decoder's by its weights and sums, the others by their outputs.
 
     Args:
         model: a trained model, post-norm and with ReLU; used in eval mode and left in the mode it was in.
@@ -69,7 +56,7 @@ def trace(
     Raises:
         TypeError: the model is no `Transformer`.
         ValueError: the model computes other formulas than the paper's, the sentence has no tokens or too many, or its
-            translation has fewer tokens than shall be there already.
+            translation has fewer than `written` tokens.
     """
     if not isinstance(model, Transformer):
         raise TypeError(f"trace follows an annotated.transformer.Transformer; got {type(model).__qualname__}.")
@@ -92,8 +79,8 @@ def trace(
         log_probs = next_log_probs(model, tgt, model.encode(src, src_mask), src_mask, None)
     chosen = log_probs.argmax(dim=-1)
 
-    def given(module: str, call: int = 0) -> Tensor:
-        return calls[module][call][0]
+    def given(module: str) -> Tensor:
+        return calls[module][0][0]
 
     def made(module: str, call: int = 0) -> Tensor:
         return calls[module][call][1]
@@ -104,89 +91,59 @@ def trace(
     def words(ids: Tensor) -> tuple[str, ...]:
         return tuple(token_labels(tokenizer, ids.flatten().tolist()))
 
-    residual = "LayerNorm(x + Sublayer(x))"
+    residual, softmax = "LayerNorm(x + Sublayer(x))", "softmax(Qᵢ Kᵢᵀ / √d_k)"
 
-    def outputs(stack: str, states: str) -> Iterator[Row]:
-        name = f"{stack.capitalize()}Layer"
-        for i in range(1, config.layers):
-            last = f": {states}" if i == config.layers - 1 else ""
-            yield f"output of layer {i}{last}", residual, f"{stack}.{name}.forward", made(f"{stack}.layers.{i}")
+    def outputs(stack: str, states: str) -> list[tuple[Any, ...]]:
+        names = [f"output of layer {i}" for i in range(1, config.layers)]
+        names[-1:] = [f"{name}: {states}" for name in names[-1:]]
+        return [(name, residual, made(f"{stack}.layers.{i}")) for i, name in enumerate(names, 1)]
 
-    inside = "encoder.layers.0"
-    asking, asked = "multi_head.MultiHeadAttention.attend", "multi_head.MultiHeadAttention.project"
-    softmax, network = "softmax(Qᵢ Kᵢᵀ / √d_k)", "encoder.FeedForward.forward"
-    embed = "transformer.Transformer"
-    table = f"positional_encoding.{type(model.positions).__name__}"
-    add = f"{table}.forward"
-    rows: dict[str, list[Row]] = {
+    encoder, decoder = "encoder.layers.0", "decoder.layers.0"
+    likeliest = words(log_probs.topk(LIKELIEST).indices)
+    rows: dict[str, list[tuple[Any, ...]]] = {
         "source": [
-            (
-                "source ids",
-                "x₁, …, xₙ",
-                f"annotated_workbench.vocabulary.{type(tokenizer).__name__}.encode",
-                src,
-                words(src),
-            ),
-            ("embeddings", "E[xᵢ] · √d_model", f"{embed}.encode", given("positions")),
-            ("positional encoding", "PE(pos, ·)", table, model.positions.table[: src.size(1)]),
-            ("encoder input", "E[xᵢ] · √d_model + PE", add, made("positions")),
+            ("source ids", "x₁, …, xₙ", src, words(src)),
+            ("embeddings", "E[xᵢ] · √d_model", given("positions")),
+            ("positional encoding", "PE(pos, ·)", model.positions.table[: src.size(1)]),
+            ("encoder input", "E[xᵢ] · √d_model + PE", made("positions")),
         ],
         "encoder layer 0": [
-            ("queries", "Qᵢ = x Wᵢ^Q", asking, heads(f"{inside}.self_attention.W_q")),
-            ("keys", "Kᵢ = x Wᵢ^K", asked, heads(f"{inside}.self_attention.W_k")),
-            ("values", "Vᵢ = x Wᵢ^V", asked, heads(f"{inside}.self_attention.W_v")),
-            ("self-attention weights", softmax, "attention.attention_weights", weights[f"{inside}.self_attention"][0]),
-            ("heads", "Concat(head₁, …, head_h)", asking, given(f"{inside}.self_attention.W_o")),
-            ("multi-head attention", "Concat(…) W^O", asking, made(f"{inside}.self_attention.W_o")),
-            ("add & norm", residual, "encoder.Residual.forward", made(f"{inside}.residuals.0")),
-            ("hidden layer", "max(0, x W₁ + b₁)", network, given(f"{inside}.feed_forward.W_2")),
-            ("feed-forward", "max(0, x W₁ + b₁) W₂ + b₂", network, made(f"{inside}.feed_forward")),
-            ("add & norm: output of layer 0", residual, "encoder.Residual.forward", made(f"{inside}.residuals.1")),
+            ("queries", "Qᵢ = x Wᵢ^Q", heads(f"{encoder}.self_attention.W_q")),
+            ("keys", "Kᵢ = x Wᵢ^K", heads(f"{encoder}.self_attention.W_k")),
+            ("values", "Vᵢ = x Wᵢ^V", heads(f"{encoder}.self_attention.W_v")),
+            ("self-attention weights", softmax, weights[f"{encoder}.self_attention"][0]),
+            ("heads", "Concat(head₁, …, head_h)", given(f"{encoder}.self_attention.W_o")),
+            ("multi-head attention", "Concat(…) W^O", made(f"{encoder}.self_attention.W_o")),
+            ("add & norm", residual, made(f"{encoder}.residuals.0")),
+            ("hidden layer", "max(0, x W₁ + b₁)", given(f"{encoder}.feed_forward.W_2")),
+            ("feed-forward", "max(0, x W₁ + b₁) W₂ + b₂", made(f"{encoder}.feed_forward")),
+            ("add & norm: output of layer 0", residual, made(f"{encoder}.residuals.1")),
         ],
-        "encoder": [*outputs("encoder", "memory")],
-    }
-    inside = "decoder.layers.0"
-    attend = "attention.attention_weights"
-    rows |= {
+        "encoder": outputs("encoder", "memory"),
         "target": [
-            ("target ids", "y₀, …, yₜ", "decoding.greedy_decode", tgt, words(tgt)),
-            ("decoder input", "E[yᵢ] · √d_model + PE", add, made("positions", 1)),
+            ("target ids", "y₀, …, yₜ", tgt, words(tgt)),
+            ("decoder input", "E[yᵢ] · √d_model + PE", made("positions", 1)),
         ],
         "decoder layer 0": [
-            (
-                "masked self-attention weights",
-                "softmax(masked Qᵢ Kᵢᵀ / √d_k)",
-                attend,
-                weights[f"{inside}.self_attention"][0],
-            ),
-            ("add & norm", residual, "encoder.Residual.forward", made(f"{inside}.residuals.0")),
-            ("cross-attention weights", softmax, attend, weights[f"{inside}.cross_attention"][0]),
-            ("add & norm", residual, "encoder.Residual.forward", made(f"{inside}.residuals.1")),
-            ("add & norm: output of layer 0", residual, "encoder.Residual.forward", made(f"{inside}.residuals.2")),
+            ("masked self-attention weights", "softmax(masked Qᵢ Kᵢᵀ / √d_k)", weights[f"{decoder}.self_attention"][0]),
+            ("add & norm", residual, made(f"{decoder}.residuals.0")),
+            ("cross-attention weights", softmax, weights[f"{decoder}.cross_attention"][0]),
+            ("add & norm", residual, made(f"{decoder}.residuals.1")),
+            ("add & norm: output of layer 0", residual, made(f"{decoder}.residuals.2")),
         ],
-        "decoder": [*outputs("decoder", "states")],
+        "decoder": outputs("decoder", "states"),
         "next token": [
-            ("logits", "last state · Eᵀ", f"{embed}.logits", made("output")),
-            (
-                "probabilities",
-                "softmax(logits)",
-                "decoding.next_log_probs",
-                log_probs.exp(),
-                words(log_probs.topk(LIKELIEST).indices),
-            ),
-            ("chosen id", "argmax", "decoding.greedy_decode", chosen, words(chosen)),
+            ("logits", "last state · Eᵀ", made("output")),
+            ("probabilities", "softmax(logits)", log_probs.exp(), likeliest),
+            ("chosen id", "argmax", chosen, words(chosen)),
         ],
     }
-    return [
-        Step(part, name, symbol, where if where.startswith("annotated_") else f"annotated.{where}", *tensors)
-        for part, group in rows.items()
-        for name, symbol, where, *tensors in group
-    ]
+    return [Step(part, *row) for part, group in rows.items() for row in group]
 
 
 @contextmanager
 def record_calls(model: nn.Module) -> Iterator[dict[str, list[tuple[Tensor, Tensor]]]]:
-    """Record what goes into each module of `model` and what comes out, one pair a call, while the context is open.
+    """Record each module's first input and its output, one pair a call, while the context is open.
 
     Yields a dictionary from the module's name to its pairs.
 
@@ -206,7 +163,7 @@ def record_calls(model: nn.Module) -> Iterator[dict[str, list[tuple[Tensor, Tens
             handle.remove()
 
 
-class _Drawn(NamedTuple):
+class Station(NamedTuple):
     """A row of the figure: where in a trace it comes from, what there is to see, its height in inches.
 
     Of a tensor that is wider than `columns`, only the first so many are drawn.
@@ -220,28 +177,29 @@ class _Drawn(NamedTuple):
 
 
 DRAWN = [
-    _Drawn("source", "source ids", "one id for each token", 0.6),
-    _Drawn("source", "embeddings", "each token its own pattern", 1.1),
-    _Drawn("source", "positional encoding", "fast waves left, slower ones right", 1.1, 64),
-    _Drawn("encoder layer 0", "self-attention weights", "each token looks at all", 2.4),
-    _Drawn("encoder layer 0", "hidden layer", "ReLU cuts most to 0 (white)", 1.1),
-    _Drawn("encoder", "memory", "what the decoder reads", 1.1),
-    _Drawn("target", "target ids", "what is written so far", 0.5),
-    _Drawn("decoder layer 0", "masked self-attention weights", "nobody looks ahead", 1.4),
-    _Drawn("decoder layer 0", "cross-attention weights", "the words so far look at the source", 2.0),
-    _Drawn("next token", "probabilities", "the likeliest word is written", 1.15),
+    Station("source", "source ids", "one id for each token", 0.6),
+    Station("source", "embeddings", "each token its own pattern", 1.1),
+    Station("source", "positional encoding", "fast waves left, slower ones right", 1.1, 64),
+    Station("encoder layer 0", "self-attention weights", "each token looks at all", 2.4),
+    Station("encoder layer 0", "hidden layer", "ReLU cuts most to 0 (white)", 1.1),
+    Station("encoder", "memory", "what the decoder reads", 1.1),
+    Station("target", "target ids", "what is written so far", 0.5),
+    Station("decoder layer 0", "masked self-attention weights", "nobody looks ahead", 1.4),
+    Station("decoder layer 0", "cross-attention weights", "the words so far look at the source", 2.0),
+    Station("next token", "probabilities", "the likeliest word is written", 1.15),
 ]
 LARGEST = 2.5  # the darkest blue and red of every row of numbers
 FRAME = "#d55e00"  # around what a text speaks of
+EDGE = "#bbbbbb"
 
 
 def plot_trace(
     steps: Sequence[Step],
-    title: str | None = None,
+    title: str = "",
     english: Sequence[str] = (),
     *,
     framed: tuple[int, int] | None = None,
-) -> Figure:
+) -> Any:
     """Draw ten stations of a trace, downwards: ids as words, vectors and weights as colours, probabilities as bars.
 
     Of vectors each position is a row, blue above zero and red below, on one scale for all; of weights each head is a
@@ -254,57 +212,54 @@ def plot_trace(
         framed: a head of the cross-attention and a row of its map, to be framed.
     """
     plt = load("matplotlib.pyplot")
-
-    stations = [_station(steps, row) for row in DRAWN]
-    source = [f"{word} · {other}" if other else word for word, other in zip_longest(stations[0].tokens, english)]
+    source = [f"{word} · {other}" if other else word for word, other in zip_longest(steps[0].tokens, english)]
     target = next(step.tokens for step in steps if step.name == "target ids")
-    top, text_x, picture_x, width = 0.55, 0.1, 3.6, 9.6
-    height = top + sum(row.height for row in DRAWN)
+    top, text_x, picture_x, width = 0.55, 0.1, 3.6, 9.6  # inches
+    height, wide = top + sum(row.height for row in DRAWN), width - picture_x - text_x
     figure = plt.figure(figsize=(width, height), dpi=DPI)
 
-    def write(x: float, y: float, words: str, **style: Any) -> None:
-        figure.text(x / width, y / height, words, va="center", **({"fontsize": 9} | style))
+    def write(x: float, y: float, words: str, size: float = 9, **style: Any) -> None:
+        figure.text(x / width, y / height, words, va="center", fontsize=size, **style)
 
-    def axes(x: float, y: float, wide: float, high: float) -> Axes:
+    def axes(x: float, y: float, wide: float, high: float) -> Any:
         ax = figure.add_axes((x / width, y / height, wide / width, high / height))
         ax.tick_params(length=0, labelsize=7)
-        ax.spines[:].set_color("#bbbbbb")
+        ax.spines[:].set_color(EDGE)
         return ax
 
-    write(text_x, height - 0.2, title or "", fontsize=12)
+    write(text_x, height - 0.2, title, size=12)
     y = height - top
-    for number, (row, step) in enumerate(zip(DRAWN, stations, strict=True)):
+    for number, row in enumerate(DRAWN):
+        step = _step(steps, row)
         line = [text_x / width, 1 - text_x / width]
-        figure.add_artist(plt.Line2D(line, [y / height] * 2, color="#bbbbbb", linewidth=0.5))
+        figure.add_artist(plt.Line2D(line, [y / height] * 2, color=EDGE, linewidth=0.5))
         write(text_x, y - 0.14, f"{number}  {row.name}", fontweight="bold", color=OPERATION)
+        sizes = " × ".join(str(size) for size in step.tensor.shape[step.tensor.dim() > 2 or len(step.tensor) == 1 :])
         cropped = f", first {row.columns} columns" if row.columns and row.columns < step.tensor.size(-1) else ""
-        write(text_x + 0.2, y - 0.32, f"{step.symbol}     {_size(step.tensor)}{cropped}", fontsize=8, color=ARROW)
+        write(text_x + 0.2, y - 0.32, f"{step.symbol}     {sizes}{cropped}", size=8, color=ARROW)
         if row.height > 0.7:
-            write(text_x + 0.2, y - 0.52, row.see, fontsize=8.5)
-        wide, bottom = width - picture_x - text_x, y - row.height + 0.08
+            write(text_x + 0.2, y - 0.52, row.see, size=8.5)
+        bottom, high = y - row.height + 0.08, row.height - 0.16
         if step.name.endswith("ids"):
-            words = source if step.tokens == stations[0].tokens else step.tokens
-            _draw_words(axes(picture_x, bottom, wide, row.height - 0.16), [word.split(" · ") for word in words])
+            words = source if number == 0 else step.tokens
+            _draw_words(axes(picture_x, bottom, wide, high), [word.split(" · ") for word in words])
         elif step.name.endswith("weights"):
-            asked = source if "cross" in step.name or "masked" not in step.name else target
-            asks = source if "decoder" not in step.part else target
-            heads = step.tensor[0]
-            below, above = 0.17, 0.08 + 0.062 * max(map(len, asked))  # room for the head's number and for the words
-            for i, weights in enumerate(heads):
-                share = wide / len(heads)
-                ax = axes(picture_x + i * share, bottom + below, share - 0.12, row.height - below - above - 0.08)
+            keys = target if "masked" in step.name else source
+            queries = source if "encoder" in step.part else target
+            share = wide / step.tensor.size(1)  # of the width, for each head
+            below, above = 0.17, 0.062 * max(map(len, keys))  # room for the head's number and for the words
+            for i, weights in enumerate(step.tensor[0]):
+                ax = axes(picture_x + i * share, bottom + below, share - 0.12, high - below - above)
                 ax.imshow(weights.numpy(), cmap=plt.get_cmap("Blues", 15), vmin=0, vmax=1, aspect="auto")
                 ax.xaxis.tick_top()
-                ax.set_xticks(range(len(asked)), asked, rotation=90)
-                ax.set_yticks(range(len(asks)), asks if i == 0 else [""] * len(asks))
+                ax.set_xticks(range(len(keys)), keys, rotation=90)
+                ax.set_yticks(range(len(queries)), queries if i == 0 else [""] * len(queries))
                 ax.set_xlabel(f"head {i}", fontsize=7.5, labelpad=1)
                 if "cross" in step.name and framed and framed[0] == i:
-                    corner = (-0.5, framed[1] - 0.5)
-                    ax.add_patch(
-                        plt.Rectangle(corner, len(asked), 1, fill=False, color=FRAME, linewidth=2, clip_on=False)
-                    )
+                    frame = {"fill": False, "color": FRAME, "linewidth": 2, "clip_on": False}
+                    ax.add_patch(plt.Rectangle((-0.5, framed[1] - 0.5), len(keys), 1, **frame))
         elif step.name == "probabilities":
-            ax = axes(picture_x, bottom + 0.05, wide / 2, row.height - 0.2)
+            ax = axes(picture_x, bottom + 0.05, wide / 2, high - 0.04)
             likeliest = step.tensor[0].topk(len(step.tokens)).values.tolist()
             bars = ax.barh(range(len(step.tokens)), likeliest, color=OPERATION)
             ax.bar_label(bars, [f"{probability:.0%}" for probability in likeliest], padding=3, fontsize=7)
@@ -312,34 +267,27 @@ def plot_trace(
             ax.invert_yaxis()
             ax.set_yticks(range(len(step.tokens)), step.tokens)
         else:
-            ax = axes(picture_x, bottom, wide, row.height - 0.16)
-            colours = plt.get_cmap("RdBu", 15)  # few, or the file would be large
-            ax.imshow(
-                thumbnail(step.tensor[..., : row.columns]), cmap=colours, vmin=-LARGEST, vmax=LARGEST, aspect="auto"
-            )
+            ax = axes(picture_x, bottom, wide, high)
+            colours = {"cmap": plt.get_cmap("RdBu", 15), "vmin": -LARGEST, "vmax": LARGEST}  # few: the file stays small
+            ax.imshow(thumbnail(step.tensor[..., : row.columns]), aspect="auto", **colours)
             ax.set(xticks=[])
             ax.set_yticks(range(len(source)), source)
         y -= row.height
     return figure
 
 
-def _station(steps: Sequence[Step], row: _Drawn) -> Step:
-    """Find the step that a row draws; the memory is what the encoder's last layer gives."""
+def _step(steps: Sequence[Step], row: Station) -> Step:
+    """Find the step that a row draws; the memory is the last output of the encoder."""
     if row.name == "memory":
         return [step for step in steps if step.part.startswith("encoder")][-1]
     return next(step for step in steps if (step.part, step.name) == (row.part, row.name))
 
 
-def _size(tensor: Tensor) -> str:
-    """Write a tensor's size, without the batch of one sentence."""
-    return " × ".join(str(size) for size in tensor.shape[tensor.dim() > 2 or tensor.size(0) == 1 :])
-
-
-def _draw_words(ax: Axes, words: Sequence[Sequence[str]]) -> None:
+def _draw_words(ax: Any, words: Sequence[Sequence[str]]) -> None:
     """Write words side by side in boxes, each with its translation below."""
     ax.set(xticks=[], yticks=[], xlim=(0, len(words)), ylim=(0, 1))
     for i, lines in enumerate(words):
-        ax.axvline(i, color="#bbbbbb", linewidth=0.5)
+        ax.axvline(i, color=EDGE, linewidth=0.5)
         ax.text(i + 0.5, 0.5, "\n".join(lines), ha="center", va="center", fontsize=min(8, 60 / len(words)))
 
 
@@ -353,7 +301,7 @@ def thumbnail(tensor: Tensor) -> np.ndarray:
     """
     picture = tensor.float()
     if picture.dim() == 4:
-        picture = picture.transpose(1, 2).flatten(2)
+        picture = picture.transpose(1, 2).flatten(2)  # (1, length, heads · width)
     picture = picture.reshape(-1, picture.size(-1))
     if picture.size(-1) > WIDEST:
         picture = F.adaptive_max_pool1d(picture, WIDEST)

@@ -264,19 +264,22 @@ def difference(given: Any, expected: Any, tolerance: float = 1e-4, by_hand: bool
 class LargestTensor(TorchFunctionMode):
     """Within this context, note how many numbers the largest tensor holds that any torch function returns.
 
-    And `most`: how many numbers all such tensors hold together that are alive at once, views counted like others.
+    And `most`: how many numbers all such tensors hold together that are alive at once, views counted like others; and
+    `dtypes`, one for each tensor.
     """
 
     def __init__(self) -> None:
         super().__init__()
         self.largest = self.most = 0
         self.alive: dict[int, weakref.ref[Tensor]] = {}
+        self.dtypes: list[torch.dtype] = []
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         """Call the function and look at what it returns."""
         result = func(*args, **(kwargs or {}))
         for one in result if isinstance(result, tuple | list) else (result,):
             if isinstance(one, Tensor):
+                self.dtypes.append(one.dtype)
                 self.largest = max(self.largest, one.numel())
                 self.alive[id(one)] = weakref.ref(one)
         there = [tensor for reference in self.alive.values() if (tensor := reference()) is not None]

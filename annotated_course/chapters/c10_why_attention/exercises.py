@@ -20,9 +20,7 @@ EXERCISES["10.1"] = Exercise(
         "the projections take 3nd², too: of the 8 only 5 are left.": changed(COUNTS, 0, 2048.0),
         "attention compares and mixes, so n has a factor 2.": changed(COUNTS, 0, 2560.0),
         "both counts have the factor 2; it falls out.": AnyOf(changed(COUNTS, 1, 128.0), changed(COUNTS, 3, 256.0)),
-        "then an output in the middle sees both; the last one reaches back two words with each layer.": (
-            changed(COUNTS, 2, 10.0)
-        ),
+        "count from the last output, which reaches back two words with each layer.": changed(COUNTS, 2, 10.0),
         "a window of 5, centred, reaches two words back, not one.": changed(COUNTS, 2, 40.0),
     },
     tolerance=1e-6,
@@ -50,14 +48,9 @@ EXERCISES["10.2"] = Exercise(
     mistakes={
         "the new state takes z of the old one, and 1 − z of the candidate.": "(1 - z) * g + z → z * g + (1 - z)",
         "the reset gate is missing in the candidate.": "r * (h → (h",
-        "r stands before the whole bracket, h U + c, not before h (Cho et al. write it so; nn.GRUCell does not).": (
-            "r * (h → ((r * h)"
-        ),
-        "the order is reset, update, candidate; you have reset and update exchanged.": (
-            "_r, → _t,; _z, → _r,; _t, → _z,"
-        ),
+        "r stands before the whole bracket, h U + c, not before h as in Cho et al.": "r * (h → ((r * h)",
+        "the order is reset, update, candidate: exchange the first two.": "_r, → _t,; _z, → _r,; _t, → _z,",
         "a bias is missing: there are b and c.": AnyOf("b_r + →; b_z + →; b_g + →", "+ c_r →; + c_z →; + c_g →"),
-        "the candidate goes through tanh, not through σ.": "tanh → sigmoid",
     },
 )
 
@@ -77,9 +70,7 @@ EXERCISES["10.3"] = Exercise(
     right=places_seen,
     cases={f"windows {stack[0]}, dilations {stack[1]}: ": calls(*stack) for stack in STACKS},
     mistakes={
-        "this counts all places between the outermost; in the gaps nobody looks.": (
-            "len(places) → max(places) - min(places) + 1"
-        ),
+        "this counts the gaps, too, where nobody looks.": "len(places) → max(places) - min(places) + 1",
         "you left the dilations out.": "dilation * →",
         "a stack without layers hands its input on: one place.": "len(places) → len(places) if windows else 0",
     },

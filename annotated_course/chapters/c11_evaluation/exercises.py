@@ -69,9 +69,7 @@ EXERCISES["11.2"] = Exercise(
     },
     mistakes={
         "only the first reference counts: use all of them.": "in references] → in references[:1]]",
-        "the counts of the references are added up: take the largest of them.": (
-            "reduce(or_, wanted) → sum(wanted, Counter())"
-        ),
+        "the references' counts are added up: take the largest.": "reduce(or_, wanted) → sum(wanted, Counter())",
         "the n-grams are matched with one reference only: take the largest count n-gram by n-gram.": (
             "(written & reduce(or_, wanted)).total() → max((written & one).total() for one in wanted)"
         ),
@@ -106,11 +104,9 @@ EXERCISES["11.3"] = Exercise(
         "with the systems exchanged: ": calls(OTHER, ONE, precision),
     },
     mistakes={
-        "count differences in either direction: compare absolute values.": (
-            "= differences.abs() → = differences; [0].abs() → [0]"
-        ),
+        "either direction counts: compare absolute values.": "= differences.abs() → = differences; [0].abs() → [0]",
         "an exchange that makes exactly the real difference counts as well: at least as large.": ">= → >; - 1e → + 1e",
-        "what one system gets the other gives: exchange in both.": (
+        "what a system gets the other gives: exchange in both.": (
             "torch.where(swaps, ours, theirs) → theirs + 0 * swaps"
         ),
         "add up the counts of all sentences, then score once.": (
@@ -135,19 +131,11 @@ EXERCISES["11.4"] = Exercise(
     right=ensemble,
     cases={"": calls(LOGITS), "with a very improbable token: ": calls(LOGITS - IMPROBABLE)},
     mistakes={
-        "you averaged the logits: average the probabilities, after each model's softmax.": (
-            lambda logits: logits.mean(0).log_softmax(-1)
-        ),
-        "this is the mean of the logarithms; you need the logarithm of the mean.": (
-            "logsumexp(0) - log(len(logits)) → mean(0)"
-        ),
-        "this is the sum of the probabilities: divide by the number of models, that is subtract its logarithm.": (
-            "- log(len(logits)) →"
-        ),
+        "average the probabilities, not the logits.": lambda logits: logits.mean(0).log_softmax(-1),
+        "take the logarithm of the mean, not the mean of the logarithms.": "logsumexp(0) - log(len(logits)) → mean(0)",
+        "this is the sum of the probabilities: subtract the logarithm of the number of models.": "- log(len(logits)) →",
         "each model's logits need their own softmax before they are joined.": ".log_softmax(-1) →",
-        "a probability was too small for 32 bits: do not leave the logarithms (torch.logsumexp).": (
-            lambda logits: logits.softmax(-1).mean(0).log()
-        ),
+        "a probability was too small for 32 bits: use logsumexp.": lambda logits: logits.softmax(-1).mean(0).log(),
     },
 )
 
@@ -176,9 +164,7 @@ EXERCISES["11.5"] = Exercise(
     right=best,
     cases={f"by = {by}: ": place_of_head(by) for by in (-1, 2, 1)},
     mistakes={
-        "this is the flat index: give the layer and the head (divmod).": (
-            "return layer, head → return int(scores.argmax())"
-        ),
+        "this is the flat index: give layer and head (divmod).": "return layer, head → return int(scores.argmax())",
         "that head looks in the other direction: rows look, columns are looked at.": "diagonal(by → diagonal(-by",
         "a position without such a token does not count; you went round the end.": (
             "weights.diagonal(by → weights.roll(-by, dims=-1).diagonal(0"

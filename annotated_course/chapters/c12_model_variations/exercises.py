@@ -108,9 +108,7 @@ EXERCISES["12.3"] = Exercise(
             1, d_k=None, d_v=None
         ),
         "values have a width, too: mind d_v.": design(2, d_v=None),
-        "the order is base, number alone, width alone, both.": (
-            lambda *given: [two_causes(*given)[i] for i in (0, 2, 1, 3)]
-        ),
+        "the order is base, number, width, both.": lambda *given: [two_causes(*given)[i] for i in (0, 2, 1, 3)],
     },
     caught={"model 0, counted from 0, changes more": design(0, dropout=0.2), "give a list": lambda *given: list(given)},
 )
@@ -131,12 +129,8 @@ EXERCISES["12.4"] = Exercise(
         for rows, ratio in [(14, 1.0), (14, 1.5), (1, 1.0), (4, 2.0), (30, 1.2), (9, 0.7), (4, 4.5)]
     },
     mistakes={
-        "base has as many runs as another row, but a run for each of the others costs more.": (
-            lambda rows, ratio: [ceil(18 / ratio**2 - 1e-9)] * 2
-        ),
-        "base's mean is uncertain as well: 1/b + 1/n, not 1/n alone.": (
-            lambda rows, ratio: [1, ceil(9 / ratio**2 - 1e-9)]
-        ),
+        "base needs more runs than another row: they cost less.": lambda rows, ratio: [ceil(18 / ratio**2 - 1e-9)] * 2,
+        "base's mean is uncertain as well: 1/b + 1/n.": lambda rows, ratio: [1, ceil(9 / ratio**2 - 1e-9)],
         "base's runs come first, then those of each other row.": lambda rows, ratio: cheapest(rows, ratio)[::-1],
     },
 )

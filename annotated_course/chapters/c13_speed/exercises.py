@@ -84,16 +84,12 @@ EXERCISES["13.2"] = Exercise(
         for remark, run in parts(calls(*blocks_of(scores)), "maximum", "total", "output", place=place).items()
     },
     mistakes={
-        "the total counts from the new maximum: first multiply each by exp(its maximum − the new one).": (
-            "= share + share_2 → = t + t_2"
-        ),
-        "the factor is exp(its maximum − the new one), at most 1; yours is one over it.": (
+        "multiply each total by exp(its maximum − the new one) first.": "= share + share_2 → = t + t_2",
+        "the factor is exp(its maximum − the new one), at most 1.": (
             "(m - finite) → (finite - m); (m_2 - finite) → (finite - m_2)"
         ),
-        "you rescale the first only: for some queries the second has the smaller maximum.": (
-            "(m_2 - finite).exp() * t_2 → t_2"
-        ),
-        "the given outputs are divided already: multiply each by its own total before you add them.": (
+        "rescale the second, too: it may have the smaller maximum.": "(m_2 - finite).exp() * t_2 → t_2",
+        "the outputs are divided already: multiply each by its total.": (
             "(share * o + share_2 * o_2) → (share / t * o + share_2 / t_2 * o_2)"
         ),
     },
@@ -205,13 +201,10 @@ EXERCISES["13.5"] = Exercise(
     mistakes={
         "each sees its own last token alone: it also sees what its parent saw.": "table[row] → table[row] & False",
         "hypothesis i is not the same at all steps: follow the parents.": "table[row] → table",
-        "off by a step: take the parents' rows, then add the new tokens; their columns are the identity.": (
-            "table[row] → table; dim=1) → dim=1)[row]"
-        ),
+        "first take the parents' rows, then add the new tokens.": "table[row] → table; dim=1) → dim=1)[row]",
         "rows are hypotheses and columns stored tokens; exchange yours.": "return table → return table.T",
         "the tokens of a step stand side by side: place t · beam + i, not i · steps + t.": (
             "return table → return table.unflatten(1, (-1, beam)).mT.flatten(1)"
         ),
-        "True means that it sees the token; yours is the opposite.": "return table → return ~table",
     },
 )

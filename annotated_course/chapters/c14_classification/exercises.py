@@ -78,7 +78,7 @@ EXERCISES["14.2"] = Exercise(
     right=largest,
     cases={remark: pooling(*given) for remark, given in POOLS.items()},
     mistakes={
-        "NaN came through: replace padding (masked_fill, where); NaN times 0 is NaN.": (
+        "NaN times 0 is NaN: replace padding (masked_fill).": (
             lambda states, real: largest(states, real) + 0 * states.sum(dim=1)
         ),
         "padding counts: it may hold larger values than the tokens.": lambda states, real: states.amax(dim=1),
@@ -110,17 +110,9 @@ EXERCISES["14.3"] = Exercise(
         for shape, size in SHAPES.items()
     },
     mistakes={
-        "the numbers are only counted off: that cuts a row of pixels into pieces. A patch holds several rows.": (
-            "axes.permute(0, 1, 3, 2, 4) → images"
-        ),
+        "a patch holds several rows; you cut a row of pixels into pieces.": "axes.permute(0, 1, 3, 2, 4) → images",
         "in each patch the pixels stand column by column; they are wanted row by row.": "0, 1, 3, 2, 4 → 0, 1, 3, 4, 2",
-        "these are pixels that are `size` apart, not neighbours: the inner axis of each pair is the pixel's.": (
-            "height // size, size, width // size, size → size, height // size, size, width // size; "
-            "1, 3, 2, 4 → 2, 4, 1, 3"
-        ),
-        "two axes too many: join rows and columns of patches, and rows and columns of pixels.": (
-            ".reshape(batch, -1, size**2) →"
-        ),
+        "join rows and columns of patches, and those of pixels.": ".reshape(batch, -1, size**2) →",
     },
 )
 
@@ -165,7 +157,7 @@ EXERCISES["14.4"] = Exercise(
         "add 1 to each count before you divide: a word never seen would forbid the class.": AnyOf(
             "words + 1 → words + 1e-9", "words + 1 → words"
         ),
-        "a word that stands twice counts twice; you count whether it is there.": (
+        "a word that stands twice counts twice.": (
             "counts.double() → counts.sign().double(); new.double() → new.sign().double()"
         ),
         "these are logarithms; probabilities are wanted.": AnyOf(".softmax(dim=1) →", ".softmax → .log_softmax"),

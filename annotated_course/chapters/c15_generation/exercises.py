@@ -79,9 +79,7 @@ EXERCISES["15.2"] = Exercise(
         "first the temperature, then the cut: yours judges the probabilities without it.": (
             "p.amax → logits.double().softmax(dim=-1).amax; p >= → logits.double().softmax(dim=-1) >="
         ),
-        "each row has a likeliest token of its own; you compare with the largest of all rows.": (
-            "p.amax(dim=-1, keepdim=True) → p.amax()"
-        ),
+        "each row has a likeliest token of its own.": "p.amax(dim=-1, keepdim=True) → p.amax()",
     },
 )
 
@@ -126,16 +124,11 @@ EXERCISES["15.3"] = Exercise(
         f"{length} tokens, window {window}: ": calls(reader(window), a_text(length), window) for length, window in SIZES
     },
     mistakes={
-        "windows that do not overlap: each next one begins half a window later.": (
+        "the windows overlap: each begins half a window later.": (
             "read - half, 1), half → read, 1), window; half if start else 0 → 0"
         ),
-        "all predictions of all windows count: from the second window on, only the second half.": (
-            "half if start else 0 → 0"
-        ),
+        "from the second window on, only the second half counts.": "half if start else 0 → 0",
         "of the first window, too, only the second half counts: the first predictions are lost.": "if start else 0 →",
-        "the mean over the windows: take it over the tokens, for the windows count for unequally many.": (
-            "torch.cat(nats) → torch.stack([window_nats.mean() for window_nats in nats])"
-        ),
         "divide by the number of predicted tokens; the first is not predicted.": "mean()) → sum() / len(ids))",
     },
 )
@@ -191,17 +184,12 @@ EXERCISES["15.4"] = Exercise(
     },
     mistakes={
         "above 1 no probability may be: min(1, target / draft).": ".clamp(max=1) →",
-        "this is target; then a token comes with the probability target · draft. Divide by draft.": (
-            "return keep → return target"
-        ),
-        "it holds NaN: 0 / 0. Where the two agree nothing is missing: give any one.": (
+        "this is target: divide by draft.": "return keep → return target",
+        "0 / 0 is NaN. Where the two agree give any one.": (
             "torch.where(total > 1e-6, missing / total, target) → missing / total"
         ),
         "what is missing must be made to sum to 1.": "missing / total → missing",
-        "this is target itself: what came by way of the draft would come twice. Draw what is missing.": (
-            "return keep, rest → return keep, target"
-        ),
-        "|target − draft|: what draft has too much of is not missing.": "clamp(min=0) → abs()",
+        "this is target itself: draw only what is missing.": "return keep, rest → return keep, target",
     },
 )
 
@@ -309,7 +297,7 @@ EXERCISES["15.5"] = Exercise(
     cases={remark + what: run for remark, ids, counts in TEXTS for what, run in coding(ids, counts).items()},
     mistakes={
         "round up to the next multiple of 2⁻ⁿ, not down.": "math.ceil → math.floor",
-        "the counts change with the text: for each token ask counts, with the tokens before it.": (
+        "ask counts for each token, with the tokens before it.": (
             "(ids, counts) → (ids, lambda before: counts([])); counts(list(ids)) → counts([])"
         ),
         "a float takes part, and has 53 bits: use whole numbers or Fraction.": AnyOf(

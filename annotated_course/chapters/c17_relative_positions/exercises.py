@@ -7,10 +7,19 @@ from typing import Any
 import torch
 from torch import Tensor
 from torch.nn import functional as F
-from torch.overrides import TorchFunctionMode
 
 from annotated.models.relative_positions import signed_distances
-from annotated_course.exercises.exercise import AnyOf, Exercise, calls, changed, difference, numbers
+from annotated_course.exercises.exercise import (
+    AnyOf,
+    Exercise,
+    LargestTensor,
+    Run,
+    WrongFormError,
+    calls,
+    changed,
+    difference,
+    numbers,
+)
 
 EXERCISES: dict[str, Exercise] = {}
 
@@ -21,12 +30,9 @@ EXERCISES["17.1"] = Exercise(
     cases=numbers(4),
     mistakes={
         "the values have their vectors, too: a^V of the row −1 is missing.": changed(BY_HAND, 0, 3.0),
-        "to the left of the query distances are negative: j − i.": AnyOf(
-            changed(BY_HAND, 0, 2.4), changed(BY_HAND, 1, 6.5)
-        ),
         "divide by the sum of the exponentials.": AnyOf(changed(BY_HAND, 0, 48.0), changed(BY_HAND, 1, 20.0)),
         "+3 is clipped to +2: token 3 is in the softmax, too.": changed(BY_HAND, 1, 5.0),
-        "this is q · k without any turn, or both turned alike: query and key stand at different places.": AnyOf(
+        "query and key stand at different places; here they are turned alike, or not at all.": AnyOf(
             changed(BY_HAND, 2, 7.0), changed(BY_HAND, 3, 7.0)
         ),
         "this is the key one place after the query: before it, the key is turned back.": changed(BY_HAND, 3, -1.0),
@@ -45,52 +51,50 @@ def leading(n: int, k: int, query: Tensor) -> Tensor:
     return table
 
 
-def examine_table(answer: Callable[[int, int, Tensor], Any]) -> str | None:
-    """Give short and long texts, queries of several widths and lengths, the distance 0, and what cannot be."""
-    generator = torch.Generator().manual_seed(0)
-    cases = [(1, 3, 16, 1.0), (2, 4, 64, 1.0), (0, 2, 4, 1.0), (3, 8, 16, 0.1), (2, 3, 32, 5.0)]
-    for n, k, width, size in [*cases, (0, 1, 8, 1.0), (7, 8, 8, 1.0), (40, 50, 8, 1.0)]:
-        query = size * F.normalize(torch.randn(width, generator=generator), dim=0)
-        given = f"n = {n}, k = {k}, d_k = {width}, a query of length {size:g}"
-        table = answer(n, k, query)
+def looking(n: int, k: int, width: int, size: float) -> Run:
+    """Make a case of where a text's last query looks most, and whether each query gives enough; short, then long."""
+    query = size * F.normalize(torch.randn(width, generator=torch.Generator().manual_seed(0)), dim=0)
+
+    def run(answer: Any) -> list[Any]:
+        table, looks = answer(n, k, query), []
         if not isinstance(table, Tensor) or table.shape != (2 * k + 1, width) or not table.isfinite().all():
-            return f"{given}: {difference(table, torch.zeros(2 * k + 1, width))}"
+            raise WrongFormError(f"n = {n}, k = {k}: {difference(table, torch.zeros(2 * k + 1, width))}")
         for length in (k + 2, 1000):
             rows = signed_distances(length, length).clamp(-k, k) + k  # (length, length): the row of each pair
             weights = (table.double() @ query.double() / math.sqrt(width))[rows].softmax(-1)
-            least, best = weights.diagonal(-n).min(), int(weights[-1].argmax())
-            if least >= 0.99 - 1e-6:  # a lead of ln(99 · 999) is just enough, up to rounding
-                continue
-            if n and weights.diagonal(n).min() > 0.5:
-                return f"{given}: it looks {n} to the right. Row 0 is the distance −k; to the left is −n."
-            if best != length - 1 - n:
-                return f"{given}: the last of {length} positions looks most at key {best}; {length - 1 - n} is wanted."
-            return (
-                f"{given}: the right key leads, but its weight is only {least:.2f} in a text of {length} tokens. By "
-                "how much must one score lead all others? The score is the product with the query, divided by √d_k."
-            )
-    for n, k in ((3, 3), (5, 3), (0, 0)):
+            enough = weights.diagonal(-n).min() >= 0.99 - 1e-6  # a lead of ln(99 · 999) is just enough, up to rounding
+            looks += [int(weights[-1].argmax()), "at least 0.99" if enough else "less than 0.99"]
+        return looks
+
+    return run
+
+
+def refused(n: int, k: int) -> Run:
+    """Make a case of what no table can do."""
+
+    def run(answer: Any) -> str:
         try:
             answer(n, k, torch.ones(8))
         except ValueError:
-            continue
-        return (
-            f"right where it can be done. But n = {n}, k = {k} cannot: all that is {k} or more to the left has one "
-            "row. Raise a ValueError."
-        )
-    return None
+            return "a ValueError"
+        return "a table"
+
+    return run
 
 
+SIZES = [(1, 3, 16, 1.0), (2, 4, 64, 1.0), (0, 2, 4, 1.0), (3, 8, 16, 0.1), (2, 3, 32, 5.0)]
+SIZES += [(0, 1, 8, 1.0), (7, 8, 8, 1.0), (40, 50, 8, 1.0)]
 EXERCISES["17.2"] = Exercise(
     "A table that looks back",
     right=leading,
-    cases={},
-    examine=examine_table,
-    caught={
-        "it looks 1 to the right": "k - n → k + n",
-        "looks most at key 4; 3 is wanted": "k - n → k - n + 1",
-        "its weight is only 0.52 in a text of 1000 tokens": "12.0 → 7.0",
-        "n = 3, k = 3 cannot": "if n >= k → if False; k - n → max(k - n, 0)",
+    cases={f"n = {n}, k = {k}, d_k = {d_k}, |q| = {size:g}: ": looking(n, k, d_k, size) for n, k, d_k, size in SIZES}
+    | {f"n = {n}, k = {k}: ": refused(n, k) for n, k in ((3, 3), (5, 3), (0, 0))},
+    mistakes={
+        "row 0 is the distance −k; to the left is −n.": "k - n → k + n",
+        "the weight falls below 0.99: by how much must one score lead 999 others?": AnyOf("12.0 → 7.0", "12.0 → 2.0"),
+        "all that is k or more to the left has one row: raise a ValueError.": (
+            "if n >= k → if False; k - n → max(k - n, 0)"
+        ),
     },
 )
 
@@ -102,29 +106,16 @@ def skew(x: Tensor) -> Tensor:
     return line.unflatten(-1, (length, 2 * length - 1))[..., :length]
 
 
-class Results(TorchFunctionMode):
-    """Within this context, note the type of each tensor that a torch function returns."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.kinds: list[torch.dtype] = []
-
-    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        """Call the function and look at what it returns."""
-        result = func(*args, **(kwargs or {}))
-        if isinstance(result, Tensor):
-            self.kinds.append(result.dtype)
-        return result
-
-
 def examine_skew(answer: Callable[[Tensor], Tensor]) -> str | None:
     """Look for a table of indices, and for a loop."""
-    with Results() as seen:
+    with LargestTensor() as seen:
         answer(torch.zeros(2, 40, 79))
-    if not all(kind.is_floating_point for kind in seen.kinds):
+    if not all(kind.is_floating_point for kind in seen.dtypes):
         return "right, but with a table of indices: padding, reshaping and cutting suffice."
-    if len(seen.kinds) > 39:
-        return f"right, but with {len(seen.kinds)} operations for 40 positions: it can be done at once, without a loop."
+    if len(seen.dtypes) > 39:
+        return (
+            f"right, but with {len(seen.dtypes)} operations for 40 positions: it can be done at once, without a loop."
+        )
     return None
 
 
@@ -144,14 +135,8 @@ EXERCISES["17.3"] = Exercise(
     },
     examine=examine_skew,
     caught={
-        "right, but with a table of indices": (
-            lambda x: x.gather(
-                -1, signed_distances(x.size(-2), x.size(-2)).add(x.size(-2) - 1).expand(*x.shape[:-1], -1)
-            )
-        ),
-        "operations for 40 positions": lambda x: torch.stack(
-            [row[..., x.size(-2) - 1 - i :][..., : x.size(-2)] for i, row in enumerate(x.unbind(-2))], dim=-2
-        ),
+        "right, but with a table of indices": lambda x: skew(x + 0 * torch.arange(x.size(-1))),
+        "operations for 40 positions": lambda x: skew(torch.stack([row + 0 for row in x.unbind(-2)], dim=-2)),
     },
 )
 
@@ -178,7 +163,7 @@ EXERCISES["17.4"] = Exercise(
         "that is the right order of columns; the rows of W make the numbers of a query.": (
             lambda weight, heads: torch.cat((weight[:, 0::2], weight[:, 1::2]), dim=1)
         ),
-        "the second numbers of the pairs come first: the turn then runs the other way.": (
+        "the first numbers of the pairs come first.": (
             lambda weight, heads: halves(weight.unflatten(0, (-1, 2)).flip(1).flatten(0, 1), heads)
         ),
     },
@@ -213,7 +198,7 @@ EXERCISES["17.5"] = Exercise(
     right=steps,
     cases={f"parents {tree}: ": on_tree(tree) for tree in TREES},
     mistakes={
-        "up and down are exchanged: first the steps up from i, then those down to j.": (
+        "first the steps up from i, then those down to j.": (
             "(depth[:, None] - common, depth - common) → (depth - common, depth[:, None] - common)"
         ),
         "both paths go up to the root; turn round at the first word that is on both.": "- common → - 1 + 0 * common",

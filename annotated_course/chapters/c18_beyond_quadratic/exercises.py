@@ -24,9 +24,7 @@ EXERCISES["18.1"] = Exercise(
         "two products make 4 n² d operations, not 2 n² d.": changed(COUNTS, 0, 1536.0),
         "here with the projections, 8 n d².": changed(COUNTS, 1, 1536.0),
         "there both cost the same: the sub-layer is to cost twice as much.": changed(COUNTS, 1, 256.0),
-        "the first block and the last two or three have fewer than 5 new ones: count row by row.": (
-            changed(COUNTS, 3, 100.0)
-        ),
+        "the first and the last rows have fewer than 5: count row by row.": changed(COUNTS, 3, 100.0),
         "row 0 looks at all 20 blocks.": AnyOf(*(changed(COUNTS, 3, count) for count in (77.0, 78.0, 80.0))),
     },
     by_hand=True,
@@ -104,7 +102,7 @@ EXERCISES["18.3"] = Exercise(
         }.items()
     },
     mistakes={
-        "the residual connection keeps what a position has: set the diagonal to True.": (
+        "the residual keeps what a position has: set the diagonal.": (
             "pattern | torch.eye(len(pattern)).bool() → pattern"
         ),
         "off by one. What does one layer, the pattern itself, already reach?": AnyOf(
@@ -113,9 +111,7 @@ EXERCISES["18.3"] = Exercise(
         "the numbers of ways overflow: after each layer ask only whether there is one.": AnyOf(
             "(known @ step > 0).float() → known @ step", "(known @ step > 0).float() → known @ step; float → double"
         ),
-        "never, where some position cannot know of another: return None.": (
-            lambda pattern: layers(pattern) or len(pattern)
-        ),
+        "never, where a position cannot know of another: return None.": lambda pattern: layers(pattern) or len(pattern),
     },
 )
 
@@ -169,14 +165,10 @@ EXERCISES["18.4"] = Exercise(
     }
     | {"without an axis before (length, d): ": calls(*texts(6), 1)},
     mistakes={
-        "beyond the ends of the text there are no keys: yours are zeros, and get a weight.": (
-            ".masked_fill(~real, -math.inf) →"
-        ),
+        "beyond the ends of the text there are no keys: hide them.": ".masked_fill(~real, -math.inf) →",
         "the scores are not divided by √d_k.": "/ math.sqrt(query.size(-1)) →",
         "the window is one-sided: keys on both sides count.": "= reach, reach → = reach, 0",
-        "the window is one key too narrow on each side: `reach` away is still in it.": (
-            "= reach, reach → = reach - 1, reach - 1"
-        ),
+        "the window is too narrow: `reach` away is still in it.": "= reach, reach → = reach - 1, reach - 1",
         "all keys are seen: only those up to `reach` away may be.": lambda q, k, v, r: attention(q, k, v),
     },
     examine=examine_window,

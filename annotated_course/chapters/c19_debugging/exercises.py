@@ -109,9 +109,7 @@ EXERCISES["19.2"] = Exercise(
     },
     mistakes={
         "in training mode two calls differ; compare in evaluation mode.": "eval() → train()",
-        "the second model must come from a call of its own, with other numbers.": (
-            "first, second = build(), build() → first = second = build()"
-        ),
+        "build the second model by a call of its own.": "first, second = build(), build() → first = second = build()",
         "a difference of a thousandth counts.": "1e-5 → 0.05",
         "all outputs must be the same: take the largest difference.": "gap.abs() → gap.abs()[0]",
     },
@@ -325,7 +323,7 @@ EXERCISES["19.4"] = Exercise(
     mistakes={
         "the optimizer holds the weights of another model; these never move.": "SGD(model. → SGD(copy.deepcopy(model).",
         "the gradient is not clipped: clip_grad_norm_(…, 1.0) after backward(), before step().": "1.0 → math.inf",
-        "after the first validation the model stays in eval mode: train() in each epoch.": (
+        "after validation it stays in eval mode: train() in each epoch.": (
             "model.train() →; optimizer = → optimizer = model.train() and"
         ),
         "the validation loss is a mean of the batches' means: add up all tokens, and divide by their number.": (

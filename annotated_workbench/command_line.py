@@ -63,7 +63,7 @@ def _told(error: Exception) -> str:
     """Say in one line what is wrong; raise the error again if it is neither bad input nor a lack of memory."""
     message = str(error)
     if isinstance(error, (MemoryError, torch.cuda.OutOfMemoryError)) or any(text in message for text in OUT_OF_MEMORY):
-        return f"not enough memory ({message.partition(chr(10))[0]}): try a smaller model, batch or beam."
+        return f"not enough memory ({message.partition(chr(10))[0] or 'Python'}): try a smaller model, batch or beam."
     if isinstance(error, RuntimeError):
         raise error
     if isinstance(error, ValueError) and not _is_raised_here(error):
@@ -71,8 +71,10 @@ def _told(error: Exception) -> str:
     return message
 
 
-def _is_raised_here(error: Exception) -> bool:
+def _is_raised_here(error: BaseException) -> bool:
     """Tell whether a `raise` of ours chose the message; others do not know what a user did."""
+    if error.__cause__:
+        return _is_raised_here(error.__cause__)
     *_, (frame, line) = traceback.walk_tb(error.__traceback__)
     code = linecache.getline(frame.f_code.co_filename, line)
     return frame.f_globals["__name__"].startswith("annotated") and code.lstrip().startswith("raise ")

@@ -17,24 +17,10 @@ from annotated_workbench.extras import load
 from annotated_workbench.vocabulary import Tokenizer
 
 CORPORA = {"captions": ("train", "val", "test"), "multi30k": ("train", "val", "test_2016_flickr")}
+TEXTS = ("tinyshakespeare",)
 LANGUAGES = ("de", "en")
 DATA_FOLDER = Path(__file__).parents[1] / "data"
-GITHUB = "https://raw.githubusercontent.com"
-MULTI30K_URL = f"{GITHUB}/multi30k/dataset/a3d2e0d26b56f3846f66a952536ffed4e401d05a/data/task1/raw/"
-MULTI30K_SHA256 = {
-    "train.de": "726e39b2fa9eb9ffb6dc763fb35a179f80fae06ffc5d28b6ace5faa883de28a6",
-    "train.en": "d79cfa999dd4c51d2cb42499b6796d5a882c3a8a961923c25a898c90f8bbd56f",
-    "val.de": "f0cba2f995189cf5770f29a8a9a537a3ad3f51657ad873405082ff6863a5e75a",
-    "val.en": "14f7d25ddd868909a9213e361768460edcacdd6ab9d1e77b92560dc10c10dc28",
-    "test_2016_flickr.de": "9204244e408ccb38d2a55cfcd344df15005fc42a07a6e55ca6c52b6ababb8cc8",
-    "test_2016_flickr.en": "611d361c6334bc7246101d48097c13cf5c4413c5befc793cc629934359d532d9",
-}
-TEXTS = {  # address and checksum
-    "tinyshakespeare": (
-        f"{GITHUB}/karpathy/char-rnn/master/data/tinyshakespeare/input.txt",
-        "86c4e6aa9db7c042ec79f339dcb96d42b0075e16b8fc2e86bf0ca57e2dc565ed",
-    )
-}
+DOWNLOADS = Path(__file__).with_name("downloads.txt")
 
 
 class Pairs(NamedTuple):
@@ -178,7 +164,7 @@ def load_corpus(name: str, split: str, src: str = "de", tgt: str = "en") -> Pair
 def _corpus_file(name: str, file: str) -> Path:
     folder = DATA_FOLDER / name if name == "captions" else data_folder(name)
     if folder is None:
-        return download(name, f"{MULTI30K_URL}{file}.gz", ", ".join(MULTI30K_SHA256), MULTI30K_SHA256[file])
+        return download(name, f"{file}.gz")
     if not (folder / file).is_file():
         remedy = "Correct ANNOTATED_DATA, or unset it to download the corpus."
         if name == "captions":
@@ -191,9 +177,8 @@ def load_text(name: str) -> str:
     """Read one of `TEXTS`, such as "tinyshakespeare" (Karpathy, 2015); from where, and errors, as in `load_corpus`."""
     if name not in TEXTS:
         raise ValueError(f"unknown text {name!r}; there are {', '.join(TEXTS)}.")
-    url, checksum = TEXTS[name]
     folder = data_folder(name)
-    return read_text(folder / "input.txt" if folder else download(name, url, "input.txt", checksum))
+    return read_text(folder / "input.txt" if folder else download(name, "input.txt"))
 
 
 def data_folder(name: str) -> Path | None:
@@ -202,28 +187,24 @@ def data_folder(name: str) -> Path | None:
     return Path(folder) / name if folder else None
 
 
-def download(name: str, url: str, file: str, checksum: str) -> Path:
-    """Find a file in the user's cache, or download it; its checksum is compared each time.
-
-    Args:
-        name: the corpus.
-        url: the file's address.
-        file: what users without a network are told to put into a folder.
-        checksum: SHA-256, or another with its name before it, "md5:…".
+def download(name: str, file: str) -> Path:
+    """Find a file of a corpus in the user's cache, or download it; its checksum is compared each time.
 
     Raises:
-        ValueError: the download has another checksum.
+        ValueError: the download has another checksum than downloads.txt says.
         FileNotFoundError: it cannot be downloaded; says where to put it.
     """
     pooch = load("pooch")
-    by_hand = f"put {file} into a folder {name} and set ANNOTATED_DATA to the folder around it."
+    cache = pooch.create(pooch.os_cache("annotated"), base_url="")
+    cache.load_registry(DOWNLOADS)
+    files = ", ".join(key.removeprefix(f"{name}/").removesuffix(".gz") for key in cache.registry if f"{name}/" in key)
+    by_hand = f"put {files} into a folder {name} and set ANNOTATED_DATA to the folder around it."
     try:
-        cache = Path(pooch.os_cache("annotated")) / name
-        return Path(pooch.retrieve(url, checksum, fname=Path(url).name, path=cache))
+        return Path(cache.fetch(f"{name}/{file}"))
     except ValueError as error:
-        raise ValueError(f"{url} is not the file it was: {error} Try again, or {by_hand}") from None
+        raise ValueError(f"{file} is not the file it was: {error} Try again, or {by_hand}") from None
     except OSError as error:
-        raise FileNotFoundError(f"cannot download {url} ({error}). Without a network, {by_hand}") from None
+        raise FileNotFoundError(f"cannot download {file} ({error}). Without a network, {by_hand}") from None
 
 
 # Held out for validation

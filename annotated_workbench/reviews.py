@@ -9,8 +9,7 @@ from annotated_workbench.data import Labelled, data_folder, decode, download, ho
 
 REVIEWS = ("rt_polarity", "imdb")
 SPLITS = ("train", "val", "test")
-IMDB_URL = "https://ai.stanford.edu/~amaas/data/sentiment/aclImdb_v1.tar.gz"
-IMDB_MD5 = "md5:7c2ac02c03563afcf9b574c7e56c153a"
+IMDB = "aclImdb_v1.tar.gz"
 # A review: split, label and name. IMDb's folder unsup has no labels; systems leave files such as "._0_9.txt".
 PLACE = re.compile(r"(?:.*/)?(train|val|test)/(?!unsup/)([^/]+)/[^/.][^/]*\.txt")
 
@@ -34,8 +33,8 @@ def load_reviews(name: str, split: str) -> Labelled:
         raise ValueError(f"unknown reviews {name!r}; there are {', '.join(REVIEWS)}.")
     folder = data_folder(name)
     if name == "imdb":
-        path = folder or download(name, IMDB_URL, Path(IMDB_URL).name, IMDB_MD5)
-        archive = path / Path(IMDB_URL).name
+        path = folder or download(name, IMDB)
+        archive = path / IMDB
         return split_reviews(read_reviews(archive if archive.exists() else path), split)
     if folder is None:
         raise FileNotFoundError(

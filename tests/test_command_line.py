@@ -20,7 +20,7 @@ from annotated import __version__
 from annotated.__main__ import main
 from annotated.fast.training import bf16_is_fast
 from annotated_workbench import command_line, commands, runs
-from annotated_workbench.checkpoint import load_checkpoint, load_translator, save_checkpoint
+from annotated_workbench.checkpoint import load_checkpoint, save_checkpoint
 from annotated_workbench.commands.options import OPTIONS
 from annotated_workbench.data import DATA_FOLDER, Pairs
 from annotated_workbench.ensemble import Ensemble
@@ -89,17 +89,12 @@ def test_what_is_not_given_follows_from_the_corpus(corpus, tmp_path, capsys, mon
     assert "--vocab-size" not in capsys.readouterr().out
 
 
-@pytest.mark.parametrize(
-    ("pairs", "preset", "vocab_size", "batch_tokens", "dropout"),
-    [
-        (29_000, "small", 6000, 2048, 0.1),  # Multi30k: what was best after ten minutes
-        (10**6, "small", 6000, 2048, 0.1),
-        (400, "tiny", 1200, 500, 0.3),
-        (2, "tiny", 500, 256, 0.3),
-    ],
-)
-def test_few_pairs_get_less_and_never_too_little(pairs, preset, vocab_size, batch_tokens, dropout):
-    assert defaults_for(pairs) == dict(preset=preset, vocab_size=vocab_size, batch_tokens=batch_tokens, dropout=dropout)
+def test_few_pairs_get_less_and_never_too_little():
+    tiny = {"preset": "tiny", "vocab_size": 1200, "batch_tokens": 500, "dropout": 0.3}
+    assert defaults_for(400) == tiny
+    assert defaults_for(2) == tiny | {"vocab_size": 500, "batch_tokens": 256}
+    multi30k = {"preset": "small", "vocab_size": 6000, "batch_tokens": 2048, "dropout": 0.1}  # best after ten minutes
+    assert defaults_for(29_000) == defaults_for(10**6) == multi30k
 
 
 def test_a_line_stays_a_line_whatever_a_model_writes(run, corpus, tmp_path, capsys, monkeypatch):
@@ -114,15 +109,9 @@ def test_a_line_stays_a_line_whatever_a_model_writes(run, corpus, tmp_path, caps
 
 def test_training_leaves_a_folder_that_is_enough_to_translate(run):
     names = {path.name for path in Path(run.out).iterdir()}
-    assert names == {
-        "checkpoints",
-        "config.json",
-        "metrics.jsonl",
-        "model.safetensors",
-        ".lock",
-        "state.safetensors",
-        "tokenizer.json",
-    }
+    states = {"state.safetensors", "state-before.safetensors"}
+    model = {"config.json", "model.safetensors", "tokenizer.json"}
+    assert names == {"checkpoints", "metrics.jsonl", ".lock", *states, *model}
     assert len(list(Path(run.out, "checkpoints").iterdir())) == 2
 
 
@@ -142,22 +131,10 @@ def test_training_validates_on_the_given_files(corpus, tmp_path, capsys, monkeyp
 
 
 def test_training_takes_every_option(corpus, tmp_path):
-    options = {
-        "src": "en",
-        "tgt": "de",
-        "tokenizer": "words",
-        "layers": 1,
-        "dropout": 0.3,
-        "epochs": 1,
-        "max_minutes": 5.0,
-        "accumulate": 3,
-        "schedule": "linear",
-        "rate": 0.5,
-        "smoothing": 0.2,
-        "average": 2,
-        "seed": 7,
-        "device": "cpu",
-    }
+    options = dict(
+        src="en", tgt="de", tokenizer="words", layers=1, dropout=0.3, epochs=1, max_minutes=5.0, device="cpu"
+    )
+    options |= dict(accumulate=3, schedule="linear", rate=0.5, smoothing=0.2, average=2, seed=7)
     more = [word for name, value in options.items() for word in (f"--{name.replace('_', '-')}", str(value))]
     files = ["--source", str(corpus / "my.en"), "--target", str(corpus / "my.de")]
     small = [word for word in SMALL if word not in ("--vocab-size", "280")]
@@ -278,28 +255,6 @@ def test_a_terminal_is_asked_for_sentences(delivered, capsys, monkeypatch):
         "Sentences to translate from de, one a line; Ctrl-D ends.\n> > > "
         "annotated: unsure of 'Wie heißt du?': a model knows only what is like the sentences it learned from.\n> \n"
     )
-
-
-def test_it_is_unsure_of_sentences_unlike_its_captions(delivered, multi30k):
-    captions = (multi30k / "val.de").read_text(encoding="utf-8").splitlines()[:100]
-    others = [
-        "Guten Morgen.",
-        "Ich liebe dich.",
-        "Wie heißt du?",
-        "Was kostet das?",
-        "Kannst du mir helfen?",
-        "Wo ist der Bahnhof?",
-        "Das Parlament stimmt morgen ab.",
-        "Die Regierung hat gestern ein neues Gesetz beschlossen.",
-        "Der Patient wurde mit Penicillin behandelt.",
-        "Aufmerksamkeit ist alles, was man braucht.",
-    ]
-    model, tokenizer, info = load_translator([delivered.out])
-    shares = []
-    for texts in (captions, others):
-        pairs = Pairs(texts, run_translate(delivered, texts))
-        shares.append(len(commands.translate.find_unsure(model, tokenizer, pairs, info, False)) / len(texts))
-    assert shares[0] <= 0.15 and shares[1] >= 0.8  # found on several processors: 0.10 to 0.11 and 0.9
 
 
 def test_an_error_far_down_keeps_what_was_translated_before_it(delivered, capsys, monkeypatch):

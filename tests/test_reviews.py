@@ -1,17 +1,15 @@
 """Collections of labelled texts: folders and archives, the known ones, and how they are split."""
 
 import re
-import sys
 import tarfile
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from once import once
 
-from annotated_workbench import data, reviews
+from annotated_workbench import reviews
 from annotated_workbench.data import Labelled
 from annotated_workbench.reviews import load_reviews, read_reviews, split_reviews
 
@@ -150,11 +148,3 @@ def test_rt_polarity_as_it_is(multi30k: Path) -> None:
     if not (multi30k.parent / "rt_polarity" / "train.pos").is_file():
         pytest.skip("needs rt_polarity beside Multi30k")
     assert [len(load_reviews("rt_polarity", split).texts) for split in reviews.SPLITS] == [7774, 863, 959]
-
-
-def test_imdb_is_downloaded_with_its_checksum(monkeypatch: pytest.MonkeyPatch) -> None:
-    calls = []
-    pooch = SimpleNamespace(os_cache=lambda name: name, retrieve=lambda *args, **how: calls.append(args) or "here")
-    monkeypatch.setitem(sys.modules, "pooch", pooch)
-    assert data.download("imdb", reviews.IMDB_URL, "file", reviews.IMDB_MD5) == Path("here")
-    assert calls == [(reviews.IMDB_URL, "md5:7c2ac02c03563afcf9b574c7e56c153a")]

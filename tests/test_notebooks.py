@@ -15,9 +15,10 @@ import pytest
 from once import once
 
 from annotated_course.exercises import check
+from tools import reading
 from tools.address import FIRST
 from tools.chapters import chapters
-from tools.reading import claims_shown, count, is_folded, is_proof
+from tools.reading import count, is_folded, is_proof
 from tools.sync import ROOT, is_lesson, notebook_paths
 
 pytestmark = once
@@ -155,7 +156,7 @@ def test_claims_hold_and_every_proof_shows_some(lesson: Path) -> None:
     for cell in code_cells(notebook):
         shown = "\n".join(saved_texts(cell))
         assert "✗" not in shown, shown
-        assert claims_shown(cell) >= cell.source.count("claim("), cell.source
+        assert reading.verdicts(cell, "text/html") >= cell.source.count("claim("), cell.source
         assert is_folded(cell) == ("hide-input" in cell.metadata.get("tags", []))  # in JupyterLab and on a page
         assert not is_proof(cell) or (is_folded(cell) and "✓ " in shown), cell.source
     asserting = [cell for cell in code_cells(notebook) if re.search(r"^\s*assert\b", cell.source, re.MULTILINE)]

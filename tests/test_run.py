@@ -10,10 +10,7 @@ from once import once
 from tools import run
 
 FAILS = """for bound in (2, 1):
-    assert (
-        total
-        < bound
-    )
+    assert total < bound
 print("not reached")"""
 
 
@@ -51,7 +48,7 @@ def course(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_what_differs_is_named_and_the_course_goes_on(course: Path, capfd: pytest.CaptureFixture[str]) -> None:
     assert run.main() == 1
     printed = capfd.readouterr().out
-    claim = "01_first, cell 1 (1. Sums): assert (\n        total\n        < bound\n    )\n    AssertionError\n"
+    claim = "01_first, cell 1 (1. Sums): assert total < bound\n    AssertionError: \n"
     digit = "01_first, cell 2 (1. Sums): printed '0.33', saved is '0.34'\n"
     notebooks, _, rest = printed.partition("\npython -m annotated train --help\n")
     trained, _, evaluated = rest.partition("\npython -m annotated evaluate --help\n")
@@ -59,7 +56,7 @@ def test_what_differs_is_named_and_the_course_goes_on(course: Path, capfd: pytes
     assert "usage: python -m annotated train" in trained and "usage: python -m annotated evaluate" in evaluated
     assert evaluated.endswith(f"The course ran to its end, but not all is as saved:\n{claim}{digit}")
     done = nbformat.read(course / "build" / "notebooks" / "01_first.ipynb", as_version=4)
-    assert done.cells[-1].outputs[0].text == "-0.0\n"  # executed to its last cell, and saved
+    assert "".join(output.text for output in done.cells[-1].outputs) == "-0.0\n"  # executed to its last cell, and saved
 
 
 def test_what_unfolds_is_compared_too() -> None:
@@ -85,8 +82,3 @@ def test_a_training_that_fails_is_worse(course: Path, monkeypatch: pytest.Monkey
     (course / "notebooks" / "01_first.ipynb").unlink()
     monkeypatch.setattr(run, "TRAIN", ["train", "--preset", "gigantic"])
     assert run.main() == 2
-
-
-def test_a_cell_that_is_no_python_is_named_by_its_line() -> None:
-    traceback = ["\x1b[0;36m  Cell \x1b[0;32mIn[3], line 2\x1b[0m\n", "SyntaxError: invalid syntax"]
-    assert run.failed_statement("x = 1\nx = = 2", traceback) == "x = = 2"

@@ -14,7 +14,6 @@ import nbformat
 
 from annotated_workbench.files import write_whole
 from tools.address import FIRST
-from tools.reading import SECTION
 from tools.sync import is_lesson, notebook_paths
 
 CHECK = re.compile(r'^check\("([\d.]+)"', re.MULTILINE)
@@ -25,22 +24,18 @@ LINK = re.compile(r"\[([^]]*)\]\((?!https?:)[^)]*\)")  # to something that the h
 def handout(lesson: nbformat.NotebookNode) -> nbformat.NotebookNode:
     """Give a lesson's exercises as a notebook, nothing executed, no link to another file.
 
-    Args:
-        lesson: the chapter as nbformat reads it; it has a section "Exercises".
-
     Raises:
-        ValueError: it has no such section, or an answer stands where the reader's is to come.
+        ValueError: the lesson has no section "Exercises", or an answer stands where the reader's is to come.
     """
-    cells, section, stub = [], "", ""
-    for cell in lesson.cells:
-        if cell.cell_type == "markdown" and (headings := SECTION.findall(cell.source)):
-            section = headings[-1]
-        if section == "Exercises":
-            cells.append(deepcopy(cell))
-    if not cells:
+    given = deepcopy(lesson.cells)
+    places = [i for i, cell in enumerate(given) if "## Exercises" in cell.source]
+    if not places:
         raise ValueError("the notebook has no section ## Exercises.")
-    cells[0].source = cells[0].source[cells[0].source.index("## Exercises") :]
-    cells = [*(deepcopy(cell) for cell in lesson.cells if cell.get("id") == FIRST), *cells]
+    begin = places[0]
+    end = next((i for i in range(begin + 1, len(given)) if re.search("^## ", given[i].source, re.M)), len(given))
+    given[begin].source = given[begin].source[given[begin].source.index("## Exercises") :]
+    cells = [*(cell for cell in given[:begin] if cell.get("id") == FIRST), *given[begin:end]]
+    stub = ""
     for cell in cells:
         if cell.cell_type == "code":
             cell.outputs, cell.execution_count = [], None
@@ -59,7 +54,6 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("folder", type=Path, help="where to write them; what is there under their names is replaced")
     folder = parser.parse_args().folder
-    folder.mkdir(parents=True, exist_ok=True)
     for path in filter(is_lesson, notebook_paths()):
         written = folder / f"{path.stem[:2]}_exercises.ipynb"
         try:

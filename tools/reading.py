@@ -1,15 +1,15 @@
 """Count what a reader of each lesson, and of each notebook beside them, meets: python -m tools.reading
 
 On the main line (all but the exercises and *Deeper*): words, visible lines of code, lines with a tick that are seen,
-claims, folded proofs, figures; claims and exercises in all. A formula counts as one word, a table as its words; folded
-cells are not visible, and checks that unfold are one line with a tick.
+claims, figures. A formula counts as one word, a table as its words; folded cells are not visible, and checks that
+unfold are one line with a tick.
 """
 
 import re
-from pathlib import Path
 from typing import NamedTuple
 
 import nbformat
+from nbformat import NotebookNode
 
 from tools.sync import notebook_paths
 
@@ -20,24 +20,17 @@ SECTION = re.compile(r"^## (.+)$", re.MULTILINE)
 
 
 class Count(NamedTuple):
-    """What a reader meets in one lesson."""
+    """What a reader meets on a lesson's main line."""
 
     words: int
     lines: int
     ticks: int
     claims: int
-    claims_in_all: int
-    proofs: int
     figures: int
-    exercises: int
 
 
-def main_line(notebook: nbformat.NotebookNode) -> list[nbformat.NotebookNode]:
-    """Give the cells of the main line: those before the exercises, and the summary behind them.
-
-    Args:
-        notebook: a lesson as nbformat reads it.
-    """
+def main_line(notebook: NotebookNode) -> list[NotebookNode]:
+    """Give the cells of the main line: those before the exercises, and the summary after them."""
     cells, section = [], ""
     for cell in notebook.cells:
         if cell.cell_type == "markdown" and (headings := SECTION.findall(cell.source)):
@@ -47,81 +40,45 @@ def main_line(notebook: nbformat.NotebookNode) -> list[nbformat.NotebookNode]:
     return cells
 
 
-def is_proof(cell: nbformat.NotebookNode) -> bool:
-    """Tell whether a cell only checks.
-
-    Args:
-        cell: one cell of a notebook.
-    """
+def is_proof(cell: NotebookNode) -> bool:
+    """Tell whether a cell only checks."""
     return "proof" in cell.metadata.get("tags", [])
 
 
-def is_folded(cell: nbformat.NotebookNode) -> bool:
-    """Tell whether a reader sees a cell's output alone: a proof, or what only draws.
-
-    Args:
-        cell: one cell of a notebook.
-    """
+def is_folded(cell: NotebookNode) -> bool:
+    """Tell whether a reader sees a cell's output alone: a proof, or what only draws."""
     return cell.metadata.get("jupyter", {}).get("source_hidden", False)
 
 
-def count(notebook: nbformat.NotebookNode) -> Count:
-    """Count what a reader meets in a lesson.
-
-    Args:
-        notebook: a lesson as nbformat reads it, executed.
-    """
+def count(notebook: NotebookNode) -> Count:
+    """Count what a reader meets in an executed lesson."""
     main = main_line(notebook)
     prose = "\n".join(cell.source for cell in main if cell.cell_type == "markdown")
     code = "\n".join(cell.source for cell in main if cell.cell_type == "code" and not is_folded(cell))
     return Count(
         words=len(WORD.findall(FORMULA.sub(" formula ", prose))),
         lines=sum(bool(line.strip()) for line in code.split("\n")),
-        ticks=sum(map(ticks_seen, main)),
-        claims=sum(map(claims_shown, main)),
-        claims_in_all=sum(map(claims_shown, notebook.cells)),
-        proofs=sum(is_proof(cell) for cell in main),
+        ticks=sum(verdicts(cell, "text/plain") for cell in main),
+        claims=sum(verdicts(cell, "text/html") for cell in main),
         figures=sum("image/png" in output.get("data", {}) for cell in main for output in cell.get("outputs", [])),
-        exercises=sum(cell.source.startswith("check(") for cell in notebook.cells if cell.cell_type == "code"),
     )
 
 
-def ticks_seen(cell: nbformat.NotebookNode) -> int:
-    """Count the lines with a tick or a cross that a reader sees below a cell: of checks that unfold, only the first.
-
-    Args:
-        cell: one cell of a lesson, executed.
-    """
-    return _verdicts(cell, "text/plain")
-
-
-def claims_shown(cell: nbformat.NotebookNode) -> int:
-    """Count all claims of a cell, unfolded.
-
-    Args:
-        cell: one cell of a lesson, executed.
-    """
-    return _verdicts(cell, "text/html")
-
-
-def _verdicts(cell: nbformat.NotebookNode, shown_as: str) -> int:
-    """Count what a cell has printed of its claims, and displayed of them in one form or the other."""
+def verdicts(cell: NotebookNode, shown_as: str) -> int:
+    """Count a cell's ticks and crosses: folded as a reader sees them ("text/plain"), or unfolded ("text/html")."""
     outputs = cell.get("outputs", []) if "claim(" in cell.source else []
     texts = (output.get("text", "") + output.get("data", {}).get(shown_as, "") for output in outputs)
     return sum(len(CLAIM.findall(text)) for text in texts)
 
 
-def main(paths: list[Path]) -> None:
-    """Print the table.
-
-    Args:
-        paths: the lessons.
-    """
-    print(f"{'':28}" + "".join(f"{name.replace('_', ' '):>15}" for name in Count._fields))
-    for path in paths:
-        counted = count(nbformat.read(path, as_version=4))
-        print(f"{path.stem:28}" + "".join(f"{number:15,}" for number in counted))
+def main() -> None:
+    """Print the table."""
+    print(f"{'':28}" + "".join(f"{name:>10}" for name in Count._fields))
+    for path in notebook_paths():
+        if path.parent.name == "notebooks":
+            counted = count(nbformat.read(path, as_version=4))
+            print(f"{path.stem:28}" + "".join(f"{number:10,}" for number in counted))
 
 
 if __name__ == "__main__":
-    main([path for path in notebook_paths() if path.parent.name == "notebooks"])
+    main()

@@ -6,7 +6,6 @@ reported, and the course goes on. The exit status is 0 if all was as saved, 1 if
 translating failed.
 """
 
-import ast
 import asyncio
 import itertools
 import os
@@ -62,13 +61,9 @@ def main() -> int:
 def execute(path: Path) -> tuple[str, float, list[str]]:
     """Execute a notebook, all of it even if cells fail, and save the result below `build/`.
 
-    Args:
-        path: the notebook.
-
     Returns:
         Its name, the seconds it took, and for each cell that failed or printed something else than it has saved: the
-        notebook, the cell's number (from 0, code cells only), its section, and the claim that failed or the first line
-        that differs.
+        notebook, the cell's number (from 0, code cells only), its section, and the line that failed or differs first.
     """
     began, name = time.perf_counter(), path.relative_to(ROOT / "notebooks").with_suffix("").as_posix()
     output = ROOT / "build" / path.relative_to(ROOT)
@@ -94,24 +89,14 @@ def compare(saved: nbformat.NotebookNode, executed: nbformat.NotebookNode) -> st
     """Say what failed in an executed cell, or where its text first differs from the saved cell's; None if nothing."""
     for output in executed.outputs:
         if output.output_type == "error":
-            reason = f"{output.ename}: {output.evalue}".splitlines()[0].removesuffix(": ")
-            return f"{failed_statement(executed.source, output.traceback)}\n    {reason}"
+            plain = re.sub(r"\x1b\[[0-9;]*m", "", "\n".join(output.traceback))
+            place = re.search(r"^ *Cell In\[\d+\], line (\d+)", plain, re.MULTILINE)
+            line = executed.source.splitlines()[int(place[1]) - 1 if place else 0].strip()
+            return f"{line}\n    {output.ename}: {output.evalue.splitlines()[0] if output.evalue else ''}"
     for old, new in itertools.zip_longest(text_of(saved).splitlines(), text_of(executed).splitlines(), fillvalue=""):
         if old != new:
             return f"printed {new!r}, saved is {old!r}"
     return None
-
-
-def failed_statement(source: str, traceback: list[str]) -> str:
-    """Cut out of a cell the innermost statement that holds the line where it failed."""
-    plain = re.sub(r"\x1b\[[0-9;]*m", "", "\n".join(traceback))
-    found = re.search(r"^ *Cell In\[\d+\], line (\d+)", plain, re.MULTILINE)
-    line = int(found[1]) if found else 1
-    try:
-        statements = [node for node in ast.walk(ast.parse(source)) if isinstance(node, ast.stmt)]
-    except SyntaxError:
-        return source.splitlines()[line - 1]
-    return ast.get_source_segment(source, [node for node in statements if node.lineno <= line <= node.end_lineno][-1])
 
 
 def text_of(cell: nbformat.NotebookNode) -> str:

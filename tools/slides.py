@@ -8,19 +8,15 @@ breaking it*, the summary and the exercises' names: nothing folded, no further c
 # `jupyter nbconvert --to slides` will not do: its pages load reveal.js, MathJax, RequireJS and jQuery from other hosts
 # (`reveal_url_prefix` names another place, but embeds nothing), and leave out the figures' alternative texts.
 import argparse
-import logging
 import re
 import textwrap
 from base64 import b64encode
 from collections.abc import Iterator
 from dataclasses import dataclass
-from html import escape, unescape
-from importlib.metadata import distribution
-from io import BytesIO
+from html import escape
 from pathlib import Path
 
 import nbformat
-from fontTools import subset
 from latex2mathml.converter import convert
 from markdown_it import MarkdownIt
 from mdit_py_plugins.dollarmath import dollarmath_plugin
@@ -29,9 +25,9 @@ from pygments.formatters import HtmlFormatter
 from pygments.lexers import PythonLexer
 
 from annotated_workbench.files import write_whole
+from tools.site import math_font
 from tools.sync import ROOT, is_lesson, notebook_paths
 
-FONT = "ziamath/fonts/STIXTwoMath-Regular.ttf"  # of the formulas, as on the site
 COLUMNS, LINES = 96, 22  # of code on a slide; a definition of more than two slides is read in the notebook
 INTRODUCTION, TAKEAWAY, CONTEXT = 330, 190, 300  # characters below a heading, below a figure, and before a guess
 MOST = 33  # slides before the summary; beyond that, what a class misses least goes, of these kinds and from the end
@@ -240,18 +236,6 @@ def deck(lesson: nbformat.NotebookNode) -> list[Slide]:
     return made.slides
 
 
-def font(text: str) -> str:
-    """Cut the formulas' font down to the characters of a text, and write it as an address."""
-    logging.getLogger("fontTools").setLevel(logging.WARNING)
-    options, file = subset.Options(flavor="woff", layout_features=["*"]), BytesIO()
-    cut = subset.Subsetter(options)
-    cut.populate(text=text + "√")  # which is in no formula as a character
-    with subset.load_font(distribution("ziamath").locate_file(FONT), options) as whole:
-        cut.subset(whole)
-        subset.save_font(whole, file, options)
-    return f"data:font/woff;base64,{b64encode(file.getvalue()).decode()}"
-
-
 def page(lesson: nbformat.NotebookNode) -> str:
     """Write a chapter's slides as an HTML page that asks nothing of any other file or host."""
     slides = deck(lesson)
@@ -266,7 +250,7 @@ def page(lesson: nbformat.NotebookNode) -> str:
     places = {
         "TITLE": re.search(r"<h1>(.*)</h1>", sections)[1],
         "SLIDES": sections,
-        "FONT": font(unescape(re.sub(r"<[^>]*>", "", formulas))),
+        "FONT": f"data:font/woff;base64,{b64encode(math_font(formulas, [0x221A], layout_features=['*'])).decode()}",
         "LIGHT": light.get_style_defs(".code"),
         "DARK": dark.get_style_defs("html[data-theme=dark] .code"),
     }

@@ -15,7 +15,8 @@ place of "source" it holds what a lesson shows of it, as `tools.plain` writes it
 import argparse
 import ast
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -31,29 +32,17 @@ PACKAGES = ("annotated", "annotated_course", "annotated_workbench")
 
 
 def notebook_paths(root: Path = ROOT) -> list[Path]:
-    """List the lessons, the notebooks beside them and the solutions, in order.
-
-    Args:
-        root: the folder that holds `notebooks/`.
-    """
+    """List the lessons, the notebooks beside them and the solutions, in order."""
     return sorted(path for path in (root / "notebooks").rglob("*.ipynb") if ".ipynb_checkpoints" not in path.parts)
 
 
 def is_lesson(path: Path) -> bool:
-    """Tell whether a notebook is a lesson: it has a number, exercises, and solutions. `questions` has none of these.
-
-    Args:
-        path: a notebook of `notebook_paths`.
-    """
+    """Tell whether a notebook is a lesson: it has a number, exercises, and solutions. `questions` has none of these."""
     return path.parent.name == "notebooks" and path.name[:2].isdigit()
 
 
 def names_defined(statement: ast.stmt) -> set[str]:
-    """Name what a statement at the top of a file defines: a function, a class or a constant.
-
-    Args:
-        statement: one statement of the parsed file.
-    """
+    """Name what a statement at the top of a file defines: a function, a class or a constant."""
     match statement:
         case ast.FunctionDef(name=name) | ast.ClassDef(name=name):
             return {name}
@@ -66,12 +55,7 @@ def names_defined(statement: ast.stmt) -> set[str]:
 
 
 def definition(source: str, name: str) -> str | None:
-    """Cut one definition out of a file's text, with its decorators; None where the file has no such name.
-
-    Args:
-        source: the text of the Python file.
-        name: a function, class or constant at the top level of the file.
-    """
+    """Cut a function, class or constant out of a file's text, with its decorators; None where the file has none."""
     for statement in ast.parse(source).body:
         if name in names_defined(statement):
             first = min([statement.lineno, *(node.lineno for node in getattr(statement, "decorator_list", []))])
@@ -109,15 +93,7 @@ def cell_source(metadata: Mapping[str, Any], root: Path = ROOT) -> str:
 
 
 def stale_cells(notebook: nbformat.NotebookNode, root: Path = ROOT) -> Iterator[tuple[int, nbformat.NotebookNode, str]]:
-    """Find the cells that differ from the module: their number (from 0), the cell, and the text it should have.
-
-    Args:
-        notebook: a notebook as nbformat reads it.
-        root: the folder that holds the package.
-
-    Raises:
-        ValueError: a cell names an object that does not exist.
-    """
+    """Find the cells that differ from the module: their number (from 0), the cell, and the text it should have."""
     for number, cell in enumerate(notebook.cells):
         metadata = cell.metadata.get("annotated")
         if metadata:
@@ -126,48 +102,49 @@ def stale_cells(notebook: nbformat.NotebookNode, root: Path = ROOT) -> Iterator[
                 yield number, cell, expected
 
 
+def refresh(root: Path) -> Iterator[tuple[Path, str, Callable[[], object]]]:
+    """Find what differs from its source: the file, the reason, and what brings it up to date.
+
+    Raises:
+        ValueError: a source or a place for it is missing.
+    """
+    repository = read_address(root)
+    for path, text in documents(root, addressed(root)).items():
+        if not path.exists() or path.read_text(encoding="utf-8") != text:
+            yield path, "pyproject.toml, or the chapters' about.toml", partial(path.write_text, text, encoding="utf-8")
+    for chapter in chapters(root):
+        path, drawn = chapter.folder / "thumb.png", picture(chapter)
+        if not path.exists() or Image.open(path).convert("RGB").tobytes() != drawn.convert("RGB").tobytes():
+            yield path, "the chapter's figure", partial(drawn.save, path, optimize=True)
+    for path in notebook_paths(root):
+        given = nbformat.read(path, as_version=4)
+        notebook = with_first_cell(given, repository)
+        reasons = ["the first cell, from tools/address.py"] * (notebook != given)
+        try:
+            for number, cell, expected in stale_cells(notebook, root):
+                cell.source = expected
+                reasons.append(f"cell {number}, from {expected.splitlines()[0][2:]}")
+        except ValueError as error:
+            raise ValueError(f"{path.relative_to(root).as_posix()}: {error}") from error
+        if reasons:
+            yield path, "; ".join(reasons), partial(nbformat.write, notebook, path)
+
+
 def main() -> int:
     """Refresh everything, or with --check only list what differs; 1 if anything did, 2 on bad input."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--check", action="store_true", help="change nothing, list what differs, exit with 1")
     check = parser.parse_args().check
-    differing = []
     try:
-        repository = read_address(ROOT)
-        for path, text in documents(ROOT, addressed(ROOT)).items():
-            if not path.exists() or path.read_text(encoding="utf-8") != text:
-                differing.append((path, "from pyproject.toml, or the chapters' about.toml"))
-                if not check:
-                    path.write_text(text, encoding="utf-8")
-        for chapter in chapters(ROOT):
-            path, drawn = chapter.folder / "thumb.png", picture(chapter)
-            if not path.exists() or Image.open(path).convert("RGB").tobytes() != drawn.convert("RGB").tobytes():
-                differing.append((path, "from the chapter's figure"))
-                if not check:
-                    drawn.save(path, optimize=True)
-        for path in notebook_paths():
-            given = nbformat.read(path, as_version=4)
-            notebook = with_first_cell(given, repository)
-            if notebook != given:
-                differing.append((path, "the first cell, from tools/address.py"))
-            try:
-                stale = list(stale_cells(notebook))
-            except ValueError as error:
-                raise ValueError(f"{path.relative_to(ROOT).as_posix()}: {error}") from error
-            for number, cell, expected in stale:
-                cell.source = expected
-                differing.append((path, f"cell {number}, from {expected.splitlines()[0][2:]}"))
-            if not check and differing and differing[-1][0] == path:
-                nbformat.write(notebook, path)
+        differing = list(refresh(ROOT))
     except (OSError, KeyError, ValueError) as error:
         print(error, file=sys.stderr)
         return 2
-    for path, reason in differing:
+    for path, reason, write in differing:
         print(f"{path.relative_to(ROOT).as_posix()}: {'differs' if check else 'refreshed'}, {reason}")
-    if not differing:
-        print("All is as its sources say.")
-    elif check:
-        print("Run `make sync`, then `make notebooks`.")
+        if not check:
+            write()
+    print("Run `make sync`, then `make notebooks`." if check and differing else "All is as its sources say.")
     return int(check and bool(differing))
 
 

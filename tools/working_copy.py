@@ -13,7 +13,6 @@ import re
 import sys
 import time
 import warnings
-from difflib import ndiff
 from itertools import count
 from pathlib import Path
 
@@ -28,6 +27,7 @@ from tools.chapters import BLOCK
 from tools.sync import ROOT, notebook_paths
 
 GIVEN, START, NOTES = ".given.json", "start.md", "## Your notes"
+INVITATION = "\nWhat you write below this line stays.\n"
 ROW = re.compile(r"^\| \[(\d\d)_\w+\]\(.*$", re.MULTILINE)
 ADDRESS = re.compile(r'(?<=\]\()(?!https?:|#)[^)]+|(?<=src=")[^"]+')  # of what a page links to or shows
 
@@ -105,12 +105,7 @@ def remembered(work: Path) -> dict[str, Sources]:
 def read(path: Path, known: Sources | None = None) -> NotebookNode:
     """Read a notebook, whichever program has saved it; afterwards each cell has an id of its own.
 
-    Args:
-        path: the notebook.
-        known: the course's cells. A cell that says what one of them says gets its id, if it has none of theirs.
-
-    Raises:
-        ValueError: it is no notebook.
+    A cell that says what one of the `known` says gets its id, if it has none of theirs.
     """
     with warnings.catch_warnings(action="ignore"):  # of missing and double ids: `normalize` gives others
         notebook = nbformat.v4.upgrade(nbformat.reads(path.read_text("utf-8"), as_version=4))
@@ -144,25 +139,13 @@ def text(cell: NotebookNode) -> str:
 
 
 def changed(reader: list[NotebookNode], given: Sources, new: Sources) -> set[str]:
-    """Give the ids of the cells that a reader has added or changed.
-
-    Args:
-        reader: the cells of the reader's notebook.
-        given: what the course gave last.
-        new: what the course has now: whatever equals that needs no keeping.
-    """
+    """Give the ids of the cells that a reader has added or changed: neither as the course gave them nor as they are."""
     course = [given, new]
     return {cell.id for cell in reader if cell.source.strip() and text(cell) not in [of.get(cell.id) for of in course]}
 
 
 def merge(reader: list[NotebookNode], new: list[NotebookNode], own: set[str]) -> list[NotebookNode]:
-    """Put a reader's own cells into the course's newer ones: in place of those with the same id, or where they stood.
-
-    Args:
-        reader: the cells of the reader's notebook.
-        new: the course's cells.
-        own: which of the reader's are their own.
-    """
+    """Put a reader's own cells among the course's newer ones: in place of their namesakes, or where they stood."""
     answers: dict[str, list[NotebookNode]] = {}  # after which of the course's cells which of the reader's stand
     known, before = {cell.id for cell in new}, ""
     for cell in reader:
@@ -178,42 +161,24 @@ def merge(reader: list[NotebookNode], new: list[NotebookNode], own: set[str]) ->
 
 
 def update_page(page: str, work: Path) -> list[str]:
-    """Write the first page anew; what a reader has added to it follows under a heading of its own.
-
-    Args:
-        page: the page as it is now.
-        work: the working copy.
-
-    Returns:
-        A line where it cannot be told what the reader has added, so that the whole page is kept.
+    """Write the first page anew, above a reader's notes; where anything else was changed, keep what it was.
 
     Raises:
         OSError: it cannot be read or written.
     """
     mine, given = work / START, work / f".{START}"
     lines, notes = [], ""
-    if mine.exists() and not given.exists():
-        lines.append(f"{mine}: written anew; as it was: {keep(mine, work)}")
-    elif mine.exists():
-        saved = mine.read_text("utf-8-sig", errors="replace")  # as some editors on Windows save it
-        difference = ndiff(given.read_text("utf-8").splitlines(), saved.splitlines())
-        added = [line[2:] for line in difference if line.startswith("+ ") and line[2:] != NOTES]
-        notes = "\n".join(added).strip("\n")
-    write_whole(mine, (f"{page}\n{NOTES}\n\n{notes}\n" if notes else page).encode())
+    if mine.exists():
+        above, _, notes = mine.read_text("utf-8-sig", errors="replace").partition(f"\n{NOTES}\n")
+        if not given.exists() or given.read_text("utf-8") != above:
+            lines.append(f"{mine}: written anew; as it was: {keep(mine, work)}")
+    write_whole(mine, f"{page}\n{NOTES}\n{notes or INVITATION}".encode())
     write_whole(given, page.encode())
     return lines
 
 
 def start_page(course: Path, done: set[str]) -> str:
-    """Write the first page of the working copy.
-
-    Args:
-        course: the folder with the README, which has the table of notebooks, and `docs/WAYS.md`.
-        done: the numbers of the solved exercises.
-
-    Raises:
-        OSError: one of the two cannot be read.
-    """
+    """Write the first page of the working copy, from the README's table and `docs/WAYS.md`, with what is solved."""
     exercises = all_exercises()
 
     def with_marks(row: re.Match[str]) -> str:

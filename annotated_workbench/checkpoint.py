@@ -52,6 +52,15 @@ def _config_file(config: Any, info: dict[str, Any]) -> bytes:
     return json.dumps(content, indent=2, ensure_ascii=False).encode()
 
 
+def _parsed(content: bytes) -> tuple[Config, dict[str, Any]]:
+    info = dict(json.loads(content))
+    config = ARCHITECTURES[info.pop("architecture", "transformer")].config  # the first checkpoints did not say
+    sizes = info.pop("model")
+    if sizes.pop("pad_id", PAD) != PAD:  # the first checkpoints had a choice
+        raise ValueError(f"padding is always {PAD}: train the model again")
+    return config(**sizes), info
+
+
 @torch.no_grad()
 def require_readable(model: nn.Module, **info: Any) -> None:
     """Refuse a model that would not be read back as it is: whose configuration makes one with other logits.
@@ -91,9 +100,14 @@ def load_checkpoint(folder: str | Path) -> tuple[nn.Module, dict[str, Any]]:
         FileNotFoundError: the folder holds no model.
         ValueError: its files do not fit together, or a weight is not a number.
     """
-    config, info = load_config(folder)
-    path = Path(folder) / WEIGHTS
-    return model_of(lambda: make_model(config), load_tensors(path)[0], path), info
+    path, weights = Path(folder) / CONFIG, Path(folder) / WEIGHTS
+    if not path.is_file():
+        raise FileNotFoundError(f"no model in {folder}: {CONFIG} is missing. Give a folder that `train --out` wrote.")
+    try:
+        config, info = _parsed(path.read_bytes())
+    except DAMAGE as error:
+        raise ValueError(f"{path} is damaged ({error!r}). Copy the folder again, or train again.") from None
+    return model_of(lambda: make_model(config), load_tensors(weights)[0], weights), info
 
 
 def model_of(make: Callable[[], Model], weights: dict[str, Tensor], path: str | Path) -> Model:
@@ -108,17 +122,11 @@ def model_of(make: Callable[[], Model], weights: dict[str, Tensor], path: str | 
 
 
 def load_translator(folders: Sequence[str | Path]) -> tuple[nn.Module, Tokenizer, dict[str, Any]]:
-    """Read a trained run, or several as an ensemble.
-
-    Args:
-        folders: where the runs are; of several, the configurations, languages and tokenizers must agree.
-
-    Returns:
-        The model or ensemble, in eval mode, the tokenizer, and the info of the first run.
+    """Read a trained run, or several as an ensemble: the model in eval mode, the tokenizer, and the first one's info.
 
     Raises:
         FileNotFoundError: a folder holds no model or no tokenizer.
-        ValueError: its files do not fit together, or the runs do not.
+        ValueError: its files do not fit together, or the runs' configurations, languages or tokenizers differ.
     """
     runs = [load_run(folder) for folder in folders]
     _, tokenizer, first = runs[0]
@@ -135,10 +143,7 @@ def load_translator(folders: Sequence[str | Path]) -> tuple[nn.Module, Tokenizer
 
 
 def load_run(folder: str | Path) -> tuple[nn.Module, Tokenizer, dict[str, Any]]:
-    """Read a trained run of any task.
-
-    Returns:
-        The model, in eval mode, the tokenizer, and the info.
+    """Read a trained run of any task: the model, in eval mode, the tokenizer, and the info.
 
     Raises:
         FileNotFoundError: the folder holds no model or no tokenizer.
@@ -159,26 +164,6 @@ def require_task(model: nn.Module, task: TaskName, folder: str | Path) -> None:
     own = ARCHITECTURES[architecture_of(config_of(model))].task
     if own != task:
         raise ValueError(f"the model in {folder} is for {own}, not for {task}: use {USES[own]}.")
-
-
-def load_config(folder: str | Path) -> tuple[Config, dict[str, Any]]:
-    """Read the configuration and the info that `save_checkpoint` wrote; errors as in `load_checkpoint`."""
-    path = Path(folder) / CONFIG
-    if not path.is_file():
-        raise FileNotFoundError(f"no model in {folder}: {CONFIG} is missing. Give a folder that `train --out` wrote.")
-    try:
-        return _parsed(path.read_bytes())
-    except DAMAGE as error:
-        raise ValueError(f"{path} is damaged ({error!r}). Copy the folder again, or train again.") from None
-
-
-def _parsed(content: bytes) -> tuple[Config, dict[str, Any]]:
-    info = dict(json.loads(content))
-    config = ARCHITECTURES[info.pop("architecture", "transformer")].config  # the first checkpoints did not say
-    sizes = info.pop("model")
-    if pad_id := sizes.pop("pad_id", PAD):  # they had a choice, which nothing but 0 survived
-        raise ValueError(f"pad_id is {pad_id!r}, and padding is always {PAD}: train the model again")
-    return config(**sizes), info
 
 
 def load_weights(model: nn.Module, weights: dict[str, Tensor]) -> None:
@@ -240,15 +225,14 @@ def load_tensors(path: str | Path) -> tuple[dict[str, Tensor], Any]:
         FileNotFoundError: there is no such file.
         ValueError: it is not a safetensors file, or cut short.
     """
-    with _opened(path) as file:
-        names = file.keys()
-        return {name: file.get_tensor(name) for name in names}, _note(file)
+    with _opened(path) as (file, note):
+        return {name: file.get_tensor(name) for name in file.keys()}, note  # noqa: SIM118
 
 
 def load_note(path: str | Path) -> Any:
     """Read the note alone of what `save_tensors` wrote; raises as `load_tensors` does."""
-    with _opened(path) as file:
-        return _note(file)
+    with _opened(path) as (_, note):
+        return note
 
 
 @contextmanager
@@ -257,12 +241,8 @@ def _opened(path: str | Path) -> Iterator[Any]:
 
     try:
         with safe_open(path, framework="pt") as file:
-            yield file
+            yield file, json.loads((file.metadata() or {}).get("note", "null"))
     except FileNotFoundError:
         raise FileNotFoundError(f"there are no weights at {path}.") from None
     except SafetensorError as error:
         raise ValueError(f"{path} is not a whole safetensors file ({error}). Copy it again.") from None
-
-
-def _note(file: Any) -> Any:
-    return json.loads((file.metadata() or {}).get("note", "null"))

@@ -18,14 +18,7 @@ from annotated_workbench.vocabulary import Tokenizer
 
 ROWS, TEXT_ROWS = 16, 16  # pairs, and pieces of a text, scored at a time
 
-# What sacrebleu splits texts into where it has rules of a language's own. The keys are what a code begins with.
-SACREBLEUS_WORDS = {
-    **dict.fromkeys(
-        ("zh", "zho", "chi", "cn", "zhs", "zht", "cmn", "yue", "lzh", "wuu", "hak", "nan", "chinese", "mandarin"), "zh"
-    ),
-    **dict.fromkeys(("ja", "jpn", "jp", "japanese"), "ja-mecab"),
-    **dict.fromkeys(("ko", "kor", "korean"), "ko-mecab"),
-}
+SACREBLEUS_WORDS = {"zh": "zh", "ja": "ja-mecab", "ko": "ko-mecab"}  # where it has rules of a language's own
 # Scripts without spaces between words: Thai to Myanmar, Khmer, Tai, Balinese, Kana and Han, Yi, Javanese, more Han.
 SPACELESS = re.compile(
     "[\u0e00-\u109f\u1780-\u17ff\u1950-\u19ff\u1a20-\u1aaf\u1b00-\u1b7f\u3040-\u312f\u3400-\u4dbf\u4e00-\u9fff"

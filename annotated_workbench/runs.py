@@ -98,9 +98,7 @@ def fit(
         The lines of metrics.jsonl.
 
     Raises:
-        FileExistsError: `out` already holds a run or a model, and `resume` is not set.
-        FileNotFoundError: `resume` is set and there is no run.
-        BlockingIOError: another process is training in `out`.
+        OSError: `out` holds a run and `resume` is not set, or none and it is; or another process is training there.
         ValueError: the run in `out` is another one, or has nothing left to do; or the model is none that could be read
             back; or a loss is not finite. Then the last good state is there to go on from.
     """
@@ -116,7 +114,14 @@ def fit(
             if distributed.is_first():
                 save_epoch(run)
             print(_report(run), flush=True)
-        _warn_of_an_end_in_warmup(run)
+    step, warmup = run.progress.step, run.length.warmup
+    if step <= warmup:
+        more = "--epochs" if run.progress.epoch >= run.length.epochs else "--max-minutes"
+        print(
+            f"Careful: the run ended at update {step}, inside its warm-up of {warmup}. Go on with --resume and more "
+            f"{more}, or train anew with a shorter --warmup.",
+            flush=True,
+        )
     with distributed.in_turn():
         load_weights(run.model, load_tensors(run.out / WEIGHTS)[0])
     return run.metrics
@@ -208,15 +213,16 @@ def _train_epoch(run: Run, objective: nn.Module) -> tuple[dict[str, Any], float]
             speed = tokens / (time.perf_counter() - began)
             bar.set_postfix_str(f"loss {loss:.2f}, {speed:,.0f} tokens/s", refresh=False)  # update draws, now and then
             bar.update()
-            run.look_at_the_clock()
-            if run.out_of_time():
-                break
+            if options.max_minutes is not None:
+                run.look_at_the_clock()
+                if run.out_of_time():
+                    break
     if progress.position == len(groups):
         progress.epoch, progress.position = progress.epoch + 1, 0
     line = {
         "step": progress.step,
         "epoch": progress.epoch + progress.position / len(groups),
-        "minutes": progress.seconds / 60,
+        "minutes": 0.0,  # until it has been validated
         "rate": run.optimizer.param_groups[0]["lr"],
         "loss": total / targets,
     }
@@ -236,17 +242,6 @@ def _rate(progress: Progress, updates: int, options: TrainingOptions, length: Le
     if options.max_minutes is not None:
         left = min(left, 1 - progress.seconds / (60 * options.max_minutes))
     return length.rate * linear_rate(progress.step, d_model, length.warmup, max(0.0, left))
-
-
-def _warn_of_an_end_in_warmup(run: Run) -> None:
-    step, warmup = run.progress.step, run.length.warmup
-    if step <= warmup:
-        more = "--epochs" if run.progress.epoch >= run.length.epochs else "--max-minutes"
-        print(
-            f"Careful: the run ended at update {step}, inside its warm-up of {warmup}. Go on with --resume and more "
-            f"{more}, or train anew with a shorter --warmup.",
-            flush=True,
-        )
 
 
 def linear_rate(step: int, d_model: int, warmup: int, left: float) -> float:
@@ -286,6 +281,6 @@ def _report(run: Run) -> str:
         left = min(left, run.options.max_minutes - line["minutes"])
     return (
         f"epoch {line['epoch']:5.2f}  step {line['step']:6}  loss {line['loss']:.3f}  "
-        f"{run.task.report(line)}  {line['tokens_per_second']:,.0f} tokens/s  "
+        f"{run.task.report.format(**line)}  {line['tokens_per_second']:,.0f} tokens/s  "
         f"{line['minutes']:.1f} min done, {max(left, 0):.1f} min left"
     )

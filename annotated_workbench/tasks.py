@@ -2,7 +2,6 @@
 
 import math
 from abc import ABC, abstractmethod
-from array import array
 from collections.abc import Sequence
 from typing import Any
 
@@ -36,6 +35,7 @@ class Task(ABC):
     identity: dict[str, Any]
     info: dict[str, Any]
     tokenizer: Tokenizer
+    report: str  # how to print what `validate` measured
 
     @abstractmethod
     def batches(self, batch_tokens: int, seed: int | None = None) -> Batches:
@@ -52,10 +52,6 @@ class Task(ABC):
     def validate(self, model: nn.Module, options: TrainingOptions) -> dict[str, float]:
         """Measure the model after an epoch."""
 
-    @abstractmethod
-    def report(self, line: dict[str, Any]) -> str:
-        """Say in a few words what `validate` measured."""
-
 
 class TranslationTask(Task):
     """Learn to translate from pairs of sentences.
@@ -71,6 +67,8 @@ class TranslationTask(Task):
     Raises:
         ValueError: no pair is short enough; or as `encode_files` does.
     """
+
+    report = "validation BLEU {val_bleu:5.2f}"
 
     def __init__(
         self,
@@ -95,10 +93,7 @@ class TranslationTask(Task):
             self.identity = self.info | {"training_pairs": file_checksum(source.path) + file_checksum(target.path)}
         else:
             self.sources, self.targets, _ = encode_pairs(pairs, tokenizer, src, tgt, max_length, drop_long=True)
-            self.identity = self.info | {
-                "training_pairs": checksum(text.encode() for text in (*source, *target)),
-                "tokens": checksum(array("q", row).tobytes() for row in (*self.sources, *self.targets)),
-            }
+            self.identity = self.info | {"training_pairs": checksum(text.encode() for text in (*source, *target))}
         for kind, kept, total in (("training", self.sources, source), ("validation", short, val.source)):
             require_some(len(kept), len(total), max_length)
             if left_out := len(total) - len(kept):
@@ -121,10 +116,6 @@ class TranslationTask(Task):
             print(f"Careful: it translates every validation sentence alike, as {translations[0]!r}.", flush=True)
         return {"val_bleu": bleu(translations, self.val.target, self.info["tgt"])[0]}
 
-    def report(self, line: dict[str, Any]) -> str:
-        """As `Task.report`."""
-        return f"validation BLEU {line['val_bleu']:5.2f}"
-
 
 class TextTask(Task):
     """Learn to continue a text.
@@ -138,6 +129,8 @@ class TextTask(Task):
     Raises:
         ValueError: a text has fewer than two tokens.
     """
+
+    report = "validation loss {val_loss:.3f} nats, {val_bits:.3f} bits a token"
 
     def __init__(self, tokenizer: Tokenizer, text: str, val: str, max_length: int):
         self.tokenizer, self.max_length = tokenizer, max_length
@@ -153,14 +146,11 @@ class TextTask(Task):
         return make_text_batches(self.ids, self.max_length, batch_tokens, seed=seed)
 
     def validate(self, model: nn.Module, options: TrainingOptions) -> dict[str, float]:
-        """As `Task.validate`: the loss in nats a token."""
+        """As `Task.validate`: the loss per token."""
         pieces = make_text_batches(self.val, self.max_length, TEXT_ROWS * self.max_length)
         losses = divided(lambda own: piece_losses(model, own, plain=options.plain), pieces)
-        return {"val_loss": sum(losses) / (len(self.val) - 1)}
-
-    def report(self, line: dict[str, Any]) -> str:
-        """As `Task.report`."""
-        return f"validation loss {line['val_loss']:.3f} nats, {line['val_loss'] / math.log(2):.3f} bits a token"
+        nats = sum(losses) / (len(self.val) - 1)
+        return {"val_loss": nats, "val_bits": nats / math.log(2)}
 
 
 class ClassificationTask(Task):
@@ -177,6 +167,8 @@ class ClassificationTask(Task):
         ValueError: a validation text has a label that no training text has.
     """
 
+    report = "validation accuracy {val_accuracy:.1%}"
+
     def __init__(self, tokenizer: Tokenizer, labelled: Labelled, val: Labelled, language: str, max_length: int):
         self.tokenizer, self.val = tokenizer, val
         self.labels = sorted(set(labelled.labels))
@@ -185,10 +177,7 @@ class ClassificationTask(Task):
         self.info: dict[str, Any] = {"task": "classification", "labels": self.labels, "language": language}
         self.sources = encode_texts(labelled.texts, tokenizer, language, max_length)
         self.classes = [[self.labels.index(label)] for label in labelled.labels]
-        self.identity = self.info | {
-            "texts": checksum(text.encode() for side in labelled for text in side),
-            "tokens": checksum(array("q", row).tobytes() for row in self.sources),
-        }
+        self.identity = self.info | {"texts": checksum(text.encode() for side in labelled for text in side)}
 
     def batches(self, batch_tokens: int, seed: int | None = None) -> Batches:
         """As `Task.batches`: texts of similar length, at most `batch_tokens` ids, and their classes' numbers."""
@@ -208,7 +197,3 @@ class ClassificationTask(Task):
             lambda texts: classify(model, self.tokenizer, texts, language, plain=options.plain), self.val.texts
         )
         return {"val_accuracy": accuracy(torch.stack(probabilities), self.val.labels, self.labels)}
-
-    def report(self, line: dict[str, Any]) -> str:
-        """As `Task.report`."""
-        return f"validation accuracy {line['val_accuracy']:.1%}"

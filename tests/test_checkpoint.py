@@ -24,7 +24,6 @@ from annotated.transformer import Transformer
 from annotated_workbench.checkpoint import (
     average_checkpoints,
     load_checkpoint,
-    load_config,
     load_tensors,
     load_translator,
     load_weights,
@@ -279,4 +278,4 @@ def test_the_delivered_model_translates_captions_it_has_never_seen(multi30k: Pat
 
 def test_old_configurations_name_the_padding() -> None:
     assert json.loads((DELIVERED / "config.json").read_text(encoding="utf-8"))["model"]["pad_id"] == 0
-    assert load_config(DELIVERED)[0] == TransformerConfig.small(6000)
+    assert load_checkpoint(DELIVERED)[0].config == TransformerConfig.small(6000)

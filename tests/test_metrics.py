@@ -54,8 +54,8 @@ def test_scores_are_sacrebleus(lowercase):
 @pytest.mark.parametrize(
     ("language", "words"),
     [
-        *(("zh", "zh"), ("zh-TW", "zh"), ("ZH_Hans", "zh"), ("cmn", "zh")),
-        *(("ja", "ja-mecab"), ("jpn", "ja-mecab"), ("ko", "ko-mecab")),
+        *(("zh", "zh"), ("zh-TW", "zh"), ("ZH_Hans", "zh")),
+        *(("ja", "ja-mecab"), ("ko", "ko-mecab")),
         *(("chs", "char"), ("en", "char"), ("xx", "char"), ("", "char")),
     ],
 )

@@ -256,7 +256,7 @@ def test_what_is_not_ours_stays(finished, tmp_path):
         (dict(d_ff=12), "d_ff=11, not 12"),
         (dict(norm_first=True), "norm_first=False, not True"),
         (dict(last="neun"), "training_pairs="),
-        (dict(words=[*SPECIALS, *NUMBERS.values(), *NUMBERS]), "tokens="),
+        (dict(words=[*SPECIALS, *NUMBERS.values(), *NUMBERS]), "tokenizer="),
     ],
 )
 def test_what_gives_the_position_its_meaning_cannot_change(finished, changes, name):

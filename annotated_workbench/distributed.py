@@ -159,7 +159,7 @@ def draw_apart(seed: int, step: int) -> None:
 
 def parallel(objective: nn.Module) -> nn.Module:
     """Give every process the first one's weights, and `objective` the mean gradients of all; of one, it stays."""
-    return DistributedDataParallel(objective, broadcast_buffers=False) if processes() > 1 else objective
+    return DistributedDataParallel(objective) if processes() > 1 else objective
 
 
 def update(

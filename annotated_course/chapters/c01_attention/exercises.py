@@ -56,9 +56,7 @@ EXERCISES["01.2"] = Exercise(
     mistakes={
         "it is Eq. 1 without the division by √d_k: did you scale?": "/ math.sqrt(query.size(-1)) →",
         "you divided by d_k; divide by its square root.": "math.sqrt(query.size(-1)) → query.size(-1)",
-        "your softmax runs over the queries; each row of weights, over the keys, must sum to 1: dim=-1.": (
-            "softmax(-1) → softmax(-2)"
-        ),
+        "your softmax runs over the queries; over the keys, dim=-1, weights sum to 1.": "softmax(-1) → softmax(-2)",
         "these are the weights; multiply them by the values.": "@ value →",
         "the scores never went through a softmax.": "scores.softmax(-1) → scores",
     },
@@ -111,9 +109,7 @@ EXERCISES["01.4"] = Exercise(
     right=mirror,
     cases={f"length {n}, where each position looks with at least 0.99 (else −1): ": looks(n) for n in (2, 5, 9, 500)},
     mistakes={
-        "each position attends to itself; flip the order of the queries or of the keys.": (
-            lambda n: (300 * torch.eye(n), torch.eye(n))
-        ),
+        "each position attends to itself: flip queries or keys.": lambda n: (300 * torch.eye(n), torch.eye(n)),
         "a weight must be at least 0.99: larger vectors give larger scores; √d_k divides them.": AnyOf(
             *(lambda length, sharp=sharp: mirror(length, sharp) for sharp in (1.0, 20.0, 30.0))
         ),
@@ -139,13 +135,9 @@ EXERCISES["01.5"] = Exercise(
     right=query_gradient,
     cases={"": calls(*random_inputs(3, 5, 16, 7), torch.randn(3, 7, generator=torch.Generator().manual_seed(1)))},
     mistakes={
-        "off by a constant factor 4.0 = √d_k: the scores were divided by it, and so is the gradient.": (
-            "/ math.sqrt(query.size(-1)) →"
-        ),
+        "the scores were divided by √d_k, and so is the gradient.": "/ math.sqrt(query.size(-1)) →",
         "this is diag(p) alone: the part − p pᵀ of the Jacobian is missing.": "(g - mean) → g",
-        "this is the upstream gradient at the weights, sent on to the scores: pass it through the softmax.": (
-            "p * (g - mean) → g"
-        ),
+        "this is the gradient at the weights: pass it through the softmax.": "p * (g - mean) → g",
         "the mean to subtract is weighted by p: (p * g).sum(-1, keepdim=True).": "(p * g).sum → g.mean",
     },
 )
@@ -207,15 +199,11 @@ EXERCISES["01.6"] = Exercise(
     cases={"": calls(*random_inputs(24, 30, 4, 5), 7)},
     mistakes={
         "the maximum rose, and the old sums were not rescaled: multiply both by exp(old − new maximum).": "shrink * →",
-        "the maximum rose: you rescaled the sum of the exponentials, but not the mixed values.": (
-            "shrink * mixed → mixed"
-        ),
-        "each chunk's exponentials are taken from its own maximum: sums of different chunks need one common maximum.": (
+        "you rescaled the sum of the exponentials, but not the mixed values.": "shrink * mixed → mixed",
+        "each chunk has its own maximum: sums of several chunks need one in common.": (
             "torch.maximum(highest, scores.amax(-1, keepdim=True)) → scores.amax(-1, keepdim=True); shrink * →"
         ),
-        "this is the mean of the chunks' outputs: a chunk counts by the sum of its exponentials.": (
-            lambda *given: of_chunks(*given).mean(0)
-        ),
+        "a chunk counts by the sum of its exponentials.": lambda *given: of_chunks(*given).mean(0),
         "it is right without the division by √d_k: did you scale?": "/ math.sqrt(query.size(-1)) →",
     },
     examine=examine_memory,

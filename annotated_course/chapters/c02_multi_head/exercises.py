@@ -59,7 +59,7 @@ EXERCISES["02.3"] = Exercise(
     right=heads_last,
     cases={"": calls(torch.arange(3 * 2 * 5 * 4.0).view(3, 2, 5, 4))},
     mistakes={
-        "a reshape alone deals the numbers out in index order, across heads and positions: exchange axes first.": (
+        "a reshape alone deals out across heads and positions: exchange axes first.": (
             "permute(1, 2, 0, 3).flatten(2) → reshape(2, 5, 12)"
         ),
         "the batch comes first, but position and head are still in the wrong order: (batch, length, h, d_v).": (
@@ -191,17 +191,13 @@ EXERCISES["02.6"] = Exercise(
         ),
     }
     | {
-        f"without head {head}: ": (
-            lambda answer, head=head: answer(four_heads(), head)(TARGET, SOURCE, SOURCE).detach()
-        )
+        f"without head {head}: ": lambda answer, head=head: answer(four_heads(), head)(TARGET, SOURCE, SOURCE).detach()
         for head in (1, 0, 3)
     },
     mistakes={
         "the given module has changed: copy its weights into a new one.": silenced,
         "another head is gone: they are counted from 0.": "!= head → != 3 - head",
-        "from W_o another head is gone than from the other three matrices.": (
-            "i != head → i != (3 - head if axis else head)"
-        ),
+        "from W_o another head is gone than from the others.": "i != head → i != (3 - head if axis else head)",
     },
 )
 
@@ -216,7 +212,7 @@ def grouped(x_q, x_kv, W_q, W_k, W_v, W_o, heads, groups) -> Tensor:
 
 
 GROUPINGS = {
-    "the heads take the groups in turn (1, 2, 1, 2, …); neighbouring heads share a group (1, 1, 1, 2, …).": (
+    "neighbouring heads share a group (0, 0, 0, 1, …), they do not take turns.": (
         "head * groups // heads → head % groups"
     ),
     "all heads use the first group.": "head * groups // heads → 0",

@@ -65,10 +65,8 @@ def examine_widths(answer: Any) -> str | None:
 
 PICTURES = {
     "the row comes first, then the column; yours are exchanged.": "dim=-1) → dim=-1).roll(d_model // 2, -1)",
-    "each half has the rates of its own width, d_model / 2; yours has those of d_model, cut off.": (
-        "d_model // 2) → d_model)[:, : d_model // 2]"
-    ),
-    "you added both codes; give each a half of its own: the patches (1, 2) and (2, 1) are now alike.": (
+    "each half has the rates of its own width, d_model / 2.": "d_model // 2) → d_model)[:, : d_model // 2]",
+    "you added both codes: the patches (1, 2) and (2, 1) are now alike.": (
         lambda height, width, d_model: sinusoids(height, d_model)[:, None] + sinusoids(width, d_model)
     ),
     "this numbers the patches one after the other; the patch below is then `width` positions away.": (
@@ -109,9 +107,7 @@ def mirror(length: int, d_model: int) -> Tensor:
 
 MIRRORS = {
     "position 0 must become length − 1, as positions are counted from 0; yours becomes length.": "length - 1 → length",
-    "this is T(length − 1): it moves every position on, but their order stays; the hands must turn back.": (
-        "-+++ → ++-+"
-    ),
+    "this moves every position on, and their order stays: the hands must turn back.": "-+++ → ++-+",
     "this is T(1 − length): it moves every position back, but their order stays.": "-+++ → +-++",
     "this maps p to −p; now move on by length − 1.": "(length - 1) → 0",
     "the exponent of the frequency is 2i/d_model; you used i/d_model.": "rates(d_model) → rates(d_model, 1.0)",

@@ -102,9 +102,7 @@ EXERCISES["04.3"] = Exercise(
     right=rms_norm,
     cases={"": calls(rows(3, 5, 8, shift=1.0), rows(8), 0.5)},
     mistakes={
-        "you divide by the standard deviation, in which the mean is subtracted: take the mean of x² itself.": (
-            "x.square() → (x - mean(x)).square()"
-        ),
+        "you divide by the standard deviation: take the mean of x² itself.": "x.square() → (x - mean(x)).square()",
         "ε belongs inside the root.": "(mean(square) + eps).sqrt() → (mean(square).sqrt() + eps)",
         "ε is missing.": "+ eps →",
         "the root is missing: you divided by the mean square.": ".sqrt() →",
@@ -199,9 +197,7 @@ LAYERS = {
     "you scaled by √d_model; each head has the width d_k = d_model / heads.": "q.size(-1) → x.size(-1)",
     "the ReLU between W_1 and W_2 is missing.": ".relu() →",
     "this is one head of width d_model: split queries, keys and values into heads.": "= heads → = 1",
-    "the heads are not put side by side: transpose them back, transpose(1, 2), before you join them.": (
-        "mixed.transpose(1, 2) → mixed"
-    ),
+    "the heads are not put side by side: transpose them back before you join them.": "mixed.transpose(1, 2) → mixed",
 }
 EXERCISES["04.4"] = Exercise(
     "An encoder layer from scratch",
@@ -223,9 +219,7 @@ EXERCISES["04.4"] = Exercise(
             "norm_1(x + → norm_1(self.drop(x) +",
             "x + self.attend(x, mask) → self.drop(x + self.attend(x, mask)); return self.drop( → return (",
         ),
-        "dropout changes more than the feed-forward network's output": (
-            "self.W_1(x).relu() → self.drop(self.W_1(x).relu())"
-        ),
+        "more than the feed-forward network's output": "self.W_1(x).relu() → self.drop(self.W_1(x).relu())",
     },
 )
 

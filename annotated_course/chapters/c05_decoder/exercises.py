@@ -59,15 +59,11 @@ EXERCISES["05.2"] = Exercise(
     right=shift,
     cases={"": calls([[7, 8, 9], [5], [6, 4]], 21, 22, 20)},
     mistakes={
-        "there is no shift: both are the same, so the decoder reads what it should predict.": (
-            "return reads → return predicts"
-        ),
+        "there is no shift: the decoder reads what it should predict.": "return reads → return predicts",
         "the end symbol stands after the padding: a short sentence ends before it.": (
             "filled([[*words, eos] for words in sentences], pad) → F.pad(filled(sentences, pad), (0, 1), value=eos)"
         ),
-        "the end is never predicted, so the model would never stop: append eos to each sentence.": (
-            "[*words, eos] → [*words, pad]"
-        ),
+        "the end is never predicted, so the model would never stop.": "[*words, eos] → [*words, pad]",
         "a short sentence reads its eos here. Leave it out: nothing real is predicted from it.": (
             "[bos, *words] → [bos, *words, eos]; return reads → return reads[:, :-1]"
         ),
@@ -110,9 +106,7 @@ EXERCISES["05.3"] = Exercise(
         "the list begins with BOS: return only what was written.": "ids[1:] → ids",
         "the list ends with EOS: return the words only.": "ids[1:] → [*ids[1:], EOS]",
         "you went on after EOS: stop there.": "token == EOS → False",
-        "each step must read everything written so far; here it reads the last token only, without a cache.": (
-            "[ids] → [ids[-1:]]"
-        ),
+        "without a cache, each step must read everything written so far.": "[ids] → [ids[-1:]]",
         "take the logits of the last position, [0, -1]: that is where the next token is predicted.": "[0, -1] → [0, 0]",
         "one token too many: stop when `limit` tokens have been written.": "<= limit → <= limit + 1",
     },
@@ -187,12 +181,10 @@ EXERCISES["05.4"] = Exercise(
         ),
         "this is post-norm; the norm comes first: x + sublayer(norm(x)).": f"{SUBLAYER} → x = norm(x + sublayer(x))",
         "the residual connections are missing: add x to what each sub-layer makes of it.": "x + sublayer → sublayer",
-        "the second attention looks at the target again; its keys and values come from the memory.": (
-            "memory, memory, src_mask → y, y"
-        ),
+        "the second attention's keys and values come from the memory.": "memory, memory, src_mask → y, y",
         "the future is visible: hand tgt_mask to the self-attention.": ", tgt_mask), →),",
         "the source's padding is visible: hand src_mask to the cross-attention.": ", src_mask), →),",
-        "the order is masked self-attention, then the memory; yours is the other way round.": (
+        "masked self-attention comes first, then the memory.": (
             "enumerate(sublayers) → enumerate([sublayers[i] for i in (1, 0, 2)])"
         ),
     },
@@ -246,7 +238,7 @@ EXERCISES["05.5"] = Exercise(
         "after select([2, 0, 0, 1]): ": caching(3, 2, [1, 2, 0], 1, [2, 0, 0, 1], 1),
     },
     mistakes={
-        "append must return two tensors: the keys and the values that are kept.": (
+        "append must return two tensors: keys and values.": (
             'self.kept["keys"], self.kept["values"] → self.kept["keys"]'
         ),
         "only the new positions come back; return all that are kept.": "both[:, :, -self.window :] → new",
@@ -295,9 +287,7 @@ EXERCISES["05.6"] = Exercise(
         "chunk = 1: ": lambda answer: attend(answer, 1)[0],
         "chunk = 8: ": lambda answer: attend(answer, 8)[0],
         "chunk = 11: ": lambda answer: attend(answer, 11)[0],
-        "positions projected to keys, for a sequence of 8 whose old keys are kept: ": (
-            lambda answer: max(8, attend(answer, 3)[1])
-        ),
+        "positions projected to keys, 8 if the old keys are kept: ": lambda answer: max(8, attend(answer, 3)[1]),
         "positions asked at once: ": lambda answer: max(3, attend(answer, 3)[2]),
     },
     mistakes={
@@ -310,9 +300,7 @@ EXERCISES["05.6"] = Exercise(
     },
     caught={
         "asked at once: 8, expected 3": lambda attention, x, chunk: attention(x, x, x, causal_mask(8)),
-        "are kept: 17, expected 8": (
-            "cache.append(*attention.project(new, new)) → attention.project(x[:, :end], x[:, :end])"
-        ),
+        "17, expected 8": "cache.append(*attention.project(new, new)) → attention.project(x[:, :end], x[:, :end])",
     },
 )
 
@@ -340,11 +328,7 @@ EXERCISES["05.7"] = Exercise(
         "this is the projection's part alone; the two embeddings send a gradient as well.": "at_source + at_target + →",
         "the projection's part is missing: the softmax reaches every row.": "+ total →",
         "the embeddings' parts lack the factor √d.": "at_source + at_target → (at_source + at_target) / 2",
-        "it is the gradient of the sum of the losses; the loss is their mean: divide by n.": (
-            "predicts) → predicts) * 4"
-        ),
-        "a token that occurs twice must get both gradients: += on a row list keeps only one. Use index_add_.": (
-            "accumulate=True → accumulate=False"
-        ),
+        "the loss is the mean over the target's tokens: divide by n.": "predicts) → predicts) * 4",
+        "a token that occurs twice must get both gradients: use index_add_.": "accumulate=True → accumulate=False",
     },
 )

@@ -284,9 +284,7 @@ BATCHED: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
     "a faint leak (effects of 0.01 count): ": lambda x, real: SOUND(x, real) + 0.01 * decoder(1)(x, real),
     "padding visible (change what stands there; that is not the future): ": decoder(padding=True),
     "a model that divides by the padded length (add some padding): ": lambda x, real: SOUND(x, real) / x.size(1),
-    "a model that adds what its neighbours begin with (change one sentence, look at the others): ": (
-        decoder(neighbours=True)
-    ),
+    "a model that adds what its neighbours begin with (change one sentence): ": decoder(neighbours=True),
     "filled with −∞ (make one sentence all padding): ": decoder(fill=-math.inf),
     "no mask at all (two faults at once): ": decoder(99, padding=True),
     "off by one, filled with −∞ (two faults at once): ": decoder(1, fill=-math.inf),

@@ -62,7 +62,7 @@ OTHER_LOSSES = {
     "this is PyTorch's convention; ε goes to all but padding and the right token.": "e / (v - 2) * wrong → e / v",
     "padding still gets its share of ε.": "/ (v - 2) * wrong → / (v - 1) * (1 - sharp)",
     "the positions whose answer is padding still count.": "losses[counts] → losses",
-    "you divide by all positions: divide by those that count.": (
+    "you divide by all positions, not by those that count.": (
         "losses[counts].mean() → losses[counts].sum() / counts.numel()"
     ),
     "this is the sum: divide by the number of positions that count.": "losses[counts].mean() → losses[counts].sum()",
@@ -153,9 +153,7 @@ def counted(change: str) -> Any:
 
 BUDGETS: dict[str, Any] = {
     "that is for the sentences as they come; group those of similar length.": counted("sorted(lengths) → lengths"),
-    "you counted tokens without the padding: rows × longest row is what a batch takes.": (
-        counted("len(rows) * max(rows) → sum(rows)")
-    ),
+    "you counted without the padding: a batch takes rows × longest row.": counted("len(rows) * max(rows) → sum(rows)"),
     "a batch may take exactly the budget: one place less will do.": counted("> budget → >= budget"),
     "tokens / limit leaves no place for padding.": (
         lambda lengths, limit: max(max(lengths), math.ceil(sum(lengths) / limit))
@@ -298,19 +296,13 @@ TRAINING_FAULTS = {
         "set_rate(optimizer, → rate = (; return mean → set_rate(optimizer, rate) or mean"
     ),
     "the gradients of the step before are still there: zero_grad() before the first part.": "optimizer.zero_grad() →",
-    "zero_grad() in the loop forgets the parts before: call it once, before the first part.": (
-        "loss.backward() → optimizer.zero_grad() or loss.backward()"
-    ),
+    "zero_grad() in the loop forgets the parts before.": "loss.backward() → optimizer.zero_grad() or loss.backward()",
     "the target is not shifted: read tgt[:, :-1], and compare with tgt[:, 1:].": "tgt[:, :-1] → tgt; tgt[:, 1:] → tgt",
     "padding counts in the loss, or gets a share of ε: take label_smoothed_loss, and count what is not <pad>.": AnyOf(
         "int((tgt[:, 1:] != PAD).sum()) → tgt[:, 1:].numel(); 0.1, PAD → 0.1, None", f"{LOSS} → {SHARE}"
     ),
-    "cross-entropy takes logits; you gave it probabilities, so softmax is applied twice.": (
-        "(logits, → (logits.softmax(-1),"
-    ),
-    "each part is divided by its own number of target tokens: divide by that of all parts.": (
-        "/ tokens → / (target != PAD).sum() / len(parts)"
-    ),
+    "cross-entropy takes logits, not probabilities.": "(logits, → (logits.softmax(-1),",
+    "each part must be divided by the tokens of all parts.": "/ tokens → / (target != PAD).sum() / len(parts)",
     "the model is not in training mode: dropout is off.": "model.train() → model.eval()",
 }
 

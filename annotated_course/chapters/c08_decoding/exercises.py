@@ -32,7 +32,7 @@ EXERCISES["08.1"] = Exercise(
         "these two are right; the more probable one comes first.": ["a cat", "the cat"],
         "the bird has 0.4 · 0.3 = 0.12; a cat has 0.5 · 0.36 = 0.18.": ["the cat", "the bird"],
         "you extended the best beginning only: the continuations of all compete.": ["a cat", "a dog"],
-        "a finished sentence is set aside; the search goes on with the best unfinished ones.": AnyOf(
+        "a finished sentence is set aside; go on with the unfinished ones.": AnyOf(
             ["a <eos>", "the cat"], ["the cat", "a <eos>"]
         ),
     },
@@ -46,7 +46,7 @@ EXERCISES["08.2"] = Exercise(
     cases={"": as_numbers},
     mistakes={
         "|Y| counts <eos> as well: 7 and 19 tokens.": math.log(1.6) / math.log(23 / 11),
-        "this is ln 1.6, still to be divided by ln (4/2); or it has |Y|^α in place of ((5 + |Y|) / 6)^α.": (
+        "divide ln 1.6 by ln (4/2): the bases are (5 + |Y|) / 6, not |Y|.": (
             AnyOf(math.log(1.6), math.log(1.6) / math.log(19 / 7))
         ),
         "this is 2^α. Take the logarithm to get α.": 1.6,
@@ -72,7 +72,7 @@ NUCLEI = {
     "the probabilities must sum to 1 again: divide by what is left.": "/ (whole * kept).sum(-1, keepdim=True) →",
     "the token that reaches p belongs to the nucleus: keep a token if the sum BEFORE it is below p.": "- ordered →",
     "divide the logits by the temperature; you multiplied.": "logits / → logits *",
-    "your probabilities are in sorted order: put each back to its token (scatter).": (
+    "put each probability back to its token (scatter).": (
         "whole * kept / → (whole * kept).sort(descending=True).values /"
     ),
     "these are logits or logarithms, with −∞ for what is left out: return probabilities, with 0.": AnyOf(
@@ -150,17 +150,15 @@ FIRST, EVERY = slip(finished, f"{ENOUGH} → or found"), slip(finished, f"{ENOUG
 OF_ALL = "ranked = holding → ranked = candidates; if ids[-1] == EOS → if ids[-1] == EOS and word in (-1, *ids)"
 SEARCHES = {
     "the length penalty has no effect.": "length, alpha → length, 0.0; limit, alpha) → limit, 0.0)",
-    "|Y| counts <eos> as well: your lengths are one short.": (
-        "total, length → total, length - 1; bound, limit → bound, limit - 1"
-    ),
+    "|Y| counts <eos> as well.": "total, length → total, length - 1; bound, limit → bound, limit - 1",
     "you divide by |Y|^α; the penalty is ((5 + |Y|) / 6)^α.": (
         "total, length → total, 6 * length - 5; bound, limit → bound, 6 * limit - 5"
     ),
-    "one beam for all: there, beginnings that have the word lose to those that have not. Keep a beam for each.": (
+    "beginnings that have the word lose to those that have not: keep a beam for each.": (
         f"{OF_ALL}; (holding, waiting) → [candidates]"
     ),
     "rank an <eos> among the continuations that have the word, not among all.": OF_ALL,
-    "the beam shrinks when a sentence finishes: go on with the best `beam` unfinished ones.": (
+    "the beam shrinks when a sentence finishes: go on with the best unfinished ones.": (
         "in group if → in group[:beam] if"
     ),
     "it stops at the first finished sentence, although a better one may come.": f"{ENOUGH} → or found",
@@ -238,9 +236,7 @@ EXERCISES["08.5"] = Exercise(
         "this is log P of <eos> alone; that of the sentence adds up all steps.": spoiled(
             lambda table, ids, log_p: (ids, table(ids)[EOS].item())
         ),
-        "this is what greedy search finds; there is a better sentence.": (
-            lambda table, limit: FIRST(table, 1, 0.0, limit, -1)[0]
-        ),
+        "this is what greedy search finds.": lambda table, limit: FIRST(table, 1, 0.0, limit, -1)[0],
     },
     examine=examine_proof,
     caught={

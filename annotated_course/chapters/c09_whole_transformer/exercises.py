@@ -59,12 +59,8 @@ def scored(model: nn.Module, src: Tensor, tgt: Tensor) -> Tensor:
 SCORES = {
     "padding is counted: it is not part of the translation.": "* (wanted != PAD) →",
     "<eos> is missing: that the sentence ends there is a choice as well.": "!= PAD → > EOS",
-    "that is the mean; a probability of a sentence is a product, its logarithm a sum.": (
-        "sum(1) → sum(1) / (wanted != PAD).sum(1)"
-    ),
-    "the logits at a position are of the token *after* it: read all but the last, predict all but the first.": (
-        "tgt[:, :-1], tgt[:, 1:] → tgt, tgt"
-    ),
+    "a sentence's probability is a product, its logarithm a sum, no mean.": "sum(1) → sum(1) / (wanted != PAD).sum(1)",
+    "the logits at a position are of the token after it: shift the target.": "tgt[:, :-1], tgt[:, 1:] → tgt, tgt",
     "these are probabilities; the logarithm is missing.": "sum(1) → sum(1).exp()",
     "look up the token that comes next, not the one just read.": "tgt[:, 1:] → tgt[:, :-1]",
     "the sign is reversed: log-probabilities are at most 0.": "return → return -",
@@ -118,9 +114,7 @@ EXERCISES["09.3"] = Exercise(
     "The decoder alone",
     right=LanguageModel,
     cases={
-        "its parameters, one embedding matrix and 2 encoder layers: ": (
-            lambda answer: sum(parameter.numel() for parameter in answer(SMALL).parameters())
-        ),
+        "its parameters: ": lambda answer: sum(parameter.numel() for parameter in answer(SMALL).parameters()),
         "its logits: ": model_output,
     },
     mistakes={

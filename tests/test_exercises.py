@@ -178,7 +178,7 @@ def test_numbers_by_hand_are_told_one_by_one() -> None:
     assert three.diagnose((1, 2, 3)) is None
     assert three.diagnose([1, 4, 5]) == "number 1: squared"
     assert three.diagnose(torch.tensor([1, 2, 5])) == "number 2: 5 is not right"
-    assert three.diagnose([1, 2]) == "give a list of 3 numbers; this has the shape (2,)."
+    assert three.diagnose([1, 2]) == "give 3 things: number 0, number 1, number 2."
 
 
 def test_examine_comes_last() -> None:

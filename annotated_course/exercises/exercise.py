@@ -98,10 +98,9 @@ class Exercise:
 
     def result(self, known: Any, remark: str) -> Any:
         """Run the right answer or a known mistake on a case; only once, for the next check needs the result, too."""
-        key = id(known), remark
-        if key not in self.results:
-            self.results[key] = self.attempt(known, remark)
-        return self.results[key]
+        if (id(known), remark) not in self.results:
+            self.results[id(known), remark] = self.attempt(known, remark)
+        return self.results[id(known), remark]
 
     def matches(self, given: Any, wrong: Any, remark: str) -> bool:
         """Tell whether a result is that of a known mistake."""
@@ -121,29 +120,27 @@ source_of = cache(inspect.getsource)  # of a class it is slow to find
 
 @cache
 def slip(right: Callable[..., Any], changes: str) -> Any:
-    """Change the source of a function or class; nothing happens before the wrong answer is called.
+    """Change the source of a function or class from the top of its file, when it is first called.
 
     Args:
-        right: what to change, from the top of its file.
+        right: what to change.
         changes: such as "* 2 → + 2; - 1 →", each made wherever it fits: one expression in place of another, or none.
     """
 
     @cache
     def written() -> Any:
-        source = source_of(right)
+        source, names = source_of(right), dict(vars(sys.modules[right.__module__]))
         for change in changes.split(";"):
             old, new = (part.strip() for part in change.split("→"))
             if old not in source:
                 raise ValueError(f"{old!r} does not stand in {right.__name__}.")
             source = source.replace(old, new)
-        names = dict(vars(sys.modules[right.__module__]))
         exec(compile(source, __file__, "exec"), names)
         return names[right.__name__]
 
-    def call(*given: Any, **named: Any) -> Any:
-        return written()(*given, **named)
-
-    return type(right.__name__, (), {"__new__": lambda cls, *given: call(*given)}) if isinstance(right, type) else call
+    if isinstance(right, type):  # which answers are told apart from functions by
+        return type(right.__name__, (), {"__new__": lambda cls, *given: written()(*given)})
+    return lambda *given, **named: written()(*given, **named)
 
 
 def each(make: Callable[..., Any], table: Mapping[str, Any]) -> dict[str, Any]:
@@ -154,11 +151,6 @@ def each(make: Callable[..., Any], table: Mapping[str, Any]) -> dict[str, Any]:
 def calls(*given: Any, **named: Any) -> Run:
     """Make a case of what to call an answer with."""
     return lambda answer: answer(*given, **named)
-
-
-def resulting(table: Callable[..., Mapping[str, Any]], *sample: Any) -> dict[str, Any]:
-    """Make wrong answers of a function that gives, for each sentence, the result of the mistake."""
-    return {sentence: lambda *given, one=sentence: table(*given)[one] for sentence in table(*sample)}
 
 
 def keeping(*given: Any) -> Run:
@@ -192,34 +184,25 @@ def as_numbers(answer: Any) -> Tensor:
     return torch.as_tensor(answer, dtype=torch.float32)
 
 
-def numbers(count: int) -> dict[str, Run]:
-    """Make a case of each of the numbers that an exercise by hand asks for, counted from 0."""
-
-    def number(place: int) -> Run:
-        def read(answer: Any) -> Tensor:
-            given = torch.as_tensor(answer, dtype=torch.float64)
-            if given.shape != (count,):
-                raise WrongFormError(f"give a list of {count} numbers; this has the shape {tuple(given.shape)}.")
-            return given[place]
-
-        return read
-
-    return {f"number {place}: ": number(place) for place in range(count)}
-
-
 def parts(run: Run, *names: str, place: str = "") -> dict[str, Run]:
-    """Make a case of each of several results that an answer returns; `place` says where it was run."""
+    """Make a case of each of several results that an answer gives; `place` says where it was run."""
 
     def part(i: int) -> Run:
         def read(answer: Any) -> Any:
             results = run(answer)
             if results is not None and not (isinstance(results, tuple | list) and len(results) == len(names)):
-                raise WrongFormError(f"return {len(names)} results: {', '.join(names)}.")
+                raise WrongFormError(f"give {len(names)} things: {', '.join(names)}.")
             return results and results[i]
 
         return read
 
     return {f"{place}{name}: ": part(i) for i, name in enumerate(names)}
+
+
+def numbers(count: int) -> dict[str, Run]:
+    """Make a case of each of the numbers that an exercise by hand asks for, counted from 0."""
+    names = (f"number {place}" for place in range(count))
+    return parts(lambda answer: torch.as_tensor(answer, dtype=torch.float64).tolist(), *names)
 
 
 def changed(right: Sequence[int | float], place: int, number: int | float) -> list[int | float]:
@@ -230,12 +213,12 @@ def changed(right: Sequence[int | float], place: int, number: int | float) -> li
 def on_copies(answer: Callable[..., Any]) -> Callable[..., Any]:
     """Call an answer with copies of tensors and lists, so that what it changes in place is not what we compare with."""
 
-    def call(*given: Any, **named: Any) -> Any:
-        own = [one.clone() if isinstance(one, Tensor) else one for one in given]
-        own = [copy.deepcopy(one) if isinstance(one, list | dict) else one for one in own]
-        return answer(*own, **named)
+    def copied(value: Any) -> Any:
+        if isinstance(value, Tensor):
+            return value.clone()
+        return copy.deepcopy(value) if isinstance(value, list | dict) else value
 
-    return call
+    return lambda *given, **named: answer(*map(copied, given), **named)
 
 
 def is_same(given: Any, expected: Any, tolerance: float = 1e-4) -> bool:
@@ -245,20 +228,18 @@ def is_same(given: Any, expected: Any, tolerance: float = 1e-4) -> bool:
 
 def difference(given: Any, expected: Any, tolerance: float = 1e-4, by_hand: bool = False) -> str:
     """Say how a result differs from the expected one, where no known mistake explains it."""
+    text = comparison.difference(given, expected, tolerance, strict=True) or "no difference"
     if given is None:
         return "your function returned None: does it end in a return?"
-    text = comparison.difference(given, expected, tolerance, strict=True) or "no difference"
-    if by_hand:
-        return text if text.startswith("shape") else f"{text.partition(', expected')[0]} is not right"
-    if not (isinstance(given, Tensor) and isinstance(expected, Tensor) and given.shape == expected.shape):
-        return text
-    if not given.is_floating_point() or given.dtype != expected.dtype:
-        return text
-    if (expected.isfinite() & ~given.isfinite()).any():
-        return f"{text}: does an exponential overflow, or is there a logarithm of 0, or a division by 0?"
-    factor = float((given * expected).sum() / (expected * expected).sum())
-    alike = expected.numel() > 1 and factor and is_same(given, factor * expected, tolerance)
-    return f"{text}; all numbers are off by the factor {factor:.4g}" if alike else text
+    if by_hand and not text.startswith("shape"):
+        return f"{text.partition(', expected')[0]} is not right"
+    if isinstance(given, Tensor) and text.startswith("at") and given.is_floating_point():
+        if (expected.isfinite() & ~given.isfinite()).any():
+            return f"{text}: does an exponential overflow, or is there a logarithm of 0, or a division by 0?"
+        factor = float((given * expected).sum() / (expected * expected).sum())
+        if factor and is_same(given, factor * expected, tolerance):
+            return f"{text}; all numbers are off by the factor {factor:.4g}"
+    return text
 
 
 class LargestTensor(TorchFunctionMode):
@@ -277,12 +258,11 @@ class LargestTensor(TorchFunctionMode):
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         """Call the function and look at what it returns."""
         result = func(*args, **(kwargs or {}))
-        for one in result if isinstance(result, tuple | list) else (result,):
-            if isinstance(one, Tensor):
-                self.dtypes.append(one.dtype)
-                self.largest = max(self.largest, one.numel())
-                self.alive[id(one)] = weakref.ref(one)
-        there = [tensor for reference in self.alive.values() if (tensor := reference()) is not None]
-        self.alive = {id(tensor): self.alive[id(tensor)] for tensor in there}
-        self.most = max(self.most, sum(tensor.numel() for tensor in there))
+        new = [one for one in (result if isinstance(result, tuple | list) else (result,)) if isinstance(one, Tensor)]
+        self.dtypes += [one.dtype for one in new]
+        self.alive |= {id(one): weakref.ref(one) for one in new}
+        there = {key: tensor.numel() for key, reference in self.alive.items() if (tensor := reference()) is not None}
+        self.alive = {key: self.alive[key] for key in there}
+        self.largest = max(self.largest, *(one.numel() for one in new), 0)
+        self.most = max(self.most, sum(there.values()))
         return result

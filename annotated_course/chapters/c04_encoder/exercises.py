@@ -35,7 +35,6 @@ EXERCISES["04.1"] = Exercise(
         "this is right before gain and bias: multiply by the gain, then add the bias.": CENTRED / 3,
         "first times the gain, then plus the bias; you added the bias first.": GAIN * (CENTRED / 3 + BIAS),
         "the residual is missing: add x to what the sub-layer puts out, then normalise.": finish(WRITTEN),
-        "you normalised before the sum; the paper's layer adds first and normalises the sum.": X + finish(WRITTEN),
     },
     tolerance=0.006,
     by_hand=True,

@@ -42,11 +42,6 @@ def filled(rows: list[list[int]], pad: int) -> Tensor:
     return torch.tensor([row + [pad] * (longest - len(row)) for row in rows])
 
 
-def filled_left(rows: list[list[int]], pad: int) -> Tensor:
-    """Fill up rows with padding, in front."""
-    return filled([row[::-1] for row in rows], pad).flip(1)
-
-
 def shift(sentences: list[list[int]], bos: int, eos: int, pad: int) -> Any:
     """What is read and what is predicted: each sentence after its beginning, and before its end."""
     reads = filled([[bos, *words] for words in sentences], pad)
@@ -64,10 +59,6 @@ EXERCISES["05.2"] = Exercise(
             "filled([[*words, eos] for words in sentences], pad) → F.pad(filled(sentences, pad), (0, 1), value=eos)"
         ),
         "the end is never predicted, so the model would never stop.": "[*words, eos] → [*words, pad]",
-        "a short sentence reads its eos here. Leave it out: nothing real is predicted from it.": (
-            "[bos, *words] → [bos, *words, eos]; return reads → return reads[:, :-1]"
-        ),
-        "the padding must be on the right.": "filled( → filled_left(",
     },
 )
 
@@ -176,9 +167,6 @@ EXERCISES["05.4"] = Exercise(
     cases={"its parts, and how many parameters each has: ": anatomy, "": layer_output},
     mistakes={
         "a plain list hides its modules from an optimizer: use nn.ModuleList.": "nn.ModuleList → list",
-        "both attentions are the same module: each needs projections of its own.": (
-            "self.cross_attention = MultiHeadAttention(d_model, heads) → self.cross_attention = self.self_attention"
-        ),
         "this is post-norm; the norm comes first: x + sublayer(norm(x)).": f"{SUBLAYER} → x = norm(x + sublayer(x))",
         "the residual connections are missing: add x to what each sub-layer makes of it.": "x + sublayer → sublayer",
         "the second attention's keys and values come from the memory.": "memory, memory, src_mask → y, y",

@@ -140,37 +140,30 @@ def wired(reads: Tensor, before: Callable[[Tensor], Tensor] = lambda x: x) -> Ca
     return lambda x: strengths @ (before(x) @ WEIGHT)
 
 
-# Models whose wiring is known, by a name with a hint: the model, its length, and how often its gates are open.
-WIRED: dict[str, tuple[Callable[[Tensor], Tensor], int, float]] = {
-    "a causal model (change one input at a time): ": (wired(PAST), 7, 0.5),
-    "a model wired at random (go through every input, look at every output): ": (wired(RANDOM), 8, 0.5),
-    "a model of 4 positions without a mask: ": (wired(ALL4), 4, 0.5),
-    "a model that reads one feature only (change all features): ": (
-        wired(RANDOM, lambda x: x * torch.eye(6)[4]),
-        8,
-        0.5,
-    ),
+def examined(model: Callable[[Tensor], Tensor], length: int = 8, opening: float = 0.5) -> Run:
+    """Make a case of what a test finds out about a model whose gates are open so often."""
+    return calls(model, length, 6, opening, 1e-4)
+
+
+# Models whose wiring is known, by a name with a hint.
+WIRED = {
+    "a causal model (change one input at a time): ": examined(wired(PAST), 7),
+    "a model wired at random (go through every input, look at every output): ": examined(wired(RANDOM)),
+    "a model of 4 positions without a mask: ": examined(wired(ALL4), 4),
+    "a model that reads one feature only (change all): ": examined(wired(RANDOM, lambda x: x * torch.eye(6)[4])),
     "a model that normalises (a shift or a scale is taken out again; change features at random): ": (
-        wired(RANDOM, lambda x: F.layer_norm(x, (6,), eps=1e-9)),
-        8,
-        0.5,
+        examined(wired(RANDOM, lambda x: F.layer_norm(x, (6,), eps=1e-9)))
     ),
-    "a model that rounds (a small change does nothing): ": (wired(RANDOM, lambda x: (2 * x).round()), 8, 0.5),
-    "a model with a faint leak (influences of 0.001 count): ": (wired(PAST + 2e-4 * (NEAR & ~PAST)), 7, 0.5),
-    "a model with gates, open for one input in six (shut in all of n attempts with a chance of up to 0.9ⁿ): ": (
-        wired(RANDOM, lambda x: x * (x[:, :1] > 1.0)),
-        8,
-        0.1,
+    "a model that rounds (a small change does nothing): ": examined(wired(RANDOM, lambda x: (2 * x).round())),
+    "a model with a faint leak (influences of 0.001 count): ": examined(wired(PAST + 2e-4 * (NEAR & ~PAST)), 7),
+    "a model with gates, open for one input in six (all of n attempts find it shut, with a chance of 0.9ⁿ): ": (
+        examined(wired(RANDOM, lambda x: x * (x[:, :1] > 1.0)), opening=0.1)
     ),
     "a model with a gate at each output, open for one input in ten (only another example opens it): ": (
-        lambda x: (x[:, :1] > 1.28) * wired(RANDOM)(x),  # opens with a chance of 0.1003
-        8,
-        0.1,
+        examined(lambda x: (x[:, :1] > 1.28) * wired(RANDOM)(x), opening=0.1)
     ),
     "attention masked after the softmax (the future is in the denominator): ": (
-        lambda x: (x @ x.T / 6**0.5).softmax(-1).tril() @ x,
-        7,
-        0.5,
+        examined(lambda x: (x @ x.T / 6**0.5).softmax(-1).tril() @ x, 7)
     ),
 }
 
@@ -222,7 +215,7 @@ NUMBER = "enough(risk / length**2, opening)"
 EXERCISES["06.5"] = Exercise(
     "A leak test that is hard to fool",
     right=leaks,
-    cases={remark: calls(model, length, 6, opening, 1e-4) for remark, (model, length, opening) in WIRED.items()},
+    cases=WIRED,
     mistakes={
         "rows are outputs and columns inputs; yours is the other way round.": "return reads → return reads.T",
         "the polarity is reversed: True means that the output depends on the input.": "return reads → return ~reads",
@@ -230,7 +223,7 @@ EXERCISES["06.5"] = Exercise(
     examine=examine_number,
     caught={
         "go through every input": "return reads → return reads.tril()",
-        "change all features": "= new → = x[j] + torch.eye(6)[0]",
+        "one feature only (change all)": "= new → = x[j] + torch.eye(6)[0]",
         "a shift or a scale is taken out again": AnyOf("= new → = x[j] + 1", "= new → = 2 * x[j]"),
         "a small change does nothing": "= new → = x[j] + 0.001 * new; 1e-5 → 1e-6",
         "influences of 0.001 count": "1e-5 → 0.1",
@@ -278,7 +271,6 @@ BATCHED: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
     "a sound model (padded rows may hold anything): ": SOUND,
     "a model that looks at itself alone (to read too little is no leak): ": lambda x, real: x @ W_VALUE,
     "off by one (change one real position, look at the earlier ones): ": decoder(1),
-    "no causal mask (change one real position, look at the earlier ones): ": decoder(99),
     "masked after the softmax (the future is in the denominator): ": decoder(late=True),
     "off by one, inputs normalised (a shift is taken out again): ": decoder(1, before=lambda x: F.layer_norm(x, (6,))),
     "a faint leak (effects of 0.01 count): ": lambda x, real: SOUND(x, real) + 0.01 * decoder(1)(x, real),
@@ -287,8 +279,6 @@ BATCHED: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
     "a model that adds what its neighbours begin with (change one sentence): ": decoder(neighbours=True),
     "filled with −∞ (make one sentence all padding): ": decoder(fill=-math.inf),
     "no mask at all (two faults at once): ": decoder(99, padding=True),
-    "off by one, filled with −∞ (two faults at once): ": decoder(1, fill=-math.inf),
-    "neighbours, and off by one (two faults at once): ": decoder(1, neighbours=True),
 }
 
 

@@ -78,7 +78,7 @@ def measure(told: Callable[[str, float], Any], sentences: int = SENTENCES, repet
     src, tgt = (torch.randint(UNK, VOCAB, (sentences, TOKENS + i)) for i in (0, 1))
     model = Transformer(TransformerConfig.small(VOCAB))
     optimizer = make_optimizer(model, 1e-4)
-    translator = accelerate((in_bfloat16(model) if True in precisions else model).eval()).frozen()
+    translator = accelerate((in_bfloat16(model) if True in precisions else model).eval())
     source = torch.cat((src, torch.full((sentences, 1), EOS)), dim=1)
     small = Transformer(TransformerConfig(100, d_model=32, d_ff=64, heads=4, layers=2))
     ids = torch.randint(UNK, 100, (16, 9))

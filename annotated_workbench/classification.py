@@ -9,7 +9,7 @@ from torch import Tensor
 
 from annotated.config import UNK
 from annotated.decoding import evaluating
-from annotated.fast.accelerate import accelerate
+from annotated.fast.accelerate import accelerate, has_fast_form
 from annotated_workbench.data import pad
 from annotated_workbench.metrics import check_texts
 from annotated_workbench.vocabulary import Tokenizer
@@ -41,7 +41,8 @@ def classify(
     check_texts(texts=texts)
     rows = encode_texts(texts, tokenizer, language, model.config.max_length)
     probabilities = torch.zeros(len(rows), model.config.classes)
-    reader, device = model if plain else accelerate(model), next(model.parameters()).device
+    reader = accelerate(model) if has_fast_form(model) and not plain else model
+    device = next(model.parameters()).device
     order = sorted(range(len(rows)), key=lambda i: len(rows[i]))
     with evaluating(model):
         while order:

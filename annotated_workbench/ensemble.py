@@ -9,14 +9,15 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from annotated.fast.accelerate import accelerate
-from annotated.fast.translator import FastCache, FastTranslator
+from annotated.fast.cache import Cache
+from annotated.fast.model import FastModel
 from annotated.masking import SourceMask, padding_mask
 
 
 class EnsembleCache:
     """The caches of an ensemble's models."""
 
-    def __init__(self, caches: Sequence[FastCache]):
+    def __init__(self, caches: Sequence[Cache]):
         self.caches = caches
 
     def select(self, rows: Int[Tensor, "kept"], sentences: Int[Tensor, "sentences"] | None = None) -> None:
@@ -25,7 +26,7 @@ class EnsembleCache:
             cache.select(rows, sentences)
 
 
-class Ensemble(FastTranslator):
+class Ensemble(FastModel):
     """Several models that translate together: a token's probability is the mean of theirs (Hansen & Salamon, 1990).
 
     Their errors differ, and the mean of the probabilities is wrong less often than any of them. It costs as much time
@@ -35,6 +36,7 @@ class Ensemble(FastTranslator):
         models: trained models of the same configuration, with the same vocabulary; put into eval mode.
 
     Raises:
+        TypeError: a model has no fast form.
         ValueError: there is no model, or their configurations differ.
     """
 
@@ -48,10 +50,6 @@ class Ensemble(FastTranslator):
                 raise ValueError(f"an ensemble's models must be alike: {model.config} is not {self.config}.")
         self.models: Any = nn.ModuleList(accelerate(model) for model in models)
         self.eval()
-
-    def frozen(self, *, int8: bool = False) -> "Ensemble":
-        """As `FastModel.frozen`, with each model."""
-        return Ensemble([model.frozen(int8=int8) for model in self.models])
 
     def states(
         self, src: Int[Tensor, "batch source"], tgt: Int[Tensor, "batch target"]

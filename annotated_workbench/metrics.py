@@ -12,7 +12,7 @@ from torch.nn import functional as F
 
 from annotated.config import PAD
 from annotated.decoding import evaluating
-from annotated.fast.accelerate import accelerate
+from annotated.fast.accelerate import accelerate, has_fast_form
 from annotated_workbench.data import Pairs, encode_pairs, make_text_batches, pad
 from annotated_workbench.vocabulary import Tokenizer
 
@@ -117,7 +117,8 @@ def log_probs(
         ValueError: a pair is longer than the model allows.
     """
     sources, targets, _ = encode_pairs(pairs, tokenizer, src, tgt, model.config.max_length)
-    reader, device = model if plain else accelerate(model), next(model.parameters()).device
+    reader = accelerate(model) if has_fast_form(model) and not plain else model
+    device = next(model.parameters()).device
     scores = [0.0] * len(sources)
     order = sorted(range(len(sources)), key=lambda i: (len(targets[i]), len(sources[i])))
     with evaluating(model):
@@ -151,7 +152,8 @@ def text_loss(model: Any, ids: Int[Tensor, "length"], *, plain: bool = False) ->
 @torch.inference_mode()
 def piece_losses(model: Any, batches: Sequence[tuple[Tensor, ...]], *, plain: bool = False) -> list[float]:
     """Sum up a language model's cross-entropy over each batch of `make_text_batches`, in nats."""
-    reader, device = model if plain else accelerate(model), next(model.parameters()).device
+    reader = accelerate(model) if has_fast_form(model) and not plain else model
+    device = next(model.parameters()).device
     losses = []
     with evaluating(model):
         for (rows,) in batches:

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from annotated.fast.accelerate import accelerate
+from annotated.fast.accelerate import accelerate, has_fast_form
 from annotated.fast.training import summed_loss
 from annotated.training import label_smoothed_loss
 from annotated_workbench.classification import classify, encode_texts
@@ -43,7 +43,7 @@ class Task(ABC):
 
     def loss(self, model: nn.Module, batch: Batch, options: TrainingOptions) -> Tensor:
         """Compute the loss of a batch, summed over what is to be predicted: here tokens, all but the first."""
-        if not options.plain:
+        if has_fast_form(model) and not options.plain:
             return summed_loss(model, batch, options.smoothing, bf16=options.bf16)
         *given, tgt = batch
         return label_smoothed_loss(model(*given, tgt[:, :-1]), tgt[:, 1:], options.smoothing, reduction="sum")

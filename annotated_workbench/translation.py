@@ -6,9 +6,9 @@ from typing import Any
 from annotated import decoding
 from annotated.config import EOS
 from annotated.fast import decoding as fast
-from annotated.fast.accelerate import accelerate
+from annotated.fast.accelerate import accelerate, has_fast_form
 from annotated.fast.decoding import in_bfloat16
-from annotated.fast.translator import FastTranslator
+from annotated.fast.model import FastModel
 from annotated_workbench.data import pad
 from annotated_workbench.metrics import check_texts
 from annotated_workbench.vocabulary import Tokenizer
@@ -53,8 +53,8 @@ def translate(
     if bf16:
         model = in_bfloat16(model)
     search: Any = decoding
-    if not plain or isinstance(model, FastTranslator):
-        search, model = fast, accelerate(model).frozen()
+    if isinstance(model, FastModel) or (has_fast_form(model) and not plain):
+        search, model = fast, accelerate(model)
     device = next(model.parameters()).device
     order = sorted((i for i, row in enumerate(rows) if len(row) > 1), key=lambda i: len(rows[i]))
     translations = [""] * len(rows)

@@ -17,7 +17,6 @@ from typing import Any
 import torch
 
 from annotated.fast import training as fast
-from annotated.fast.memory import keep_memory
 from annotated.training import make_optimizer, train_step
 from annotated.transformer import Transformer
 from annotated_workbench.data import DATA_FOLDER
@@ -67,17 +66,14 @@ def in_chunks(pairs: int) -> Call:
     return update(lesson()["chunked_step"], pairs)
 
 
-def few_passes(pairs: int, keep: bool = False) -> Call:
-    """Make the update that drops, adds and normalises in fewer passes, too; and one whose process keeps its memory."""
-    if keep:
-        keep_memory()
+def few_passes(pairs: int) -> Call:
+    """Make the update that drops, adds and normalises in fewer passes, too."""
     steps = lesson()
     return update(steps["chunked_step"], pairs, change=steps["fewer_passes"])
 
 
 def whole(pairs: int) -> Call:
     """Make the update of `annotated.fast` in 32 bits, as the command line does."""
-    keep_memory()
     return update(fast.train_step, pairs, optimizer=fast.make_optimizer)
 
 
@@ -99,7 +95,6 @@ RUNGS: dict[str, Callable[[int], Call]] = {
     "the plain form": partial(update, train_step),
     "the loss in chunks": in_chunks,
     "dropout, sum and norm": few_passes,
-    "memory kept": partial(few_passes, keep=True),
     "annotated.fast": whole,
     "torch.compile": partial(update, train_step, wrap=torch.compile),
 }

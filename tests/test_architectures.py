@@ -150,5 +150,5 @@ def test_a_row_is_enough_for_the_command_line(row, tmp_path, capsys):
     assert command_line.main([*words, "--preset", "bag", "--tokenizer", "words", "--epochs", "1"]) == 0
     assert type(load_checkpoint(out)[0]) is Bag
     capsys.readouterr()
-    assert command_line.main(["translate", out, "eins", "--precision", "fp32", "--ensemble", out]) == 0
+    assert command_line.main(["translate", out, "eins", "--precision", "fp32"]) == 0
     assert capsys.readouterr().out.count("\n") == 1

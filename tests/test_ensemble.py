@@ -6,7 +6,7 @@ import torch
 from annotated.config import BOS, EOS, TransformerConfig
 from annotated.fast.decoding import beam_search, greedy_decode
 from annotated.masking import padding_mask
-from annotated.models.recurrence import RecurrentConfig, RecurrentTranslator
+from annotated.models.recurrence import RecurrentConfig
 from annotated.transformer import Transformer
 from annotated_workbench.architectures import make_model
 from annotated_workbench.ensemble import Ensemble
@@ -14,17 +14,13 @@ from annotated_workbench.translation import translate
 from annotated_workbench.vocabulary import SubwordTokenizer
 
 VOCAB = 13
-CONFIGS = {
-    "transformer": TransformerConfig(
-        VOCAB, d_model=8, heads=2, d_k=3, d_v=5, d_ff=11, layers=2, max_length=23, dropout=0.5
-    ),
-    "recurrent": RecurrentConfig(VOCAB, d_model=6, layers=2, max_length=23, dropout=0.5),
-}
+SIZES = dict(d_model=8, heads=2, d_k=3, d_v=5, d_ff=11, layers=2, max_length=23, dropout=0.5)
+CONFIGS = {name: TransformerConfig(VOCAB, norm_first=name == "pre-norm", **SIZES) for name in ("post-norm", "pre-norm")}
 SRC = torch.tensor([[5, 7, 11, 4, EOS], [9, EOS, 0, 0, 0], [6, 12, 8, EOS, 0]])
 TGT = torch.tensor([[BOS, 4, 6], [BOS, 9, 9], [BOS, 12, 5]])
 
 
-def make_models(kind: str, count: int) -> list[Transformer | RecurrentTranslator]:
+def make_models(kind: str, count: int) -> list[Transformer]:
     """Make models with weights large enough for their opinions to differ."""
     models = []
     for seed in range(count):
@@ -35,7 +31,7 @@ def make_models(kind: str, count: int) -> list[Transformer | RecurrentTranslator
     return models
 
 
-def predict(model: Transformer | RecurrentTranslator | Ensemble) -> torch.Tensor:
+def predict(model: Transformer | Ensemble) -> torch.Tensor:
     src_mask = padding_mask(SRC)
     return model.logits(model.decode(TGT, model.encode(SRC, src_mask), src_mask)).softmax(dim=-1)
 
@@ -103,5 +99,7 @@ def test_an_ensemble_translates_texts_in_bfloat16_without_changing_its_models():
 def test_an_ensemble_of_nothing_or_of_different_models_is_an_error():
     with pytest.raises(ValueError, match="at least one"):
         Ensemble([])
-    with pytest.raises(ValueError, match="d_model=8"):
+    with pytest.raises(ValueError, match="norm_first=True"):
         Ensemble([make_model(config) for config in CONFIGS.values()])
+    with pytest.raises(TypeError, match="a RecurrentTranslator has no fast form"):
+        Ensemble([make_model(RecurrentConfig(VOCAB, d_model=6))])

@@ -14,14 +14,13 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from annotated import training as plain
 from annotated.config import PAD
 from annotated.encoder import Dropout
-from annotated.fast import residual, training, transformer
+from annotated.fast import residual, training
 from annotated.fast.accelerate import accelerate
 from annotated.fast.training import bf16_is_fast, logits_to_gradient, train_step, update
-from annotated.models.recurrence import RecurrentConfig, RecurrentTranslator
 from annotated.training import label_smoothed_loss, make_optimizer, noam_rate, set_rate
 from annotated_workbench.data import Batch
 from annotated_workbench.ensemble import Ensemble
-from tests.models import VOCAB, assert_same_update, gradients, make_batch, make_model
+from tests.models import assert_same_update, gradients, make_batch, make_model
 
 CONFIGS = {
     "paper": {},
@@ -36,11 +35,8 @@ CONFIGS = {
 
 
 def make(name: str, dropout: float = 0.0) -> torch.nn.Module:
-    """Make one of `CONFIGS`, or an LSTM; no bias stays 0 and no gain stays 1."""
-    if name == "LSTM":
-        model = RecurrentTranslator(RecurrentConfig(VOCAB, d_model=7, layers=2, dropout=dropout))
-    else:
-        model = make_model(dropout=dropout, **CONFIGS[name])
+    """Make one of `CONFIGS`; no bias stays 0 and no gain stays 1."""
+    model = make_model(dropout=dropout, **CONFIGS[name])
     for parameter in model.parameters():
         parameter.data += 0.1 * torch.randn_like(parameter)
     return model
@@ -54,7 +50,7 @@ def sgd(model: torch.nn.Module, rate: float = 0.5) -> torch.optim.SGD:
 
 
 @pytest.mark.parametrize("smoothing", [0.0, 0.1])
-@pytest.mark.parametrize("name", [*CONFIGS, "LSTM"])
+@pytest.mark.parametrize("name", CONFIGS)
 def test_loss_gradients_and_weights_are_those_of_the_plain_update(name, smoothing):
     model = make(name)
     other = copy.deepcopy(model)
@@ -66,7 +62,7 @@ def test_loss_gradients_and_weights_are_those_of_the_plain_update(name, smoothin
     assert_same_update(model, other, atol=3e-6)  # 1.1e-6 where products are summed without vectors
 
 
-@pytest.mark.parametrize("name", ["paper", "norm first", "LSTM"])
+@pytest.mark.parametrize("name", ["paper", "norm first"])
 def test_ten_updates_with_adam_are_ten_plain_ones(name):
     model = make(name)
     other = copy.deepcopy(model)
@@ -80,7 +76,7 @@ def test_ten_updates_with_adam_are_ten_plain_ones(name):
     assert theirs[-2] < theirs[0] and theirs[-1] < theirs[1]
 
 
-@pytest.mark.parametrize("name", ["paper", "LSTM"])
+@pytest.mark.parametrize("name", ["paper"])
 def test_a_batch_of_padding_teaches_nothing(name):
     model = make(name)
     before = copy.deepcopy(model.state_dict())
@@ -127,8 +123,7 @@ def test_with_the_same_dropout_the_update_is_the_same(name, monkeypatch):
     def mask(x: torch.Tensor, p: float) -> torch.Tensor:
         return (torch.rand(x.shape, generator=torch.Generator().manual_seed(x.numel())) >= p).to(x.dtype)
 
-    for module in (residual, transformer):
-        monkeypatch.setattr(module, "dropout_mask", mask)
+    monkeypatch.setattr(residual, "dropout_mask", mask)
     monkeypatch.setattr(Dropout, "forward", lambda self, x: x * mask(x, self.p) / (1 - self.p))
     model = make(name, dropout=0.3)
     other = copy.deepcopy(model)
@@ -209,7 +204,7 @@ def test_the_loss_of_bfloat16_logits_is_a_float32_near_theirs(smoothing):
 # Several batches
 
 
-@pytest.mark.parametrize("name", ["paper", "LSTM"])
+@pytest.mark.parametrize("name", ["paper"])
 @pytest.mark.parametrize("smoothing", [0.0, 0.1])
 def test_several_batches_accumulate_to_one(name, smoothing):
     model = make(name)
@@ -324,7 +319,7 @@ def test_what_cannot_be_an_update_is_an_error(monkeypatch):
     model, batch = make_model(), make_batch((2, 3))
     for wrapped in (Ensemble([model]), accelerate(model)):
         name = type(wrapped).__name__
-        with pytest.raises(TypeError, match=f"a {name} only translates: train the model, or the models, that it is"):
+        with pytest.raises(TypeError, match=f"a {name} is for use: train the model, or the models, that it is"):
             train_step(wrapped, *batch, make_optimizer(model))
     with pytest.raises(ValueError, match="an update needs at least one batch"):
         update(model, [], make_optimizer(model))

@@ -1,11 +1,13 @@
-"""The keys and values of all hypotheses of a sentence side by side, so that a search moves none of them."""
+"""The keys and values of all hypotheses of a sentence side by side, so that a search moves none of them.
 
-from typing import Any
+`annotated.decoder` has classes of the same names, which are the algorithm: there each hypothesis has a row of its own.
+"""
 
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from annotated.fast.attention import Allowed
 from annotated.masking import causal_mask
 
 
@@ -71,18 +73,17 @@ class Cache(list[LayerCache]):
     Args:
         layers: number of decoder layers.
         capacity: the largest number of target tokens for one sentence, of all hypotheses it has or had.
-        reader: the form of the model that computes what is new, with weights laid out for that once.
     """
 
-    def __init__(self, layers: int, capacity: int, reader: Any = None):
+    def __init__(self, layers: int, capacity: int):
         super().__init__(LayerCache(capacity) for _ in range(layers))
-        self.reader = reader
         self.length = 0  # positions decoded so far
         self.written: Bool[Tensor, "row token"] | None = None
+        self.shared = False  # whether a sentence has ever had several hypotheses
 
     def line_up(
         self, x: Float[Tensor, "row new d_model"], sentences: int
-    ) -> tuple[Float[Tensor, "sentence queries d_model"], Bool[Tensor, "sentence 1 queries total"] | None]:
+    ) -> tuple[Float[Tensor, "sentence queries d_model"], Allowed | None]:
         """Let the new tokens of a sentence's rows stand side by side, and say what each may see.
 
         Args:
@@ -90,8 +91,8 @@ class Cache(list[LayerCache]):
             sentences: to how many sentences the rows belong.
 
         Returns:
-            x with a row for each sentence, and the mask by which each token sees its own hypothesis's past and itself;
-            None where that is all there is.
+            x with a row for each sentence, and the mask by which each token sees its own hypothesis's past and itself,
+            (sentence, 1, queries, tokens so far); None where that is all there is.
 
         Raises:
             ValueError: there is no room for them; nothing has changed then.
@@ -101,12 +102,18 @@ class Cache(list[LayerCache]):
         self[0].end(hypotheses * new)
         if self.written is None:
             self.written = torch.empty(rows, 0, dtype=torch.bool, device=x.device)
+        # (hypotheses · new, hypotheses · new): a triangle (new, new) on the diagonal for each hypothesis
         own = torch.kron(torch.eye(hypotheses, device=x.device), causal_mask(new, device=x.device)).bool()
+        # (rows · new, tokens so far): what the row had written, and of the new tokens its own up to this one
         mask = torch.cat((self.written.repeat_interleave(new, dim=0), own.repeat(sentences, 1)), dim=1)
         self.written = mask[new - 1 :: new]  # a row's last token sees all that the row has written
         self.length += new
+        self.shared = self.shared or hypotheses > 1
         together = x.reshape(sentences, hypotheses * new, -1)
-        return together, None if mask.all() else mask.view(sentences, 1, hypotheses * new, -1)
+        if new == 1 and not self.shared:
+            return together, None
+        mask = mask.view(sentences, 1, hypotheses * new, -1)
+        return together, Allowed(mask, mask, None)  # each token sees itself
 
     def select(self, rows: Int[Tensor, "kept"], sentences: Int[Tensor, "sentences"] | None = None) -> None:
         """Keep these hypotheses, in this order, and these sentences (all unless given).

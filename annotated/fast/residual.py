@@ -1,6 +1,4 @@
-"""Dropout, the residual sum and LayerNorm in few passes over memory, and a backward pass in closed form."""
-
-from typing import Any
+"""Dropout, the residual sum and LayerNorm in few passes over memory."""
 
 import numpy as np
 import torch
@@ -8,8 +6,7 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.nn import functional as F
 
-from annotated.encoder import LayerNorm
-from annotated.fast.derivative import refuse_second_derivative
+from annotated.encoder import Dropout, LayerNorm
 
 
 def dropout_mask(x: Float[Tensor, "*shape"], p: float) -> Float[Tensor, "*shape"]:
@@ -30,55 +27,26 @@ def dropout_mask(x: Float[Tensor, "*shape"], p: float) -> Float[Tensor, "*shape"
     return torch.ge(draws, threshold, out=torch.empty_like(x))
 
 
-def scale_before_drop(device: torch.device, p: float) -> float:
-    """Tell by what the weights before `drop` are multiplied: 1 / (1 − p), which dropout on a GPU has inside."""
-    return 1 / (1 - p) if device.type == "cpu" else 1.0
-
-
-def drop(x: Float[Tensor, "*shape"], p: float) -> Float[Tensor, "*shape"]:
-    """Set elements to zero with probability p, in what has already been multiplied by `scale_before_drop`."""
+def drop(x: Float[Tensor, "*shape"], dropout: Dropout) -> Float[Tensor, "*shape"]:
+    """Do what a `Dropout` does, with cheaper random numbers."""
+    p = dropout.p if dropout.training else 0.0
     if not p:
         return x
-    return x * dropout_mask(x, p) if x.device.type == "cpu" else F.dropout(x, p)
+    return x * dropout_mask(x, p) / (1 - p) if x.device.type == "cpu" else F.dropout(x, p)
 
 
-def add_norm(
-    x: Float[Tensor, "*batch d_model"], change: Float[Tensor, "*batch d_model"], norm: LayerNorm, p: float
+def add_dropped(
+    x: Float[Tensor, "*batch d_model"], change: Float[Tensor, "*batch d_model"], dropout: Dropout
 ) -> Float[Tensor, "*batch d_model"]:
-    """Compute LayerNorm(x + drop(change)). Of 16-bit numbers the sum has 32 bits until it is normalised.
-
-    Args:
-        x: what went into the sub-layer.
-        change: what came out of it, already multiplied by `scale_before_drop`.
-        norm: the LayerNorm.
-        p: probability of dropping an element of the change.
-    """
-    if change.device.type == "cpu" and torch.is_grad_enabled():
-        kept = dropout_mask(change, p) if p else None
-        return _AddNorm.apply(x, change, norm.gain, norm.bias, norm.eps, kept)
+    """Compute x + dropout(change), in at least 32 bits."""
     wide = torch.promote_types(x.dtype, torch.float32)
-    total = x.to(wide) + drop(change, p)
-    return F.layer_norm(total, norm.gain.shape, norm.gain.to(wide), norm.bias.to(wide), norm.eps).to(x.dtype)
+    x, change = x.to(wide), change.to(wide)
+    p = dropout.p if dropout.training else 0.0
+    if p and x.device.type == "cpu":  # x + change · mask / (1 − p) in one pass
+        return torch.addcmul(x, change, dropout_mask(change, p), value=1 / (1 - p))
+    return x + F.dropout(change, p)
 
 
-class _AddNorm(torch.autograd.Function):
-    @staticmethod
-    def forward(
-        ctx: Any, x: Tensor, change: Tensor, gain: Tensor, bias: Tensor, eps: float, kept: Tensor | None
-    ) -> Tensor:
-        total = torch.empty_like(x, dtype=torch.promote_types(x.dtype, torch.float32)).copy_(x)
-        total.add_(change if kept is None else change * kept)
-        wide = gain.to(total.dtype), bias.to(total.dtype)
-        output, mean, deviation = torch.native_layer_norm(total, gain.shape, *wide, eps)
-        ctx.save_for_backward(total, mean, deviation, *wide, kept)
-        return output.to(x.dtype)
-
-    @staticmethod
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
-        refuse_second_derivative()
-        total, mean, deviation, gain, bias, kept = ctx.saved_tensors
-        wide, of_gain, of_bias = torch.ops.aten.native_layer_norm_backward(
-            gradient.to(total.dtype), total, gain.shape, mean, deviation, gain, bias, [True, True, True]
-        )
-        of_x = wide.to(gradient.dtype)
-        return of_x, of_x if kept is None else of_x * kept, of_gain, of_bias, None, None
+def normalise(x: Float[Tensor, "*batch d_model"], norm: LayerNorm) -> Float[Tensor, "*batch d_model"]:
+    """Do what a `LayerNorm` does in one pass, in the precision of x."""
+    return F.layer_norm(x, norm.gain.shape, norm.gain.to(x.dtype), norm.bias.to(x.dtype), norm.eps)

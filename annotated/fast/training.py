@@ -1,4 +1,7 @@
-"""One update on one batch or several: the projection onto the vocabulary in chunks, its gradient in closed form."""
+"""One update on one batch or several: the projection onto the vocabulary in chunks, its gradient in closed form.
+
+`annotated.training` has functions of the same names, which are the algorithm.
+"""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -7,15 +10,17 @@ from typing import Any
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
+from torch.autograd.function import once_differentiable
+from torch.nn import functional as F
 
 from annotated import training
 from annotated.config import PAD
 from annotated.fast.accelerate import accelerate
-from annotated.fast.translator import FastModel, Plain
-from annotated.training import check_loss, check_smoothing, label_smoothed_loss
+from annotated.fast.model import FastModel
+from annotated.training import check_loss, check_smoothing
 
-LOSS_BYTES, LOSS_CHUNK = 24_000_000, 512  # logits at a time, but not fewer positions: glibc keeps pieces below 32 MB,
-GPU_LOSS_CHUNK = 16_384  # and a GPU, which has memory, would wait for the kernels of many small chunks to be launched
+LOSS_BYTES, LOSS_CHUNK = 24_000_000, 512  # of logits at a time; but no fewer positions than that
+GPU_LOSS_CHUNK = 16_384  # positions; a GPU has memory, and would wait for the calls of many small chunks
 Batch = Sequence[Int[Tensor, "_ _"]]  # what is given, such as sources, and last the targets; lengths of its own
 
 
@@ -42,14 +47,14 @@ def train_step(
     *,
     bf16: bool = False,
 ) -> float:
-    """Do what `annotated.training.train_step` does, in less time and memory.
+    """Do what `annotated.training.train_step` does, in less time and memory, with a model with a fast form.
 
     Args:
-        model, src, tgt, optimizer, smoothing: as there. The model may be any that translates.
+        model, src, tgt, optimizer, smoothing: as there.
         bf16: compute products in bfloat16; weights, sums, softmax and loss stay in float32.
 
     Raises:
-        TypeError: the model cannot be trained.
+        TypeError: the model has no fast form.
         ValueError: smoothing is outside its range, or the loss is not finite; then no weight has changed.
     """
     return update(model, [(src, tgt)], optimizer, smoothing, bf16=bf16)
@@ -73,9 +78,7 @@ def update(
         ValueError: there is no batch.
     """
     if isinstance(model, FastModel):
-        raise TypeError(
-            f"a {type(model).__name__} only translates: train the model, or the models, that it is made of."
-        )
+        raise TypeError(f"a {type(model).__name__} is for use: train the model, or the models, that it is made of.")
     if not batches:
         raise ValueError("an update needs at least one batch.")
     tokens = sum((batch[-1][:, 1:] != PAD).sum() for batch in batches).clamp(min=1)
@@ -92,54 +95,50 @@ def update(
 
 
 def summed_loss(model: nn.Module, batch: Batch, smoothing: float = 0.1, *, bf16: bool = False) -> Float[Tensor, ""]:
-    """Compute the `label_smoothed_loss` of a batch, summed over its targets; arguments and errors as for `update`.
-
-    The projection onto the vocabulary is the largest product of all. Only positions that count go through it.
-    """
+    """Compute the `label_smoothed_loss` of a batch, summed over its targets; arguments and errors as for `update`."""
     check_smoothing(smoothing)
     fast = accelerate(model, bf16=bf16)
     *given, tgt = batch
-    if isinstance(fast, Plain):
-        logits = fast.forward(*given, tgt[:, :-1])  # not called: a hook on all modules is for the model inside
-        logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
-        return label_smoothed_loss(logits, tgt[:, 1:], smoothing, reduction="sum")
     target = tgt[:, 1:].flatten()
-    places = (target != PAD).nonzero()[:, 0]
+    places = (target != PAD).nonzero().flatten()
     states = fast.states(*given, tgt[:, :-1]).flatten(0, 1)[places]
-    weights = [weight for weight in fast.model.output.parameters() if weight.requires_grad]
-    return ChunkedLoss.apply(fast, states, target[places], smoothing, *weights)
+    output = fast.model.output
+    return _ChunkedLoss.apply(states, output.weight, output.bias, target[places], smoothing)
 
 
-class ChunkedLoss(torch.autograd.Function):
-    """The loss of states that are projected onto the vocabulary, with room for the logits of one chunk of positions.
+class _ChunkedLoss(torch.autograd.Function):
+    """The summed loss of states (position, d_model), projected by weight (vocab, d_model) and bias a chunk at a time.
 
-    Each chunk goes forward and at once backward, because its logits are then free again: the gradients are ready
-    before `backward` asks for them.
+    The projection is the largest product of all. As the loss's gradient by the logits needs no other gradient, the
+    forward pass computes both at once, and forgets a chunk's logits before it makes the next ones.
     """
 
     @staticmethod
-    def forward(ctx: Any, model: FastModel, states: Tensor, target: Tensor, smoothing: float, *weights: Tensor) -> Any:
-        """Sum up the loss of states (position, d_model) by the answers (position), and the gradients beside it."""
+    def forward(
+        ctx: Any, states: Tensor, weight: Tensor, bias: Tensor | None, target: Tensor, smoothing: float
+    ) -> Tensor:
         size = GPU_LOSS_CHUNK
         if states.device.type == "cpu":
-            size = max(LOSS_CHUNK, LOSS_BYTES // (model.config.vocab_size * states.element_size()))
-        loss, of_states, of_weights = states.new_zeros((), dtype=torch.float32), [], []
-        for chunk, answers in zip(states.detach().split(size), target.split(size), strict=True):
-            with torch.enable_grad():
-                logits = model.logits(chunk.requires_grad_())  # (position, vocab)
-            gradient = logits.detach()
-            loss += logits_to_gradient(gradient, answers, smoothing)
-            first, *others = torch.autograd.grad(logits, [chunk, *weights], gradient, materialize_grads=True)
-            of_states.append(first)
-            of_weights = [a.add_(b) for a, b in zip(of_weights, others, strict=True)] if of_weights else others
-        ctx.gradients = torch.cat(of_states), *of_weights
+            size = max(LOSS_CHUNK, LOSS_BYTES // (len(weight) * states.element_size()))
+        narrow, narrow_bias = weight.to(states.dtype), None if bias is None else bias.to(states.dtype)
+        of_states, of_weight = torch.empty_like(states), torch.zeros_like(weight)
+        of_bias = None if bias is None else torch.zeros_like(bias)
+        loss = torch.zeros((), device=states.device)
+        for part, answers, of_part in zip(states.split(size), target.split(size), of_states.split(size), strict=True):
+            logits = F.linear(part, narrow, narrow_bias)
+            loss += logits_to_gradient(logits, answers, smoothing)
+            torch.mm(logits, narrow, out=of_part)
+            of_weight += logits.t() @ part
+            if of_bias is not None:
+                of_bias += logits.sum(dim=0)
+        ctx.save_for_backward(of_states, of_weight, of_bias)
         return loss
 
     @staticmethod
-    def backward(ctx: Any, scale: Tensor) -> Any:
-        """Return the gradients that `forward` has computed, times the loss's own."""
-        of_states, *of_weights = (scale * gradient for gradient in ctx.gradients)
-        return None, of_states, None, None, *of_weights
+    @once_differentiable
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
+        scaled = (None if part is None else part * gradient.to(part.dtype) for part in ctx.saved_tensors)
+        return *scaled, None, None
 
 
 def logits_to_gradient(

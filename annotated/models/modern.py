@@ -120,7 +120,7 @@ def modernise(
     """Give the paper's Transformer parts of today, and draw all its weights anew as the paper's are; return it.
 
     Args:
-        model: changed in place, so that `annotated.fast` leaves it to its own methods.
+        model: changed in place, so that `annotated.fast` refuses it.
         groups, qk_norm, rotary: of a `GroupedQueryAttention` in place of each attention; the one to the memory is not
             rotary, and the embeddings get `NoPositions` then.
         gated: a `GatedFeedForward`, two thirds as wide, in place of each feed-forward network.

@@ -8,8 +8,8 @@ from typing import Any
 import torch
 from torch import nn
 
+from annotated.fast.accelerate import has_fast_form
 from annotated.fast.decoding import in_bfloat16
-from annotated.fast.memory import keep_memory
 from annotated.fast.training import bf16_is_fast
 from annotated_workbench.architectures import TaskName
 from annotated_workbench.checkpoint import load_run, load_translator, require_task
@@ -29,10 +29,14 @@ def find_device(name: str) -> torch.device:
     return torch.device(usable[0] if name == "auto" else name)
 
 
-def wants_bfloat16(args: Namespace) -> bool:
-    """Tell whether to compute in bfloat16, by --precision, --plain and --device."""
+def wants_bfloat16(args: Namespace, model: nn.Module) -> bool:
+    """Tell whether to compute in bfloat16, by --precision, --plain and --device; only a fast form can."""
     if args.precision == "int8":
         raise ValueError("--precision int8 is for translate --engine ctranslate2.")
+    if not has_fast_form(model):
+        if args.precision == "bf16":
+            raise ValueError(f"a {type(model).__name__} computes in float32: leave --precision bf16 away.")
+        return False
     if args.precision != "auto":
         return args.precision == "bf16"
     return not args.plain and bf16_is_fast(find_device(args.device))
@@ -40,7 +44,6 @@ def wants_bfloat16(args: Namespace) -> bool:
 
 def load_model(args: Namespace, task: TaskName) -> tuple[nn.Module, Tokenizer, dict[str, Any]]:
     """Read the run, or the ensemble, that a command names, onto its device and in its precision."""
-    keep_memory()
     if task == "translation":
         if args.plain and args.ensemble:
             raise ValueError("--plain does nothing beside --ensemble: only the fast forms of models compute together.")
@@ -48,7 +51,7 @@ def load_model(args: Namespace, task: TaskName) -> tuple[nn.Module, Tokenizer, d
     else:
         model, tokenizer, info = load_run(args.model)
         require_task(model, task, args.model)
-    if wants_bfloat16(args):
+    if wants_bfloat16(args, model):
         model = in_bfloat16(model)
     return model.to(find_device(args.device)), tokenizer, info
 

@@ -11,7 +11,6 @@ from typing import Any, NamedTuple
 import torch
 from torch import nn
 
-from annotated.fast.memory import keep_memory
 from annotated_workbench import vocabulary
 from annotated_workbench.architectures import ARCHITECTURES, PRESETS, USES, config_of, make_model
 from annotated_workbench.commands.options import COMPUTE, PROGRAM, Command, option_of
@@ -50,8 +49,6 @@ def _train(args: Namespace, device: torch.device) -> None:
     if args.tokenizer not in TOKENIZERS[args.task]:
         fitting = ", ".join(TOKENIZERS[args.task])
         raise ValueError(f"--tokenizer {args.tokenizer} is not for {args.task}: there is {fitting}.")
-    bf16 = wants_bfloat16(args)
-    keep_memory()
     with in_turn():  # one downloads, and the others find it
         material = MATERIALS[args.task](args)
     if chosen := _choose(args, material.defaults):
@@ -61,6 +58,7 @@ def _train(args: Namespace, device: torch.device) -> None:
         lambda: vocabulary.load_tokenizer(args.out) if kept else _new_tokenizer(args, material)
     )
     model = _new_model(args, len(tokenizer), material.changes).to(device)
+    bf16 = wants_bfloat16(args, model)
     print(
         f"{material.size}, {len(tokenizer):,} tokens in the vocabulary, {sum(p.numel() for p in model.parameters()):,} "
         f"parameters, {device.type}, {'bfloat16' if bf16 else 'float32'}, {torch.get_num_threads()} threads"

@@ -211,7 +211,7 @@ class Through(nn.Module):
 
 def test_attention_is_seen_whichever_of_pytorch_s_ways_it_takes() -> None:
     ways = ("softmax", "scaled_dot_product_attention", "multi_head_attention_forward")
-    entropies = {finding("spread", lambda way=way: Through(way)).found for way in ways}
+    entropies = {finding("spread", lambda way=way: Through(way)).result for way in ways}
     assert len(entropies) == 1 and "softmax" not in entropies.pop()
 
 
@@ -266,7 +266,7 @@ def test_a_smoothed_loss_and_a_sum_are_sound_and_a_wrong_loss_is_named() -> None
     for options in ({"label_smoothing": 0.1}, {"reduction": "sum"}, {"label_smoothing": 0.1, "reduction": "sum"}):
         assert finding("cross_entropy", Sound, loss=loss_with(**options)).mark == "✓"
     found = finding("cross_entropy", Sound, loss=loss_with(slice(None, -1)))
-    assert found.mark == "✗" and "the answers are the inputs" in found.found
+    assert found.mark == "✗" and "the answers are the inputs" in found.result
 
 
 def other_norm(self: Any, x: Tensor) -> Tensor:
@@ -288,7 +288,7 @@ def unscaled(self: Any, embedding: Any, ids: Tensor, start: int = 0) -> Tensor:
 def test_the_first_tensor_that_differs_from_ours_is_named(build: Any, first: str) -> None:
     found = finding("parity", build, like=CONFIG)
     assert found.mark == ("✗" if first else "✓")
-    assert f"the first is {first} (yours: {first})" in found.found or not first
+    assert f"the first is {first} (yours: {first})" in found.result or not first
 
 
 def test_weights_go_into_a_model_with_other_names() -> None:
@@ -304,9 +304,9 @@ def test_weights_go_into_a_model_with_other_names() -> None:
 
     for like in (LanguageModel(TEXT), TEXT):
         assert finding("parity", lambda: LanguageModel(TEXT), like=like).mark == "✓"
-    assert "the first is the logits, by " in finding("parity", Inside, like=TEXT, names=names).found
+    assert "the first is the logits, by " in finding("parity", Inside, like=TEXT, names=names).result
     del names["embedding"], names["output"]
-    assert "names= does not say where inner." in finding("parity", Inside, like=TEXT, names=names).found
+    assert "names= does not say where inner." in finding("parity", Inside, like=TEXT, names=names).result
 
 
 def test_the_report_is_a_page() -> None:
@@ -323,7 +323,7 @@ def test_what_a_check_raises_is_a_finding_and_the_others_go_on() -> None:
         raise RuntimeError("two\n lines")
 
     wrong, right = examine(Sound, checks=only("cross_entropy", "strangers"), loss=loss)
-    assert "raised RuntimeError in test_doctor.py, line " in wrong.found and wrong.found.endswith(": two lines")
+    assert "raised RuntimeError in test_doctor.py, line " in wrong.result and wrong.result.endswith(": two lines")
     assert (wrong.mark, right.mark) == ("✗", "✓")
 
 

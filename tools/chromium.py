@@ -3,18 +3,15 @@
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from playwright.sync_api import Browser
+from typing import Any
 
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 ARGUMENTS = ["--no-sandbox", "--disable-gpu", "--disable-background-networking"]
 
 
 @contextmanager
-def open_chromium() -> Iterator["Browser"]:
-    """Start Chromium, and close it in the end.
+def open_chromium() -> Iterator[Any]:
+    """Start Chromium as a browser of playwright, and close it in the end.
 
     Raises:
         FileNotFoundError: there is none on this machine.

@@ -7,7 +7,7 @@ picture they would do nothing. Run it after a change of what the page's first sc
 
 from collections.abc import Sequence
 from io import BytesIO
-from typing import TYPE_CHECKING
+from typing import Any
 
 import numpy as np
 from PIL import Image
@@ -15,9 +15,6 @@ from PIL import Image
 from tools.chromium import open_chromium
 from tools.live import LIVE
 from tools.sync import ROOT
-
-if TYPE_CHECKING:
-    from playwright.sync_api import Page
 
 FOLDER = ROOT / "docs" / "drawings"
 WIDTH, MARGIN = 800, 12  # pixels
@@ -46,8 +43,8 @@ def main() -> None:
         others[-1].save(FOLDER / "live.png", optimize=True)
 
 
-def film(page: "Page") -> list[tuple[Image.Image, int]]:
-    """Give the frames, each with the milliseconds that it stays."""
+def film(page: Any) -> list[tuple[Image.Image, int]]:
+    """Give the frames of a page of playwright, each with the milliseconds that it stays."""
     frames: list[tuple[Image.Image, int]] = []
 
     def take(milliseconds: int) -> None:

@@ -23,15 +23,15 @@ CHECKS = tuple(measures.CHECKS)
 
 
 class Finding(NamedTuple):
-    """What a check found: mark is ✓, ✗ or, where nothing was examined, –."""
+    """What came out of a check: mark is ✓, ✗ or, where nothing was examined, –; `result` says what was measured."""
 
     check: Check
     mark: str
-    found: str
+    result: str
 
     def __str__(self) -> str:
-        line = f"{self.mark} {self.check.name:16}{self.found}"
-        if self.mark != "✗" or self.found.startswith("raised"):
+        line = f"{self.mark} {self.check.name:16}{self.result}"
+        if self.mark != "✗" or self.result.startswith("raised"):
             return line
         return f"{line}\n    {self.check.meaning}\n    Taught in {self.check.taught}, “{self.check.section}”."
 
@@ -50,7 +50,7 @@ class Report(tuple[Finding, ...]):
         reasons: dict[str, list[str]] = defaultdict(list)
         made = [finding for finding in self if finding.mark != "–"]
         for finding in (finding for finding in self if finding.mark == "–"):
-            reasons[finding.found].append(finding.check.name)
+            reasons[finding.result].append(finding.check.name)
         lines = [f"– {', '.join(names)}: {reason}" for reason, names in reasons.items()]
         return "\n".join([*lines, "", f"{len(self.failed)} of {len(made)} checks found something."])
 

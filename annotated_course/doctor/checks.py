@@ -146,7 +146,8 @@ def no_twins(recipe: Recipe) -> list[str]:
     """Layers that are copies of one start alike; build each by itself, or draw the weights again."""
     named = fresh(recipe).named_parameters()
     matrices = [(name, p) for name, p in named if p.dim() > 1 and p.requires_grad and p.std() > 0]
-    return [f"{one} = {other}" for (one, a), (other, b) in itertools.combinations(matrices, 2) if torch.equal(a, b)]
+    pairs = itertools.combinations(matrices, 2)
+    return [f"{first} = {second}" for (first, a), (second, b) in pairs if torch.equal(a, b)]
 
 
 @check("nats from ln V to the first loss", *LOSS, low=-0.7, high=2.0)

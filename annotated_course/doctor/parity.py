@@ -18,33 +18,30 @@ from annotated_course.doctor.recipe import LONGEST, Recipe, tensor_of
 
 
 @check(
-    "tensors differ from ours, with the same weights",
-    "09",
-    "Second rung: the same weights, the same logits",
-    "like",
+    "tensors differ from ours, with the same weights", "09", "Second rung: the same weights, the same logits", "like"
 )
 def parity(recipe: Recipe) -> tuple[int, str]:
     """Up to there both models compute the same; look at this part.
 
     The weights of a model of ours are copied, both are called, and the parts' outputs are compared in the order of the
-    calls. `recipe.like` is our model or its configuration. `recipe.names` maps our parts to theirs, by their full
+    calls. `recipe.like` is our model or its configuration. `recipe.names` maps our parts to yours, by their full
     names; {} stands for the number of every layer; by default the parts with equal names belong together. Weights go
     from part to part, in order; a bias that we do not have becomes 0. Where that does not fit,
-    `recipe.copy(ours, theirs)` copies them, and names serve to compare alone.
+    `recipe.copy(ours, yours)` copies them, and names serve to compare alone.
     """
     torch.manual_seed(0)
-    ours, theirs = made_of(recipe.like).double().eval(), fresh(recipe)
-    shared = {name: name for name, _ in theirs.named_modules() if name and name in dict(ours.named_modules())}
+    ours, yours = made_of(recipe.like).double().eval(), fresh(recipe)
+    shared = {name: name for name, _ in yours.named_modules() if name and name in dict(ours.named_modules())}
     names = expanded(recipe.names or shared, ours)
     with torch.no_grad():
         if recipe.copy:
-            recipe.copy(ours, theirs)
+            recipe.copy(ours, yours)
         else:
-            copy_parts(ours, theirs, names)
+            copy_parts(ours, yours, names)
     ids = inputs(recipe, LONGEST)
-    with outputs(ours, [*names]) as mine, outputs(theirs, [*names.values()]) as yours:
-        logits = ours(*ids), read(recipe, theirs, *ids)
-    calls = ((f"{name} (yours: {names[name]})", mine[name], yours[names[name]]) for name in mine)
+    with outputs(ours, [*names]) as our_outputs, outputs(yours, [*names.values()]) as your_outputs:
+        logits = ours(*ids), read(recipe, yours, *ids)
+    calls = ((f"{name} (yours: {names[name]})", our_outputs[name], your_outputs[names[name]]) for name in our_outputs)
     pairs = [(name, *pair) for name, a, b in calls for pair in zip(a, b, strict=True)]
     gaps = [(name, distance(a, b)) for name, a, b in [*pairs, ("the logits", *logits)]]
     off = [f"the first is {name}, by {gap:.2g}" for name, gap in gaps if not gap < NEAR]
@@ -60,27 +57,27 @@ def made_of(like: Any) -> nn.Module:
 def expanded(names: Mapping[str, str], ours: nn.Module) -> dict[str, str]:
     """Put every layer's number for {}, and look whether our parts exist."""
     parts = dict(ours.named_modules())
-    for mine in names:
-        if mine.format(0) not in parts:
-            raise ValueError(f"names={{{mine!r}: …}}: our model has no part {mine.format(0)}.")
-    numbered = ((mine.format(i), theirs.format(i)) for mine, theirs in names.items() for i in range(len(parts)))
-    return {mine: theirs for mine, theirs in numbered if mine in parts}
+    for name in names:
+        if name.format(0) not in parts:
+            raise ValueError(f"names={{{name!r}: …}}: our model has no part {name.format(0)}.")
+    numbered = ((our.format(i), your.format(i)) for our, your in names.items() for i in range(len(parts)))
+    return {our: your for our, your in numbered if our in parts}
 
 
-def copy_parts(ours: nn.Module, theirs: nn.Module, names: Mapping[str, str]) -> None:
+def copy_parts(ours: nn.Module, yours: nn.Module, names: Mapping[str, str]) -> None:
     """Copy the weights that belong to a part itself into the part of the other model.
 
     Raises:
         ValueError: shapes differ, or one of their weights comes from nowhere.
     """
-    left = {id(p): name for name, p in theirs.named_parameters()}
-    for mine, yours in names.items():
-        sources = list(ours.get_submodule(mine).parameters(recurse=False))
-        targets = list(theirs.get_submodule(yours).parameters(recurse=False)) if sources else []
+    left = {id(p): name for name, p in yours.named_parameters()}
+    for our_name, your_name in names.items():
+        sources = list(ours.get_submodule(our_name).parameters(recurse=False))
+        targets = list(yours.get_submodule(your_name).parameters(recurse=False)) if sources else []
         for place, target in enumerate(targets):
             source = sources[place] if place < len(sources) else torch.zeros_like(target)
             if target.shape != source.shape:
-                raise ValueError(f"{mine} holds {tuple(source.shape)}, {yours} {tuple(target.shape)}.")
+                raise ValueError(f"{our_name} holds {tuple(source.shape)}, {your_name} {tuple(target.shape)}.")
             target.copy_(source)
             left.pop(id(target), None)
     if left:
@@ -101,8 +98,8 @@ def outputs(model: nn.Module, names: list[str]) -> Iterator[dict[str, list[Tenso
         yield given
 
 
-def distance(ours: Tensor, theirs: Tensor) -> float:
+def distance(ours: Tensor, yours: Tensor) -> float:
     """Measure the largest difference; the other may have its batch second."""
-    if ours.shape != theirs.shape:
-        theirs = theirs.transpose(0, 1)
-    return (ours - theirs).abs().max().item() if ours.shape == theirs.shape else torch.inf
+    if ours.shape != yours.shape:
+        yours = yours.transpose(0, 1)
+    return (ours - yours).abs().max().item() if ours.shape == yours.shape else torch.inf

@@ -210,6 +210,19 @@ def changed(right: Sequence[int | float], place: int, number: int | float) -> li
     return [number if i == place else one for i, one in enumerate(right)]
 
 
+def on_paper(
+    title: str, right: list[Any], mistakes: Mapping[str, Any], names: Sequence[str] = (), tolerance: float = 1e-4
+) -> Exercise:
+    """Make an exercise of several numbers by hand; a mistake is a place, counted from 0, and a wrong number there."""
+    cases = numbers(len(right))
+    tables = {
+        sentence: AnyOf(*(changed(right, *one) for one in (wrong if isinstance(wrong, AnyOf) else (wrong,))))
+        for sentence, wrong in mistakes.items()
+    }
+    named = {f"{name}: ": run for name, run in zip(names, cases.values(), strict=True)} if names else cases
+    return Exercise(title, right, named, tables, tolerance=tolerance, by_hand=True)
+
+
 def on_copies(answer: Callable[..., Any]) -> Callable[..., Any]:
     """Call an answer with copies of tensors and lists, so that what it changes in place is not what we compare with."""
 

@@ -5,26 +5,24 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from annotated_course.exercises.exercise import AnyOf, Exercise, calls, changed, numbers, slip
+from annotated_course.exercises.exercise import AnyOf, Exercise, calls, on_paper, slip
 
 EXERCISES: dict[str, Exercise] = {}
 RANDOM = torch.Generator().manual_seed(0)
 
 # Where attention costs as much as an LSTM, recurrence beside attention, layers of windows, what a neighbourhood saves.
 COUNTS = [1280.0, 256.0, 20.0, 128.0]
-EXERCISES["10.1"] = Exercise(
+EXERCISES["10.1"] = on_paper(
     "Four counts on paper",
-    right=COUNTS,
-    cases=numbers(4),
-    mistakes={
-        "the projections take 3nd², too: of the 8 only 5 are left.": changed(COUNTS, 0, 2048.0),
-        "attention compares and mixes, so n has a factor 2.": changed(COUNTS, 0, 2560.0),
-        "both counts have the factor 2; it falls out.": AnyOf(changed(COUNTS, 1, 128.0), changed(COUNTS, 3, 256.0)),
-        "count from the last output, which reaches back two words with each layer.": changed(COUNTS, 2, 10.0),
-        "a window of 5, centred, reaches two words back, not one.": changed(COUNTS, 2, 40.0),
+    COUNTS,
+    {
+        "the projections take 3nd², too: of the 8 only 5 are left.": (0, 2048.0),
+        "attention compares and mixes, so n has a factor 2.": (0, 2560.0),
+        "both counts have the factor 2; it falls out.": AnyOf((1, 128.0), (3, 256.0)),
+        "count from the last output, which reaches back two words with each layer.": (2, 10.0),
+        "a window of 5, centred, reaches two words back, not one.": (2, 40.0),
     },
     tolerance=1e-6,
-    by_hand=True,
 )
 
 

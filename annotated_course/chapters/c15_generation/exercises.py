@@ -8,38 +8,23 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from annotated_course.exercises.exercise import (
-    AnyOf,
-    Exercise,
-    Run,
-    WrongFormError,
-    calls,
-    changed,
-    in_32_bits,
-    numbers,
-    parts,
-)
+from annotated_course.exercises.exercise import AnyOf, Exercise, Run, WrongFormError, calls, in_32_bits, on_paper, parts
 
 EXERCISES: dict[str, Exercise] = {}
 
 LN_2 = math.log(2)
 UNITS = [1.5, 1.5 * LN_2, 2**2.5, 1.25]
-NAMES = ("first", "second", "third", "fourth")
-EXERCISES["15.1"] = Exercise(
+EXERCISES["15.1"] = on_paper(
     "Bits, nats, perplexity",
-    right=UNITS,
-    cases={f"the {name} number: ": run for name, run in zip(NAMES, numbers(4).values(), strict=True)},
-    mistakes={
-        "these are nats; bits are logarithms to the base 2.": AnyOf(
-            changed(UNITS, 0, 1.5 * LN_2), changed(UNITS, 3, 1.25 * LN_2)
-        ),
-        "eight characters, not seven: the probability 1 costs 0 bits, but is a character.": changed(UNITS, 0, 12 / 7),
-        "these are bits; times ln 2 they are nats.": changed(UNITS, 1, 1.5),
-        "2 to the power of the bits, or e to the power of the nats; do not mix them.": changed(UNITS, 2, math.exp(2.5)),
-        "these are the bits per token; the text has eight characters.": changed(UNITS, 3, 2.5),
+    UNITS,
+    {
+        "these are nats; bits are logarithms to the base 2.": AnyOf((0, 1.5 * LN_2), (3, 1.25 * LN_2)),
+        "eight characters, not seven: the probability 1 costs 0 bits, but is a character.": (0, 12 / 7),
+        "these are bits; times ln 2 they are nats.": (1, 1.5),
+        "2 to the power of the bits, or e to the power of the nats; do not mix them.": (2, math.exp(2.5)),
+        "these are the bits per token; the text has eight characters.": (3, 2.5),
     },
     tolerance=3e-3,
-    by_hand=True,
 )
 
 

@@ -11,32 +11,29 @@ from torch.nn import functional as F
 
 from annotated.config import BOS, EOS, PAD
 from annotated.models.bert import NO_TARGET, Bert, BertConfig
-from annotated_course.exercises.exercise import AnyOf, Exercise, calls, changed, is_same, numbers, parts
+from annotated_course.exercises.exercise import AnyOf, Exercise, calls, is_same, on_paper, parts
 
 EXERCISES: dict[str, Exercise] = {}
 
 SMALL_GPT = [800.0, 4_800_000.0, math.log(10), 190.0]
 REMARKS = (
-    "the parameters of embedding, positions, three layers and a last LayerNorm: ",
-    "the operations, 6 for each of 800 parameters and 1,000 tokens: ",
-    "the loss: ",
-    "the vocabulary: ",
+    "the parameters of embedding, positions, three layers and a last LayerNorm",
+    "the operations, 6 for each of 800 parameters and 1,000 tokens",
+    "the loss",
+    "the vocabulary",
 )
-EXERCISES["16.1"] = Exercise(
+EXERCISES["16.1"] = on_paper(
     "A small GPT-2 on paper",
-    right=SMALL_GPT,
-    cases=dict(zip(REMARKS, numbers(4).values(), strict=True)),
-    mistakes={
-        "the biases are missing: 4·d in attention, d_ff + d in the feed-forward network.": changed(SMALL_GPT, 0, 692.0),
-        "operations are 6 for each parameter and token: 2 forward, 4 backward.": AnyOf(
-            changed(SMALL_GPT, 1, 1.6e6), changed(SMALL_GPT, 1, 8e5)
-        ),
-        "the loss is in nats: the natural logarithm.": changed(SMALL_GPT, 2, math.log2(10)),
-        "half of 800 is not it: the parameters grow along with the vocabulary.": changed(SMALL_GPT, 3, 100.0),
-        "the embedding of 10 words is replaced: 760 of the 800 parameters are left.": changed(SMALL_GPT, 3, 200.0),
+    SMALL_GPT,
+    {
+        "the biases are missing: 4·d in attention, d_ff + d in the feed-forward network.": (0, 692.0),
+        "operations are 6 for each parameter and token: 2 forward, 4 backward.": AnyOf((1, 1.6e6), (1, 8e5)),
+        "the loss is in nats: the natural logarithm.": (2, math.log2(10)),
+        "half of 800 is not it: the parameters grow along with the vocabulary.": (3, 100.0),
+        "the embedding of 10 words is replaced: 760 of the 800 parameters are left.": (3, 200.0),
     },
+    names=REMARKS,
     tolerance=1e-3,  # 2.3 is near enough, 801 is not
-    by_hand=True,
 )
 
 

@@ -16,29 +16,26 @@ from annotated_course.exercises.exercise import (
     Run,
     WrongFormError,
     calls,
-    changed,
     difference,
-    numbers,
+    on_paper,
 )
 
 EXERCISES: dict[str, Exercise] = {}
 
 BY_HAND = [6.0, 4.0, -7.0, 1.0]
-EXERCISES["17.1"] = Exercise(
+EXERCISES["17.1"] = on_paper(
     "Distances by hand",
-    right=BY_HAND,
-    cases=numbers(4),
-    mistakes={
-        "the values have their vectors, too: a^V of the row −1 is missing.": changed(BY_HAND, 0, 3.0),
-        "divide by the sum of the exponentials.": AnyOf(changed(BY_HAND, 0, 48.0), changed(BY_HAND, 1, 20.0)),
-        "+3 is clipped to +2: token 3 is in the softmax, too.": changed(BY_HAND, 1, 5.0),
+    BY_HAND,
+    {
+        "the values have their vectors, too: a^V of the row −1 is missing.": (0, 3.0),
+        "divide by the sum of the exponentials.": AnyOf((0, 48.0), (1, 20.0)),
+        "+3 is clipped to +2: token 3 is in the softmax, too.": (1, 5.0),
         "query and key stand at different places; here they are turned alike, or not at all.": AnyOf(
-            changed(BY_HAND, 2, 7.0), changed(BY_HAND, 3, 7.0)
+            (2, 7.0), (3, 7.0)
         ),
-        "this is the key one place after the query: before it, the key is turned back.": changed(BY_HAND, 3, -1.0),
+        "this is the key one place after the query: before it, the key is turned back.": (3, -1.0),
     },
     tolerance=2e-3,
-    by_hand=True,
 )
 
 

@@ -11,23 +11,21 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from annotated.attention import attention
 from annotated.masking import causal_mask
-from annotated_course.exercises.exercise import AnyOf, Exercise, LargestTensor, Run, calls, changed, numbers
+from annotated_course.exercises.exercise import AnyOf, Exercise, LargestTensor, Run, calls, on_paper
 
 EXERCISES: dict[str, Exercise] = {}
 
 COUNTS = [768.0, 1024.0, 128.0, 94.0]
-EXERCISES["18.1"] = Exercise(
+EXERCISES["18.1"] = on_paper(
     "Where it pays, by hand",
-    right=COUNTS,
-    cases=numbers(4),
-    mistakes={
-        "two products make 4 n² d operations, not 2 n² d.": changed(COUNTS, 0, 1536.0),
-        "here with the projections, 8 n d².": changed(COUNTS, 1, 1536.0),
-        "there both cost the same: the sub-layer is to cost twice as much.": changed(COUNTS, 1, 256.0),
-        "the first and the last rows have fewer than 5: count row by row.": changed(COUNTS, 3, 100.0),
-        "row 0 looks at all 20 blocks.": AnyOf(*(changed(COUNTS, 3, count) for count in (77.0, 78.0, 80.0))),
+    COUNTS,
+    {
+        "two products make 4 n² d operations, not 2 n² d.": (0, 1536.0),
+        "here with the projections, 8 n d².": (1, 1536.0),
+        "there both cost the same: the sub-layer is to cost twice as much.": (1, 256.0),
+        "the first and the last rows have fewer than 5: count row by row.": (3, 100.0),
+        "row 0 looks at all 20 blocks.": AnyOf((3, 77.0), (3, 78.0), (3, 80.0)),
     },
-    by_hand=True,
 )
 
 

@@ -15,35 +15,23 @@ from annotated.masking import Mask, padding_mask
 from annotated.training import make_optimizer, noam_rate, set_rate
 from annotated.transformer import Transformer
 from annotated_course.doctor.recipe import Recipe as DoctorRecipe
-from annotated_course.exercises.exercise import (
-    AnyOf,
-    Exercise,
-    Run,
-    WrongFormError,
-    calls,
-    changed,
-    numbers,
-    parts,
-    slip,
-)
+from annotated_course.exercises.exercise import AnyOf, Exercise, Run, WrongFormError, calls, on_paper, parts, slip
 from annotated_workbench.data import pad
 
 EXERCISES: dict[str, Exercise] = {}
 
 ln = math.log
 LOSSES = [ln(12), 4 * ln(8) / 5, ln(math.e + 11) - 1, 0.75, ln(2) / 5]
-EXERCISES["19.1"] = Exercise(
+EXERCISES["19.1"] = on_paper(
     "Five losses on paper",
-    right=LOSSES,
-    cases=numbers(5),
-    mistakes={
-        "a row has five answers; the last, <eos>, is certain.": changed(LOSSES, 1, ln(8)),
-        "the zeros of the padding pull the mean down.": changed(LOSSES, 3, 1.5),
-        "more positions, the same sum: the mean becomes smaller.": changed(LOSSES, 3, 3.0),
-        "one source, two answers: the first letter cannot be known.": changed(LOSSES, 4, 0.0),
+    LOSSES,
+    {
+        "a row has five answers; the last, <eos>, is certain.": (1, ln(8)),
+        "the zeros of the padding pull the mean down.": (3, 1.5),
+        "more positions, the same sum: the mean becomes smaller.": (3, 3.0),
+        "one source, two answers: the first letter cannot be known.": (4, 0.0),
     },
     tolerance=0.003,
-    by_hand=True,
 )
 
 

@@ -52,7 +52,8 @@ env: $(READY)  ## only set up .venv (every other command does it too, the first 
 run: env  ## execute the notebooks, train briefly on the embedded corpus, translate a few sentences, say what differed
 	@OMP_WAIT_POLICY=passive $(PY) -m tools.run  # threads that wait in a loop crawl where anything else is running
 
-test: check  ## run the checks, the tests, and every notebook against its saved outputs
+# What does not depend on torch, `once` in the tests, is seen on the pinned one.
+test: $(if $(TORCH),env,check)  ## run the checks, the tests, and every notebook against its saved outputs
 	$(PYTEST) notebooks tests
 
 test-all: check  ## the same, and the long proofs: sections again, planted bugs, mutations, kills; an hour or more
@@ -61,8 +62,8 @@ test-all: check  ## the same, and the long proofs: sections again, planted bugs,
 	$(PY) -m experiments.mutations build/mutations --sample 10
 	$(PY) -m experiments.kills
 
-timing: env  ## list how many core-seconds each file of the test takes
-	$(PY) -m tools.timing
+timing: env  ## test, and list what took longest
+	$(PYTEST) --durations=60 notebooks tests
 
 lab: env  ## open your copy of the notebooks in JupyterLab, at the tour; ARGS="--no-browser --port 9999" are passed on
 	@mkdir -p $(LAB_SETTINGS)
@@ -83,7 +84,7 @@ check: env  ## look at format, style, static types and who imports whom, noteboo
 	$(PY) -m mypy
 	$(VENV)/bin/lint-imports
 
-sync: env  ## copy the module's definitions into the notebooks that show them, and into docs/transformer.py
+sync: env  ## refresh what is made of the module, the address and the chapters' about.toml
 	$(PY) -m tools.sync
 	$(PY) -m tools.transformer_file
 

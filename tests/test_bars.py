@@ -3,9 +3,12 @@
 import itertools
 
 import pytest
+from once import once
 
 from annotated_course import bars as module
 from annotated_course.bars import progress_bar
+
+pytestmark = once
 
 
 class Display:

@@ -6,12 +6,15 @@ import sys
 from pathlib import Path
 
 import pytest
+from once import once
 
 from annotated.__main__ import main
 from annotated_course import exercises
 from annotated_course.exercises import CHAPTERS, all_exercises, check, progress
 from annotated_course.exercises import done as module
 from annotated_course.exercises.done import record, solved
+
+pytestmark = once
 
 
 @pytest.fixture

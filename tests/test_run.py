@@ -9,6 +9,8 @@ from once import once
 
 from tools import run
 
+pytestmark = once
+
 FAILS = """for bound in (2, 1):
     assert total < bound
 print("not reached")"""
@@ -44,7 +46,6 @@ def course(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-@once
 def test_what_differs_is_named_and_the_course_goes_on(course: Path, capfd: pytest.CaptureFixture[str]) -> None:
     assert run.main() == 1
     printed = capfd.readouterr().out
@@ -71,7 +72,6 @@ def test_what_unfolds_is_compared_too() -> None:
     assert difference == "printed '✗ 1 word: 2, expected 1', saved is '✓ 1 more check'"
 
 
-@once
 def test_where_nothing_differs_all_is_well(course: Path, capfd: pytest.CaptureFixture[str]) -> None:
     (course / "notebooks" / "01_first.ipynb").unlink()
     assert run.main() == 0

@@ -3,6 +3,9 @@
 from pathlib import Path
 
 import pytest
+from once import once
+
+pytestmark = once
 
 
 @pytest.mark.parametrize("unheard", ["schlittschuhläufer", "guten morgen", "eis auf dem sofa"])

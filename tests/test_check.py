@@ -5,7 +5,6 @@ import re
 import signal
 import subprocess
 import sys
-import threading
 import warnings
 from collections.abc import Callable
 from contextlib import suppress
@@ -109,13 +108,6 @@ def test_what_check_prints(answer: object, printed: str, capsys: pytest.CaptureF
 def test_an_interruption_is_the_reader_s_own() -> None:
     with pytest.raises(KeyboardInterrupt):
         check("01.2", raises(KeyboardInterrupt()))
-
-
-def test_outside_the_main_thread_there_is_no_limit(capsys: pytest.CaptureFixture[str]) -> None:
-    thread = threading.Thread(target=check, args=("01.1", [4.0, 9.0]), kwargs={"seconds": 0.1})
-    thread.start()
-    thread.join()
-    assert capsys.readouterr().out == "✓ 01.1 One row by hand\n"
 
 
 SETTINGS: dict[str, Callable[[], Any]] = {

@@ -31,7 +31,6 @@ def raise_value_error() -> None:
         (torch.ones(2, 3), {"expected": 1}),
         (torch.tensor([1, 2]), {"expected": [1, 2]}),
         ([torch.ones(2), {"a": 0.5}], {"expected": [[1.0, 1.0], {"a": 0.5}]}),
-        (torch.Size([2, 3]), {"expected": (2, 3)}),
         (lambda: 7, {"expected": 7}),
         (0.04, {"between": (0, 0.05)}),
         (torch.tensor([0.0, 0.05]), {"between": (0, 0.06)}),
@@ -48,18 +47,15 @@ def test_what_holds_is_ticked(found: object, options: dict, capsys: pytest.Captu
     [
         (False, {}, "False, expected True"),
         (torch.tensor([[True, False]]), {}, "at [0, 1]: False, expected True"),
-        (2, {"expected": 3}, "2, expected 3"),
         (10_001, {"expected": 10_000}, "10001, expected 10000"),
         (0.83, {"expected": 1}, "0.83, expected 1"),
         (None, {"expected": 0.5}, "None, expected 0.5"),
         (torch.tensor([1.0, 0.83]), {"expected": 1}, "at [1]: 0.83, expected 1"),
-        (torch.tensor(math.nan), {"expected": 1}, "nan, expected 1"),
         (torch.tensor(math.nan), {"expected": torch.tensor(math.nan)}, "nan, expected nan"),  # 0/0 confirms nothing
         (torch.ones(2, 3), {"expected": torch.ones(3, 2)}, "shape (2, 3), expected (3, 2)"),
         (torch.ones(1), {"expected": torch.ones(3)}, "shape (1,), expected (3,)"),
         (torch.ones(0), {"expected": 1}, "nothing to compare"),
         (torch.ones(0), {"between": (0, 1)}, "nothing to compare"),
-        (torch.tensor([10_001]), {"expected": 10_000}, "at [0]: 10001, expected 10000"),
         ([1, 2], {"expected": [1]}, "2 entries, expected 1"),
         ([1, [2, 3]], {"expected": [1, [2, 4]]}, "at [1]: at [1]: 3, expected 4"),
         ({"a": 1}, {"expected": {"b": 1}}, "the names ['a'], expected ['b']"),
@@ -69,9 +65,7 @@ def test_what_holds_is_ticked(found: object, options: dict, capsys: pytest.Captu
         (math.nan, {"between": (0, 1)}, "nan, expected 0 to 1"),
         (torch.tensor([0.5, -1.0]), {"between": (0, 1)}, "-1, expected 0 to 1"),
         (raise_value_error, {}, "ValueError: no such head"),
-        (raise_value_error, {"raises": TypeError}, "ValueError: no such head"),
         (lambda: 1, {"raises": TypeError}, "no error, expected TypeError"),
-        (True, {"raises": TypeError}, "no error, expected TypeError"),
     ],
 )
 def test_what_does_not_hold_is_crossed_and_told(
@@ -132,27 +126,13 @@ def test_more_checks_are_one_line_that_unfolds_and_what_fails_is_printed_at_once
     assert capsys.readouterr().out == "✓ after them\n"
 
 
-def test_where_nothing_passes_nothing_unfolds(displayed: list, capsys: pytest.CaptureFixture) -> None:
-    with more_checks():
-        claim("the sum is 1", 0.83, 1)
-    assert displayed == []
-    assert capsys.readouterr().out == "✗ the sum is 1: 0.83, expected 1\n"
-
-
-def test_an_error_goes_on_and_hides_nothing(displayed: list) -> None:
+def test_checks_inside_others_are_printed_and_an_error_hides_nothing(displayed, capsys) -> None:
     with pytest.raises(ValueError, match="no such head"), more_checks():
-        claim("a < b", 1 < 2)
-        claim('"b" is 2', 2, 2)
-        raise_value_error()
-    assert displayed == [FOLDED]
-
-
-def test_checks_inside_others_are_printed(displayed: list, capsys: pytest.CaptureFixture) -> None:
-    with more_checks():
         claim("a < b", 1 < 2)
         with more_checks():
             claim("inside", True)
         claim('"b" is 2', 2, 2)
+        raise_value_error()
     assert displayed == [FOLDED]
     assert capsys.readouterr().out == "✓ 1 more check\n  ✓ inside\n"
 

@@ -157,12 +157,6 @@ def streaming(query: Tensor, key: Tensor, value: Tensor, chunk: int) -> Tensor:
     return mixed / total
 
 
-def of_chunks(query: Tensor, key: Tensor, value: Tensor, chunk: int) -> Tensor:
-    """The output of each chunk of keys alone."""
-    parts = zip(key.split(chunk), value.split(chunk), strict=True)
-    return torch.stack([attention(query, *part) for part in parts])
-
-
 def scores_kept(query: Tensor, key: Tensor, value: Tensor, chunk: int) -> Tensor:
     """Keep the scores of all chunks for a second pass."""
     scores = [query @ keys.T / math.sqrt(query.size(-1)) for keys in key.split(chunk)]
@@ -203,7 +197,6 @@ EXERCISES["01.6"] = Exercise(
         "each chunk has its own maximum: sums of several chunks need one in common.": (
             "torch.maximum(highest, scores.amax(-1, keepdim=True)) → scores.amax(-1, keepdim=True); shrink * →"
         ),
-        "a chunk counts by the sum of its exponentials.": lambda *given: of_chunks(*given).mean(0),
         "it is right without the division by √d_k: did you scale?": "/ math.sqrt(query.size(-1)) →",
     },
     examine=examine_memory,

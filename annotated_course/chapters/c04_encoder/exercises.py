@@ -6,7 +6,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from annotated_course.exercises.exercise import AnyOf, Exercise, Run, WrongFormError, as_numbers, calls, is_same
+from annotated_course.exercises.exercise import AnyOf, Exercise, Run, WrongFormError, as_numbers, calls
 
 EXERCISES: dict[str, Exercise] = {}
 
@@ -166,24 +166,19 @@ def anatomy(answer: Any) -> dict[str, int]:
     return {name: sum(one.numel() for one in getattr(built(answer), name).parameters()) for name in PARTS}
 
 
-def examine_dropout(answer: Any) -> str | None:
-    """Look whether training drops a sub-layer's output and nothing else: silence the other one, and the norms."""
-    for silent, name in (("W_2", "attention's output"), ("W_o", "the feed-forward network's output")):
+def dropping(silent: str) -> Run:
+    """Make a case of the factors by which dropout changes what a sub-layer adds, the other one and the norms silent."""
+
+    def run(answer: Any) -> list[float]:
         model = built(answer)
         model.norm_1 = model.norm_2 = nn.Identity()
         for parameter in getattr(model, silent).parameters():
             parameter.zero_()
-        written = model(SEQUENCES.clone()) - SEQUENCES
-        factors = (model.train()(SEQUENCES.clone()) - SEQUENCES) / written
-        if is_same(factors, torch.ones_like(factors), 1e-3):
-            return f"in training mode nothing is dropped from {name}."
-        if not ((factors.abs() < 1e-2) | ((factors - 2).abs() < 1e-2)).all():
-            return (
-                f"in eval mode it is right, but in training dropout changes more than {name}: with p = 0.5 each number "
-                "of it must become 0 or twice as large before it is added, and x, the attention weights and the hidden "
-                "units stay whole."
-            )
-    return None
+        added = model(SEQUENCES.clone()) - SEQUENCES
+        torch.manual_seed(0)
+        return ((model.train()(SEQUENCES.clone()) - SEQUENCES) / added).abs().round(decimals=1).unique().tolist()
+
+    return run
 
 
 LAYERS = {
@@ -205,20 +200,25 @@ EXERCISES["04.4"] = Exercise(
         "its parts, and how many parameters each has (the projections have no bias): ": anatomy,
         "": lambda answer: built(answer)(SEQUENCES.clone(), MASK),
         "right with a mask, but with mask=None: ": lambda answer: built(answer)(SEQUENCES.clone(), None),
+        "in training, dropout of 0.5 multiplies each number that attention adds by 0 or 2, and nothing else: ": (
+            dropping("W_2")
+        ),
+        "in training, dropout of 0.5 multiplies each number that the network adds by 0 or 2, and nothing else: ": (
+            dropping("W_o")
+        ),
     },
     mistakes=LAYERS,
-    examine=examine_dropout,
     caught={
         "at ['W_o']: 156, expected 144": (
             "self.W_o = nn.Linear(d_model, d_model, bias=False) → self.W_o = nn.Linear(d_model, d_model)"
         ),
-        "nothing is dropped from attention's output": "nn.Dropout(dropout) → nn.Dropout(0)",
-        "dropout changes more than attention's output": AnyOf(
+        "that attention adds by 0 or 2, and nothing else: 1 entries, expected 2": "nn.Dropout(dropout) → nn.Dropout(0)",
+        "that attention adds by 0 or 2, and nothing else: ": AnyOf(
             "scores.softmax(-1) → self.drop(scores.softmax(-1))",
             "norm_1(x + → norm_1(self.drop(x) +",
             "x + self.attend(x, mask) → self.drop(x + self.attend(x, mask)); return self.drop( → return (",
         ),
-        "more than the feed-forward network's output": "self.W_1(x).relu() → self.drop(self.W_1(x).relu())",
+        "that the network adds by 0 or 2": "self.W_1(x).relu() → self.drop(self.W_1(x).relu())",
     },
 )
 

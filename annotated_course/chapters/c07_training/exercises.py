@@ -293,11 +293,8 @@ TRAINING_FAULTS = {
 
 
 def three_updates(train_once: Callable[..., float]) -> tuple[Tensor, list[Any]]:
-    """Train a small model, and give its weights and the losses returned.
-
-    In double precision: Adam's first step has the size of the rate whatever the gradient, so where that is nearly 0,
-    rounding would turn the step around.
-    """
+    """Train a small model, and give its weights and the losses returned."""
+    # In double precision: Adam's first step has the size of the rate, and rounding would turn it where a gradient is 0.
     generator = torch.Generator().manual_seed(0)
     torch.manual_seed(1)
     model = Transformer(TransformerConfig(13, d_model=16, d_ff=24, heads=2, layers=1, dropout=0.5)).double().eval()

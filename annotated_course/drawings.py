@@ -45,7 +45,6 @@ def plot_plane(
         ValueError: there are no points, one is not (x, y), or a corner or a colour names no point.
     """
     plt = load("matplotlib.pyplot")
-
     places = {name: tuple(float(number) for number in point) for name, point in points.items()}
     if not places:
         raise ValueError("there are no points: give at least one.")
@@ -79,7 +78,6 @@ def plot_plane(
 def leave_room(ax: Any, places: Sequence[Sequence[float]]) -> None:
     """Leave room for labels around all points, also those of panels that share an axis, and make the grid square."""
     ticker = load("matplotlib.ticker")
-
     xs, ys = zip(*places, strict=True)
     room = ROOM * max(max(xs) - min(xs), max(ys) - min(ys)) or 1
     ax.margins(0)
@@ -190,7 +188,6 @@ def plot_tree(
 def draw_edge(ax: Any, start: tuple[float, float], end: tuple[float, float], *, kept: bool, best: bool) -> None:
     """Draw the curve from a hypothesis to one that continues it, the stronger above the paler."""
     path, patches = load("matplotlib.path"), load("matplotlib.patches")
-
     middle = (start[0] + end[0]) / 2
     curve = path.Path([start, (middle, start[1]), (middle, end[1]), end], [path.Path.MOVETO, *[path.Path.CURVE4] * 3])
     colour, thick, order = (OPERATION, 2.6, 0.7) if best else (ARROW, 1.0, 0.6) if kept else (FAINT, 0.8, 0.5)
@@ -202,7 +199,6 @@ def draw_box(
 ) -> None:
     """Draw a hypothesis, the middle of whose left side is at `place`."""
     rectangle = load("matplotlib.patches").Rectangle
-
     (x, y), (wide, high) = place, size
     thin, thick = 0.8 * scale_of(ax), 2.2 * scale_of(ax)
     style = {"facecolor": TENSOR, "edgecolor": OPERATION}
@@ -278,7 +274,6 @@ def plot_dials(
         ValueError: the angles are not a matrix, or the labels do not fit it.
     """
     patches = load("matplotlib.patches")
-
     table = np.asarray(angles, dtype=float)
     if table.ndim != 2 or not table.size:
         raise ValueError(f"angles must be a matrix (frequency, position); got shape {table.shape}.")

@@ -144,7 +144,6 @@ def plot_matrices(parts: Parts, *, title: str | None = None, width: int | float 
 def draw_grid(ax: Any, grid: Grid, x: float, y: float, cell_width: float) -> None:
     """Draw a grid whose cells have their middle at (x, y), with all that stands around them."""
     plt = load("matplotlib.pyplot")
-
     cells = grid.cells
     left, top = x - cell_width * len(cells[0]) / 2, y + CELL_HEIGHT * len(cells) / 2
     shares_of_rows = tints(cells, grid.largest, grid.signed)

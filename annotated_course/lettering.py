@@ -23,7 +23,6 @@ def page(across: float, down: float, *, title: str | None, width: int | float = 
         width: the most inches that the figure may take; a wider drawing is made smaller, and its letters with it.
     """
     plt = load("matplotlib.pyplot")
-
     scale = min(1, width / (across + 2 * EDGE))
     # In whole tenths of an inch: a notebook prints the size of a figure, which must not depend on a hair's breadth.
     wide, high = (math.ceil((side + 2 * EDGE) * scale * 10 - 1e-6) / 10 for side in (across, down))
@@ -46,7 +45,6 @@ def scale_of(ax: Any) -> float:
 def text_width(text: str, points: float) -> float:
     """Give the width of a text in inches."""
     path = load("matplotlib.textpath").TextPath
-
     lines = [line for line in text.split("\n") if line.strip()]
     return max((path((0, 0), line, size=points).get_extents().width for line in lines), default=0.0) / 72
 

@@ -125,16 +125,12 @@ def plot_attention(
         ValueError: the weights are not a matrix, or the labels do not fit it.
     """
     plt, sns = load("matplotlib.pyplot"), load("seaborn")
-
-    if weights.dim() != 2:
-        raise ValueError(
-            f"weights must be a matrix (query, key); got shape {tuple(weights.shape)}. Take one sentence and one head."
-        )
-    if weights.shape != (len(queries), len(keys)):
-        raise ValueError(
-            f"weights of shape {tuple(weights.shape)} need {weights.size(0)} query labels (rows) and {weights.size(1)} "
-            f"key labels (columns); got {len(queries)} and {len(keys)}."
-        )
+    shape = tuple(weights.shape)
+    if len(shape) != 2:
+        raise ValueError(f"weights must be a matrix (query, key); got shape {shape}. Take one sentence and one head.")
+    if shape != (len(queries), len(keys)):
+        needed = f"need {shape[0]} query labels (rows) and {shape[1]} key labels (columns)"
+        raise ValueError(f"weights of shape {shape} {needed}; got {len(queries)} and {len(keys)}.")
     if annotate is None:
         annotate = max(weights.shape) <= ANNOTATE_UP_TO
     two_lines = any("\n" in label for label in (*queries, *keys))
@@ -145,22 +141,10 @@ def plot_attention(
             square = max(0.55, 0.1 * column)
             size = ((0.9 if annotate else 1.7) + 0.1 * row + square * len(keys), 1.2 + square * len(queries))
         ax = plt.subplots(figsize=size, dpi=DPI, layout="constrained")[1]
-    sns.heatmap(
-        weights.detach().cpu().float().numpy(),
-        vmin=0,
-        vmax=1,
-        cmap="Blues",
-        annot=annotate,
-        fmt=".2f",
-        annot_kws={"size": 8},
-        cbar=not annotate,
-        cbar_kws={"label": "weight"},
-        square=True,
-        linewidths=0.5,
-        xticklabels=list(keys),
-        yticklabels=list(queries),
-        ax=ax,
-    )
+    look = dict(vmin=0, vmax=1, cmap="Blues", fmt=".2f", annot_kws={"size": 8}, square=True, linewidths=0.5)
+    look |= dict(annot=annotate, cbar=not annotate, cbar_kws={"label": "weight"})
+    numbers = weights.detach().cpu().float().numpy()
+    sns.heatmap(numbers, xticklabels=list(keys), yticklabels=list(queries), ax=ax, **look)
     for number, weight in zip(ax.texts, weights.flatten().tolist(), strict=False):
         number.set_color("white" if weight > WHITE_ABOVE else "black")
     ax.set(xlabel="key (is looked at)", ylabel="query (looks)", title=title or "")
@@ -197,7 +181,6 @@ def plot_lines(
         ValueError: a line has another number of values than x, or `log` names no axis.
     """
     plt, sns = load("matplotlib.pyplot"), load("seaborn")
-
     if log not in ("", "x", "y", "xy"):
         raise ValueError(f'log must be "", "x", "y" or "xy"; got {log!r}.')
     for label, y in lines.items():
@@ -208,15 +191,8 @@ def plot_lines(
     markers = "os^Dv" if len(x) <= 12 else [""] * 5
     for index, (label, y) in enumerate(lines.items()):
         style = index % 5
-        ax.plot(
-            x,
-            y,
-            label=label,
-            color=palette_colour(style),
-            linestyle=("-", "--", ":", "-.", (0, (5, 1, 1, 1, 1, 1)))[style],
-            marker=markers[style],
-            markersize=5,
-        )
+        dashes, marker = ("-", "--", ":", "-.", (0, (5, 1, 1, 1, 1, 1)))[style], markers[style]
+        ax.plot(x, y, label=label, color=palette_colour(style), linestyle=dashes, marker=marker, markersize=5)
     ax.set(xlabel=x_label, ylabel=y_label, title=title or "")
     if "x" in log:
         ax.set_xscale("log", base=2)
@@ -267,12 +243,10 @@ def plot_dataflow(
         ValueError: an arrow starts or ends at a box that there is not.
     """
     plt = load("matplotlib.pyplot")
-
     arrows = list(arrows)
-    for arrow in arrows:
-        for name in (arrow.start, arrow.end):
-            if name not in boxes:
-                raise ValueError(f"an arrow asks for the box {name!r}; there are {', '.join(boxes)}.")
+    for name in (name for arrow in arrows for name in (arrow.start, arrow.end)):
+        if name not in boxes:
+            raise ValueError(f"an arrow asks for the box {name!r}; there are {', '.join(boxes)}.")
     figure = plt.figure(figsize=size, dpi=DPI)
     ax = figure.add_axes((0, 0, 1, 1))
     ax.set(xlim=(0, size[0]), ylim=(0, size[1]))
@@ -287,10 +261,8 @@ def plot_dataflow(
         text.set_linespacing(1.35)
         drawn[name] = text
     figure.canvas.draw()  # only now do the boxes know their size, at which the arrows end
-    half = {}
-    for name, text in drawn.items():
-        extent = text.get_bbox_patch().get_window_extent()
-        half[name] = extent.width / figure.dpi / 2, extent.height / figure.dpi / 2
+    extents = {name: text.get_bbox_patch().get_window_extent() for name, text in drawn.items()}
+    half = {name: (box.width / figure.dpi / 2, box.height / figure.dpi / 2) for name, box in extents.items()}
     for arrow in arrows:
         start, end = boxes[arrow.start], boxes[arrow.end]
         across, up = end.x - start.x, end.y - start.y
@@ -323,7 +295,6 @@ def show(description: str) -> None:
         ValueError: the description is empty, or there is no figure.
     """
     plt, ipython = load("matplotlib.pyplot"), load("IPython.display")
-
     if not description.strip():
         raise ValueError("the description is empty: say in words what the figure shows.")
     if not plt.get_fignums():

@@ -389,7 +389,6 @@ def test_bad_input_ends_in_one_line(word: str, folder: Path, capsys: pytest.Capt
     [
         ({"losss": 1}, "losss= is no part of a recipe; they are bos, build, copy, "),
         ({"kind": "encoder"}, "kind='encoder' is neither 'encoder-decoder' nor 'language model'."),
-        ({"vocabulary": 15}, "vocabulary=15, but the model makes 14 logits."),
     ],
 )
 def test_a_part_that_is_none_is_refused(parts: dict[str, Any], message: str) -> None:

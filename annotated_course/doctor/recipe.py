@@ -39,7 +39,7 @@ class Recipe:
     """
 
     kind: str | None = None  # one of KINDS; by default as many inputs as `forward` takes
-    vocabulary: int = 0  # by default as many logits as there are
+    vocabulary: int = 0  # as many logits as there are
     pad: int | None = PAD
     bos: int = BOS
     eos: int = EOS
@@ -135,8 +135,6 @@ def _look_once(recipe: Recipe) -> None:
             f"from ids {shapes} the model made {given}, not {(*due, 'vocabulary')}: "
             "give logits=…, which returns a logit for each position and token, the batch first."
         )
-    if recipe.vocabulary not in (0, logits.size(-1)):
-        raise ValueError(f"vocabulary={recipe.vocabulary}, but the model makes {logits.size(-1)} logits.")
     recipe.vocabulary = logits.size(-1)
     if recipe.vocabulary <= highest:
         raise ValueError(f"a vocabulary of {recipe.vocabulary} is too small: the doctor uses ids up to {highest}.")

@@ -4,37 +4,31 @@ from collections.abc import Sequence
 from dataclasses import replace
 from itertools import combinations
 from math import ceil, sqrt
-from statistics import mean, variance
+from statistics import mean
 from typing import Any
 
 import torch
-from torch import Tensor
 
 from annotated.config import TransformerConfig
-from annotated_course.exercises.exercise import Exercise, Run, WrongFormError, as_numbers, calls, each
+from annotated_course.exercises.exercise import Exercise, Run, WrongFormError, calls, on_paper
 
 EXERCISES: dict[str, Exercise] = {}
 
 
-def three_numbers(squared: float = 2.4, share: float = 7 / 12, change: float = 3.0, root: Any = sqrt) -> Tensor:
-    """Give a change, the deviation for a variance, and the change's standard error."""
-    return torch.tensor([change, root(squared), sqrt(squared * share)])
-
-
-WRONG_ERRORS = {
-    "each row loses one run for its mean: divide 2 + 10 by 2 + 3, not by 3 + 4.": 12 / 7,
-    "a row counts by its runs less one: pool the squares, 2 + 10, not the two variances evenly.": (2 / 2 + 10 / 3) / 2,
-    "the distances are from each row's own mean, not from the mean of all seven.": variance([0, 1, 2, 2, 3, 5, 6]),
-    "the second number is still a variance: take the root.": dict(root=float),
-    "the change is row minus base: here positive.": dict(change=-3.0),
-}
-EXERCISES["12.1"] = Exercise(
+EXERCISES["12.1"] = on_paper(
     "A standard error by hand",
-    right=three_numbers(),
-    cases={"": as_numbers},
-    mistakes=each(three_numbers, WRONG_ERRORS),
+    [3.0, sqrt(12 / 5), sqrt(12 / 5 * 7 / 12)],  # the change, the deviation of a run, the change's standard error
+    {
+        "the change is row minus base: here positive.": (0, -3.0),
+        "each row loses one run for its mean: divide 2 + 10 by 2 + 3, not by 3 + 4.": (1, sqrt(12 / 7)),
+        "a row counts by its runs less one: pool the squares, 2 + 10, not the variances.": (
+            1,
+            sqrt((2 / 2 + 10 / 3) / 2),
+        ),
+        "this is still a variance: take the root.": (1, 12 / 5),
+        "both means are uncertain: 1/3 + 1/4, not the row's 1/4 alone.": (2, sqrt(12 / 5 / 4)),
+    },
     tolerance=0.006,
-    by_hand=True,
 )
 
 

@@ -11,35 +11,21 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from annotated_course.exercises import exercise
-from annotated_course.exercises.exercise import AnyOf, Exercise, Run, WrongFormError, calls, each, keeping
+from annotated_course.exercises.exercise import AnyOf, Exercise, Run, WrongFormError, calls, keeping, on_paper
 
 EXERCISES: dict[str, Exercise] = {}
 
-LN_2 = math.log(2)
-
-
-def by_hand(first: float = 3.0, second: float = 2.0, bias: float = LN_2, third: float | None = None) -> list[float]:
-    """The mean of the states and the probability of class 1, from other means, another bias, or simply another one."""
-    logits = torch.tensor([first * LN_2 / 3, second * LN_2, bias])
-    return [first, second, float(logits.softmax(dim=0)[1]) if third is None else third]
-
-
-EXERCISES["14.1"] = Exercise(
+EXERCISES["14.1"] = on_paper(
     "Three classes by hand",
-    right=by_hand(),
-    cases={"": exercise.as_numbers},
-    mistakes=each(
-        by_hand,
-        {
-            "the padding is in the mean: three tokens are real.": dict(first=4.2, second=1.6),
-            "the sum is divided by all five places: three tokens are real.": dict(first=1.8, second=1.2),
-            "this is the sum; divide it by the number of tokens.": dict(first=9.0, second=6.0),
-            "the bias of class 2 is missing.": dict(bias=0.0),
-            "the third number is the logit of class 1: exponentials, divided by their sum.": dict(third=2 * LN_2),
-        },
-    ),
+    [3.0, 2.0, 0.5],
+    {
+        "the padding is in the mean: three tokens are real.": AnyOf((0, 4.2), (1, 1.6)),
+        "the sum is divided by all five places: three tokens are real.": AnyOf((0, 1.8), (1, 1.2)),
+        "this is the sum; divide it by the number of tokens.": AnyOf((0, 9.0), (1, 6.0)),
+        "the bias of class 2 is missing.": (2, 4 / 7),
+        "this is the logit of class 1: exponentials, divided by their sum.": (2, 2 * math.log(2)),
+    },
     tolerance=2e-3,
-    by_hand=True,
 )
 
 

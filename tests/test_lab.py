@@ -22,7 +22,7 @@ from tools.sync import ROOT, notebook_paths
 
 pytestmark = pytest.mark.thorough  # JupyterLab in a browser
 
-NOTEBOOKS = ("01_attention", "02_multi_head", "11_evaluation")
+NOTEBOOKS = ("01_attention", "11_evaluation")
 RUN_ALL = """async () => {
   const context = window.jupyterapp.shell.currentWidget.sessionContext;
   await context.ready;

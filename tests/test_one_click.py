@@ -10,7 +10,6 @@ from pathlib import Path
 
 import yaml
 from once import once
-from packaging.requirements import Requirement
 
 from tools.sync import ROOT
 
@@ -38,12 +37,6 @@ def test_binder_takes_the_course_s_own_versions_and_a_torch_without_gpus() -> No
     workflow = yaml.safe_load((ROOT / ".github" / "workflows" / "course.yml").read_text("utf-8"))
     python = (BINDER / "runtime.txt").read_text("utf-8").strip().removeprefix("python-")
     assert python in workflow["jobs"]["test"]["strategy"]["matrix"]["python"]
-
-
-def test_the_extra_for_notebooks_brings_all_that_they_import() -> None:
-    imported = {"sklearn": "scikit-learn"}
-    needs = {Requirement(line).name for line in EXTRAS["notebooks"]}
-    assert {"ipykernel", "jupyterlab", *imported.values()} <= needs
 
 
 def test_binder_s_scripts_make_the_start_page_and_start_what_they_are_given(tmp_path: Path) -> None:

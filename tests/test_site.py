@@ -14,7 +14,7 @@ import pytest
 from fontTools.ttLib import TTFont
 from once import once
 
-from tools.site import FONT, LIVE, indexed, page_text
+from tools.site import FONT, LIVE, page_text
 from tools.sync import ROOT, notebook_paths
 
 pytestmark = once
@@ -176,14 +176,6 @@ def test_every_page_leads_to_the_live_page_which_leads_back(site: Path, pages: d
     for path, page in pages.items():
         leads = [urljoin(path.as_uri(), link) for link in page.links]
         assert (site / LIVE / "index.html").as_uri() in leads or site / LIVE in path.parents, path
-
-
-def test_what_a_question_is_also_asked_as_is_found_at_its_heading() -> None:
-    text = "## Heads\n\n### Why?\n\nBecause.\n\n<small>Also asked as: what for · to what end</small>"
-    first, second, third = indexed(text).split("```{index} ! single: ")
-    assert (first, second) == ("## Heads\n\n", "what for\n```\n\n")
-    assert third.startswith("to what end\n```\n\n### Why?\n\nBecause.")
-    assert indexed("### Why?") == "### Why?"
 
 
 def test_a_drawing_is_part_of_its_page_and_its_links_lead_to_pages(site: Path, pages: dict[Path, Page]) -> None:

@@ -93,24 +93,6 @@ def test_a_stub_that_changed_gives_way_to_the_answer(course: Path, tmp_path: Pat
     assert texts(work / "01_attention.ipynb") == [CARD[1], "answer = 1"]
 
 
-def test_a_cell_that_became_another_type_is_the_reader_s(course: Path, tmp_path: Path) -> None:
-    work = tmp_path / "work"
-    update(course, work)
-    mine = work / "01_attention.ipynb"
-    notebook = nbformat.read(mine, as_version=4)
-    notebook.cells[1] = nbformat.v4.new_markdown_cell(STUB[1], id=STUB[0])
-    nbformat.write(notebook, mine)
-    write(course / "01_attention.ipynb", CARD, ("stub", "answer = ...  # a number"))
-    (line,) = update(course, work)
-    assert "brought up to date around your 1 cells" in line
-    assert [(one.cell_type, one.source) for one in nbformat.read(mine, as_version=4).cells] == [
-        ("code", CARD[1]),
-        ("markdown", STUB[1]),
-    ]
-    (kept,) = (work / "kept").iterdir()
-    assert nbformat.read(kept, as_version=4) == notebook
-
-
 def old_format(path: Path, minor: int) -> None:
     """Save a notebook as classic Notebook and Colab do (4.4), as IPython did (3), or with double ids (0)."""
     notebook = nbformat.read(path, as_version=4)

@@ -36,9 +36,6 @@ if not all(map(find_spec, ("annotated", "jaxtyping", "torch"))):
 def read_address(root: Path) -> str:
     """Read which of GitHub's repositories holds the course, as "owner/name".
 
-    Args:
-        root: the folder that holds pyproject.toml.
-
     Raises:
         ValueError: the address is none of GitHub's.
     """
@@ -55,12 +52,7 @@ def pages(repository: str) -> str:
 
 
 def badges(repository: str, drawings: str) -> str:
-    """Write what opens the course in one click; nothing while there is no address.
-
-    Args:
-        repository: "owner/name".
-        drawings: the folder of drawings, seen from the page.
-    """
+    """Write what opens the course in one click; nothing while there is no address."""
     if repository.startswith(f"{PLACEHOLDER}/"):
         return ""
     tour = f"github/{repository}/blob/main/notebooks/00_tour.ipynb"
@@ -82,9 +74,6 @@ def badges(repository: str, drawings: str) -> str:
 
 def addressed(root: Path) -> dict[Path, str]:
     """Give the text that each file should have that names the address, by its path.
-
-    Args:
-        root: the folder of the course.
 
     Raises:
         ValueError: pyproject.toml names no address, or a file has lost the place for it.
@@ -108,12 +97,7 @@ def addressed(root: Path) -> dict[Path, str]:
 
 
 def with_first_cell(notebook: nbformat.NotebookNode, repository: str) -> nbformat.NotebookNode:
-    """Give a notebook with the cell in front of its other code that finds the course, or on Colab fetches it.
-
-    Args:
-        notebook: a notebook as nbformat reads it, with that cell or without; it stays as it is.
-        repository: "owner/name".
-    """
+    """Give a notebook with the cell in front of its other code that finds the course, or on Colab fetches it."""
     cells = list(notebook.cells)
     place = next(i for i, cell in enumerate(cells) if cell.cell_type == "code")
     old = cells.pop(place) if cells[place].get("id") == FIRST else {"execution_count": None}

@@ -40,11 +40,7 @@ class Chapter(NamedTuple):
 
 
 def chapters(root: Path) -> list[Chapter]:
-    """List the chapters in order, then the notebooks beside them.
-
-    Args:
-        root: the folder of the course.
-    """
+    """List the chapters in order, then the notebooks beside them."""
     files = sorted((root / FOLDERS).glob("*/about.toml"))
     names = [re.sub(r"^c(?=\d\d_)", "", file.parent.name) for file in files]
     return [
@@ -61,10 +57,6 @@ def read(notebook: Path) -> nbformat.NotebookNode:
 
 def documents(root: Path, texts: dict[Path, str]) -> dict[Path, str]:
     """Give the text that each file should have that is made of the chapters, by its path.
-
-    Args:
-        root: the folder of the course.
-        texts: files that are changed already; of the others, what they hold.
 
     Raises:
         ValueError: a document has lost the place for a table, or a chapter names what is not there.
@@ -115,12 +107,7 @@ def misconceptions(listed: list[Chapter]) -> str:
 
 
 def paper_place(listed: list[Chapter], part: str) -> tuple[str, str, str]:
-    """Say where a part of the paper is taken up, what code it became, and which test holds that to it.
-
-    Args:
-        listed: all chapters.
-        part: its number, as "§3.1" or "Equation 2".
-    """
+    """Say where a part of the paper is taken up, what code it became, and which test holds that to it."""
     places = [(chapter, place) for chapter in listed for place in chapter.about.get("places", ())]
     places = [(chapter, place) for chapter, place in places if place["part"] == part]
     places.sort(key=lambda pair: "code" not in pair[1])  # first the chapter that builds it
@@ -152,13 +139,7 @@ def linked(chapter: Chapter, heading: str, words: str) -> str:
 
 
 def lit(drawing: str, here: str, lights: list[str]) -> str:
-    """Light the parts of the small model that a chapter is about.
-
-    Args:
-        drawing: the SVG, all grey; `data-part` names each part, and the layer that it belongs to.
-        here: what the reader learns that they look at.
-        lights: the names that shine.
-    """
+    """Light the parts of the small model that a chapter is about."""
     bright = {name: " lit" for name in lights}
     drawing = PART.sub(
         lambda part: f'class="{part[1]}{max(bright.get(name, "") for name in part[2].split(", "))}"', drawing

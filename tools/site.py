@@ -69,9 +69,6 @@ def main() -> int:
 def lay_out(source: Path) -> None:
     """Write what Sphinx reads.
 
-    Args:
-        source: a folder that does not exist yet.
-
     Raises:
         FileNotFoundError: a page links to something that is not there.
     """
@@ -121,13 +118,7 @@ def lay_out(source: Path) -> None:
 
 
 def math_font(formulas: str, drawn: Iterable[int] = (), **options: object) -> bytes:
-    """Cut the formulas' font down to the characters that they have: a tenth of the whole.
-
-    Args:
-        formulas: MathML.
-        drawn: further characters, by their number.
-        options: of fontTools' subsetter.
-    """
+    """Cut the formulas' font down to the characters that they have: a tenth of the whole."""
     logging.getLogger("fontTools").setLevel(logging.WARNING)  # Sphinx turns it on
     settings, file = subset.Options(flavor="woff", recalc_timestamp=False, **options), BytesIO()
     cut = subset.Subsetter(settings)
@@ -139,13 +130,7 @@ def math_font(formulas: str, drawn: Iterable[int] = (), **options: object) -> by
 
 
 def contents(pages: Iterable[Path], folder: Path, *options: str) -> str:
-    """Give a table of contents, which also says which page follows which.
-
-    Args:
-        pages: paths from the root.
-        folder: where the page is that holds the table.
-        options: of Sphinx's toctree.
-    """
+    """Give a table of contents, which also says which page follows which."""
     names = (path.relative_to(folder).with_suffix("").as_posix() for path in pages)
     return "\n".join(["```{toctree}", *(options or (":maxdepth: 1",)), "", *names, "```", ""])
 
@@ -176,11 +161,6 @@ def page_for(target: Path) -> Path | None:
 
 def page_text(text: str, page: Path, source: Path) -> str:
     """Give a page's Markdown as Sphinx wants it, and copy the files that it links to.
-
-    Args:
-        text: the Markdown as it is in the repository.
-        page: where that is, from the root.
-        source: the folder that Sphinx will read.
 
     Raises:
         FileNotFoundError: a link leads nowhere.
@@ -237,13 +217,7 @@ def indexed(text: str) -> str:
 
 
 def drawing(picture: Path, alt: str, page: Path) -> str:
-    """Give an SVG as it stands in a page, where its links to notebooks' headings lead to the pages of these.
-
-    Args:
-        picture: the SVG, from the root, without an empty line.
-        alt: what it shows, in words.
-        page: the page that shows it, from the root.
-    """
+    """Give an SVG as it stands in a page, where its links to notebooks' headings lead to the pages of these."""
 
     def follow(link: re.Match[str]) -> str:
         target = Path(os.path.normpath(picture.parent / link[1])).with_suffix(".html")

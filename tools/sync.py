@@ -66,11 +66,6 @@ def definition(source: str, name: str) -> str | None:
 def cell_source(metadata: Mapping[str, Any], root: Path = ROOT) -> str:
     """Write the text of the cell that shows what its metadata asks for.
 
-    Args:
-        metadata: under "source" or "plain" the full name of one object, or of several from one file
-            ("annotated.attention.attention"); with "plain" perhaps a list "without".
-        root: the folder that holds the package.
-
     Raises:
         ValueError: a name is not known, or the names are not all from one file.
     """

@@ -50,10 +50,6 @@ def main() -> None:
 def update(course: Path, work: Path) -> list[str]:
     """Bring a working copy up to date with the course.
 
-    Args:
-        course: the folder of the course's notebooks.
-        work: the working copy; need not exist.
-
     Returns:
         A line for each notebook that was worked in and changed, and one for all others that are new.
 

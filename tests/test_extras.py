@@ -25,7 +25,8 @@ from tests.test_environment import ROOT
 )
 def test_what_is_missing_is_named_with_its_extra(package, call, monkeypatch):
     monkeypatch.delenv("ANNOTATED_DATA", raising=False)
-    monkeypatch.setitem(sys.modules, package, None)
+    for module in {package, *(name for name in sys.modules if name.startswith(f"{package}."))}:
+        monkeypatch.setitem(sys.modules, module, None)  # also where another test has imported it
     with pytest.raises(
         ModuleNotFoundError, match=rf"^{package} is missing: pip install 'annotated\[{EXTRAS[package]}\]'$"
     ):

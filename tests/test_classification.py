@@ -13,8 +13,7 @@ from torch.testing import assert_close
 
 from annotated.__main__ import main
 from annotated.config import PAD, UNK
-from annotated.fast.accelerate import accelerate
-from annotated.fast.classifier import FastClassifier
+from annotated.fast.accelerate import FastClassifier, accelerate
 from annotated.masking import padding_mask
 from annotated.models.classifier import Classifier, ClassifierConfig, hide_tokens, mean_of_tokens
 from annotated_workbench.classification import classify, encode_texts

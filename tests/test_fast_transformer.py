@@ -64,7 +64,7 @@ def test_attend_equals_attention_also_where_nothing_may_be_seen(shape, dtype):
         mask.view(-1, shape[-1])[0] = False  # the first query may attend to nothing
     exact = [x.detach().double().requires_grad_() for x in inputs]
     expected = attention(*exact, mask).transpose(1, 2).flatten(2)
-    found = attend(*inputs, prepare(mask))
+    found = attend(*inputs, None if mask is None else prepare(mask))
     assert found.dtype == dtype
     tolerance = {torch.float64: 1e-10, torch.float32: 1e-5, torch.bfloat16: 0.05}[dtype]
     direction = torch.randn_like(expected)
@@ -346,7 +346,7 @@ def test_a_full_cache_stays_as_it_was(fast):
     cache = fast.new_cache(5)
     fast.decode(draw_ids(4, 2), memory, src_mask, cache=cache)  # two hypotheses each: four tokens of a sentence
     written = cache.written
-    with pytest.raises(ValueError, match=r"the cache holds 5 tokens of a sentence and 6 are needed: give it more cap"):
+    with pytest.raises(ValueError, match=r"the cache holds 5 tokens of a sentence, and 6 are needed: enlarge it"):
         fast.decode(draw_ids(4, 1), memory, src_mask, cache=cache)
     assert cache.written is written
     assert (cache.length, *(layer.length for layer in cache)) == (2, 4, 4, 4)

@@ -16,8 +16,7 @@ from torch.testing import assert_close
 
 from annotated.__main__ import main
 from annotated.config import PAD, UNK
-from annotated.fast.accelerate import accelerate
-from annotated.fast.language_model import FastLanguageModel
+from annotated.fast.accelerate import FastLanguageModel, accelerate
 from annotated.fast.training import update
 from annotated.models.language_model import LanguageModel, LanguageModelConfig, generate
 from annotated.training import label_smoothed_loss

@@ -1,17 +1,55 @@
-"""Which fast form belongs to which model."""
+"""Which fast form belongs to which model, and the forms of the smaller ones."""
 
 from collections.abc import Callable
 from typing import Any
 
-from torch import nn
+from jaxtyping import Float, Int
+from torch import Tensor, nn
 
-from annotated.fast.classifier import FastClassifier
-from annotated.fast.language_model import FastLanguageModel
+from annotated.config import PAD
+from annotated.fast.attention import prepare
+from annotated.fast.cache import Cache
 from annotated.fast.model import FastModel
-from annotated.fast.transformer import FastTransformer
-from annotated.models.classifier import Classifier
+from annotated.fast.transformer import FastBlocks, FastTransformer
+from annotated.masking import causal_mask, padding_mask
+from annotated.models.classifier import Classifier, hide_tokens, mean_of_tokens
 from annotated.models.language_model import LanguageModel
 from annotated.transformer import Transformer
+
+
+class FastLanguageModel(FastBlocks):
+    """The same function of the same weights as a `LanguageModel`, sooner."""
+
+    def states(self, ids: Int[Tensor, "batch new"], cache: Cache | None = None) -> Float[Tensor, "batch new d_model"]:
+        """Turn ids into states; with a cache, only those of tokens that it has not seen."""
+        if cache is None:
+            self._check()
+            x, allowed = self._embed(self.model.embedding, ids), prepare(causal_mask(ids.size(1), device=ids.device))
+        else:
+            x, allowed = cache.line_up(self._embed(self.model.embedding, ids, cache.length), len(ids))
+        for i, layer in enumerate(self.model.layers):
+            x = self._encoder_layer(layer, x, allowed, None if cache is None else cache[i])
+        return self._last_norm(self.model.norm, x)
+
+    def new_cache(self) -> Cache:
+        """Make an empty cache for `states`, with room for as many tokens as the model has positions."""
+        self._check()
+        return Cache(self.config.layers, self.config.max_length)
+
+
+class FastClassifier(FastBlocks):
+    """The same function of the same weights as a `Classifier`, sooner."""
+
+    def states(self, ids: Int[Tensor, "batch length"]) -> Float[Tensor, "batch d_model"]:
+        """Turn each text into one vector."""
+        self._check()
+        ids = hide_tokens(ids, self.config.word_dropout if self.model.training else 0.0)
+        x, allowed = self._embed(self.model.embedding, ids), prepare(padding_mask(ids))
+        for layer in self.model.encoder.layers:
+            x = self._encoder_layer(layer, x, allowed)
+        x = self._last_norm(self.model.encoder.norm, x)
+        return mean_of_tokens(x.to(self.model.output.weight.dtype), ids != PAD)
+
 
 FORMS: dict[type[nn.Module], Callable[..., FastModel]] = {
     Transformer: FastTransformer,
@@ -28,10 +66,7 @@ def has_fast_form(model: Any) -> bool:
 def accelerate(model: nn.Module, *, bf16: bool = False) -> Any:
     """Give a model its fast form, which shares its weights; one that is a fast form already is returned as it is.
 
-    Args:
-        model: exactly one of ours, unchanged since its configuration made it: a fast form knows nothing of subclasses,
-            hooks, exchanged parts or parametrisations, and would compute another model without a word.
-        bf16: compute products in bfloat16 in training.
+    A fast form knows nothing of subclasses, hooks, exchanged parts or parametrisations: it would compute another model.
 
     Raises:
         TypeError: the model is of another type, or was changed.
@@ -40,7 +75,5 @@ def accelerate(model: nn.Module, *, bf16: bool = False) -> Any:
         return model
     if type(model) not in FORMS:
         known = ", ".join(kind.__name__ for kind in FORMS)
-        raise TypeError(
-            f"a {type(model).__name__} has no fast form, only {known} have one: use the model itself (--plain)."
-        )
+        raise TypeError(f"a {type(model).__name__} has no fast form, only {known}: use the model itself (--plain).")
     return FORMS[type(model)](model, bf16=bf16)

@@ -12,9 +12,9 @@ from annotated.masking import Mask, check_boolean
 
 
 class Allowed(NamedTuple):
-    """A mask for the kernels, some of which give NaN where a query may attend to nothing.
+    """A mask, and one for the kernels, some of which give NaN to a query that may attend to nothing: it sees all there.
 
-    Such a query sees everything instead, and what it gets is set to zero afterwards.
+    What it gets is set to zero afterwards.
     """
 
     mask: Mask
@@ -22,14 +22,8 @@ class Allowed(NamedTuple):
     nothing: Bool[Tensor, "*#batch #query 1"] | None  # None where every query sees something
 
 
-def prepare(mask: Mask | None) -> Allowed | None:
-    """Look at a mask once, for the attention of every layer.
-
-    Raises:
-        TypeError: the mask is not boolean.
-    """
-    if mask is None:
-        return None
+def prepare(mask: Mask) -> Allowed:
+    """Look at a mask once, for the attention of every layer; a TypeError if it is not boolean."""
     check_boolean(mask)
     nothing = ~mask.any(dim=-1, keepdim=True)
     if mask.device.type == "cpu" and not nothing.any():  # a GPU would have to be waited for
@@ -41,21 +35,14 @@ def attend(
     query: Float[Tensor, "batch heads query d_k"],
     key: Float[Tensor, "batch heads key d_k"],
     value: Float[Tensor, "batch heads key d_v"],
-    allowed: Allowed | None,
+    allowed: Allowed | None = None,
 ) -> Float[Tensor, "batch query heads_d_v"]:
-    """Compute `annotated.attention.attention` in every head, and put the heads side by side.
-
-    Args:
-        query, key, value: as there.
-        allowed: the mask, as `prepare` makes it; it must fit.
-    """
+    """Compute `annotated.attention.attention` in every head, and put the heads side by side."""
     if query.device.type == "cpu" and query.dtype in (torch.bfloat16, torch.float16):
         # The backward pass of the CPU's kernel is many times as slow in 16 bits as these few operations.
         mixed = attention(query, key, value, None if allowed is None else allowed.mask)
-    elif allowed is None:
-        mixed = F.scaled_dot_product_attention(query, key, value)
     else:
-        mixed = F.scaled_dot_product_attention(query, key, value, attn_mask=allowed.seen)
-        if allowed.nothing is not None:
+        mixed = F.scaled_dot_product_attention(query, key, value, None if allowed is None else allowed.seen)
+        if allowed is not None and allowed.nothing is not None:
             mixed = mixed.masked_fill(allowed.nothing, 0.0)
     return mixed.transpose(1, 2).flatten(2)

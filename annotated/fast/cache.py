@@ -15,32 +15,23 @@ class LayerCache:
     """What one decoder layer need not compute again: keys and values of the memory and of the tokens so far.
 
     The room for tokens is set aside at the start, so that a step writes and never copies.
-
-    Args:
-        capacity: the largest number of target tokens for one sentence, of all hypotheses it has or had.
     """
 
     def __init__(self, capacity: int):
-        self.capacity = capacity
-        self.length = 0
+        self.capacity, self.length = capacity, 0
         self.room: tuple[Float[Tensor, "sentence heads capacity _"], ...] = ()  # keys and values of tokens
         self.memory: tuple[Float[Tensor, "sentence heads source _"], ...] = ()
 
     def append(
         self, keys: Float[Tensor, "sentence heads new d_k"], values: Float[Tensor, "sentence heads new d_v"]
     ) -> tuple[Float[Tensor, "sentence heads total _"], ...]:
-        """Store the keys and values of new tokens; return those of all tokens so far.
-
-        Raises:
-            ValueError: there is no room for them.
-        """
-        end = self.end(keys.size(2))
+        """Store the keys and values of new tokens; return those of all tokens so far. Errors as in `Cache.line_up`."""
+        start, self.length = self.length, self.end(keys.size(2))
         if not self.room:
             self.room = tuple(x.new_empty(*x.shape[:2], self.capacity, x.size(3)) for x in (keys, values))
         for room, new in zip(self.room, (keys, values), strict=True):
-            room[:, :, self.length : end] = new
-        self.length = end
-        return tuple(room[:, :, :end] for room in self.room)
+            room[:, :, start : self.length] = new
+        return tuple(room[:, :, : self.length] for room in self.room)
 
     def keep(self, sentences: Int[Tensor, "kept"]) -> None:
         """Keep what is stored for these sentences."""
@@ -50,15 +41,11 @@ class LayerCache:
         self.room = tuple(room[: len(sentences)] for room in self.room)
 
     def end(self, new: int) -> int:
-        """Tell how many tokens there are with `new` more.
-
-        Raises:
-            ValueError: there is no room for them.
-        """
+        """Tell how many tokens there are with `new` more."""
         end = self.length + new
         if end > self.capacity:
             raise ValueError(
-                f"the cache holds {self.capacity} tokens of a sentence and {end} are needed: give it more capacity."
+                f"the cache holds {self.capacity} tokens of a sentence, and {end} are needed: enlarge it."
             )
         return end
 
@@ -67,12 +54,8 @@ class Cache(list[LayerCache]):
     """One `LayerCache` for each decoder layer, and whose past each stored token belongs to.
 
     A row is a hypothesis. A sentence's hypotheses (consecutive rows, equally many for each sentence) share what is
-    stored for it: a table of booleans says which tokens each has written. So they branch, change places and are dropped
-    without a key or a value being moved.
-
-    Args:
-        layers: number of decoder layers.
-        capacity: the largest number of target tokens for one sentence, of all hypotheses it has or had.
+    stored for it, at most `capacity` tokens: a table of booleans says which tokens each has written. So they branch,
+    change places and are dropped without a key or a value being moved.
     """
 
     def __init__(self, layers: int, capacity: int):
@@ -85,10 +68,6 @@ class Cache(list[LayerCache]):
         self, x: Float[Tensor, "row new d_model"], sentences: int
     ) -> tuple[Float[Tensor, "sentence queries d_model"], Allowed | None]:
         """Let the new tokens of a sentence's rows stand side by side, and say what each may see.
-
-        Args:
-            x: the new tokens' embeddings.
-            sentences: to how many sentences the rows belong.
 
         Returns:
             x with a row for each sentence, and the mask by which each token sees its own hypothesis's past and itself,
@@ -109,18 +88,15 @@ class Cache(list[LayerCache]):
         self.written = mask[new - 1 :: new]  # a row's last token sees all that the row has written
         self.length += new
         self.shared = self.shared or hypotheses > 1
-        together = x.reshape(sentences, hypotheses * new, -1)
-        if new == 1 and not self.shared:
-            return together, None
         mask = mask.view(sentences, 1, hypotheses * new, -1)
-        return together, Allowed(mask, mask, None)  # each token sees itself
+        # Each token sees itself, so that no query sees nothing; and a single one sees all.
+        allowed = Allowed(mask, mask, None) if self.shared or new > 1 else None
+        return x.reshape(sentences, hypotheses * new, -1), allowed
 
     def select(self, rows: Int[Tensor, "kept"], sentences: Int[Tensor, "sentences"] | None = None) -> None:
         """Keep these hypotheses, in this order, and these sentences (all unless given).
 
-        Args:
-            rows: numbers of rows; afterwards, too, a sentence's must be consecutive, and each have equally many.
-            sentences: numbers of sentences.
+        Afterwards, too, a sentence's rows must be consecutive, and each sentence have equally many.
         """
         assert self.written is not None, "the cache is empty: there is nothing to select"
         self.written = self.written[rows]

@@ -1,6 +1,6 @@
 """What every fast form is: the function of one of our models, computed sooner; a model that was changed is refused."""
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 from functools import lru_cache
 from typing import Any
 
@@ -8,7 +8,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-IGNORED = {"training", "recorders"}  # attributes that may differ: a mode of each part, and who listens
+MAY_DIFFER = {"training", "recorders"}  # attributes of a part: its mode, and who listens
 
 
 class FastModel(nn.Module):
@@ -27,35 +27,26 @@ class FastModel(nn.Module):
         return self.logits(self.states(*ids))
 
 
-def require_unchanged(model: Any, kind: type[nn.Module]) -> None:
-    """Refuse a model that is not what its kind makes of its configuration.
+def require_unchanged(model: nn.Module, kind: type[nn.Module], config: Any) -> None:
+    """Refuse a model that is not what its kind makes of a configuration.
 
     Mode, dtype, device and which weights learn may differ, and the bias of `output` that `in_bfloat16` adds.
 
     Raises:
         TypeError: it is another; says where.
     """
-    if torch.compiler.is_compiling():  # it was looked at before
-        return
-    if problem := difference(model, outline(kind, model.config), but=("output.bias",)):
+    if not torch.compiler.is_compiling() and (problem := _difference(model, _outline(kind, config))):
         raise TypeError(f"no fast form computes a model that was changed ({problem}): use the model itself (--plain).")
 
 
 @lru_cache(maxsize=16)
-def outline(make: Callable[[Any], nn.Module], config: Any) -> nn.Module:
-    """Make a model of parts and shapes without numbers, to compare with."""
-    with torch.device("meta"):
-        return make(config)
+def _outline(kind: Callable[[Any], nn.Module], config: Any) -> nn.Module:
+    with torch.device("meta"):  # parts and shapes without numbers
+        return kind(config)
 
 
-def difference(model: nn.Module, reference: nn.Module, *, but: Collection[str] = ()) -> str | None:
-    """Name the first thing that could make a model another function of its weights than a reference is.
-
-    Args:
-        model: what may have been changed: a part or a setting exchanged, a hook, a method or a weight of its own.
-        reference: what was not. A buffer that it holds on "meta" may have any numbers.
-        but: full names of weights that may be there or not.
-    """
+def _difference(model: nn.Module, reference: nn.Module) -> str | None:
+    """Name the first part, setting, hook, method or weight that the reference does not have."""
     of_all = [hooks for name, hooks in vars(nn.modules.module).items() if "hooks" in name and isinstance(hooks, dict)]
     if any(
         not hook.__module__.startswith("torch.") for hooks in of_all for hook in hooks.values()
@@ -64,28 +55,23 @@ def difference(model: nn.Module, reference: nn.Module, *, but: Collection[str] =
     parts, expected = (list(each.named_modules(remove_duplicate=False)) for each in (model, reference))
     for (name, part), (due_name, due) in zip(parts, expected, strict=False):
         if name != due_name or type(part) is not type(due):
-            return (
-                f"{name or 'the model'} is a {type(part).__name__}, where {due_name or 'it'} is a {type(due).__name__}"
-            )
+            return f"{name or 'it'} is a {type(part).__name__}, where {due_name or 'it'} is a {type(due).__name__}"
         own, settings = vars(part), vars(due)
-        for key in sorted((own.keys() | settings.keys()) - IGNORED):
-            if isinstance(settings.get(key), dict | list) and settings[key]:
-                continue  # its tensors and its parts, which are compared by their names
-            if key not in own or key not in settings or own[key] != settings[key]:
-                return f"{name or 'the model'} has its own {key}"
+        for key in sorted((own.keys() | settings.keys()) - MAY_DIFFER):
+            holds_others = isinstance(settings.get(key), dict) and settings[key]  # its tensors and parts: see below
+            if not holds_others and (key not in own or key not in settings or own[key] != settings[key]):
+                return f"{name or 'it'} has its own {key}"
     if len(parts) != len(expected):
         return f"it has {len(parts)} parts, not {len(expected)}"
-    weights, due_weights = (
-        {n: _kind(t) for n, t in each.named_parameters() if n not in but} for each in (model, reference)
+    tensors, due_tensors = (
+        {
+            name: (type(x), x.shape, x.is_floating_point(), x.layout)
+            for name, x in (*m.named_parameters(), *m.named_buffers())
+        }
+        for m in (model, reference)
     )
-    buffers, due_buffers = (dict(each.named_buffers()) for each in (model, reference))
-    if wrong := sorted({n for n, _ in weights.items() ^ due_weights.items()} | buffers.keys() ^ due_buffers.keys()):
+    if "output.bias" not in due_tensors:
+        tensors.pop("output.bias", None)
+    if wrong := sorted(name for name, _ in tensors.items() ^ due_tensors.items()):
         return f"{wrong[0]} is missing, new, of another kind or shape, or tied otherwise"
-    for name, buffer in due_buffers.items():
-        if not buffer.is_meta and not torch.equal(buffers[name].cpu(), buffer.to("cpu", buffers[name].dtype)):
-            return f"{name} holds other numbers"
     return None
-
-
-def _kind(weight: Tensor) -> tuple[type, torch.Size, bool, torch.layout]:
-    return type(weight), weight.shape, weight.is_floating_point(), weight.layout

@@ -10,14 +10,10 @@ from annotated.encoder import Dropout, LayerNorm
 
 
 def dropout_mask(x: Float[Tensor, "*shape"], p: float) -> Float[Tensor, "*shape"]:
-    """Draw a mask like x: 0 with probability p, else 1.
+    """Draw a mask like x, on a CPU: 0 with probability p, else 1.
 
-    For a CPU: random 16-bit integers are compared with a threshold, so p is met to within 2⁻¹⁷; the same mask on every
-    version of torch for the same seed.
-
-    Args:
-        x: what is to be multiplied with the mask.
-        p: probability of a zero, 0 ≤ p < 1.
+    Random 16-bit integers are compared with a threshold, so p is met to within 2⁻¹⁷; the same mask on every version of
+    torch for the same seed.
     """
     # numpy's generators are faster than torch's; the seed comes from torch, so that manual_seed governs all.
     generator = np.random.SFC64(int(torch.randint(2**62, ())))
@@ -30,9 +26,9 @@ def dropout_mask(x: Float[Tensor, "*shape"], p: float) -> Float[Tensor, "*shape"
 def drop(x: Float[Tensor, "*shape"], dropout: Dropout) -> Float[Tensor, "*shape"]:
     """Do what a `Dropout` does, with cheaper random numbers."""
     p = dropout.p if dropout.training else 0.0
-    if not p:
-        return x
-    return x * dropout_mask(x, p) / (1 - p) if x.device.type == "cpu" else F.dropout(x, p)
+    if p and x.device.type == "cpu":
+        return x * dropout_mask(x, p) / (1 - p)
+    return F.dropout(x, p)
 
 
 def add_dropped(

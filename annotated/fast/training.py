@@ -12,6 +12,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
+from torch.optim import Optimizer
 
 from annotated import training
 from annotated.config import PAD
@@ -25,12 +26,7 @@ Batch = Sequence[Int[Tensor, "_ _"]]  # what is given, such as sources, and last
 
 
 def make_optimizer(model: nn.Module, rate: float = 1e-3) -> torch.optim.Adam:
-    """Make the Adam of `annotated.training.make_optimizer`, in one pass over memory where this torch has that.
-
-    Args:
-        model: what is to be trained.
-        rate: the learning rate until `set_rate` changes it.
-    """
+    """Make the Adam of `annotated.training.make_optimizer`, in one pass over memory where this torch has that."""
     plain = training.make_optimizer(model, rate)
     try:
         return torch.optim.Adam(model.parameters(), **plain.defaults | {"fused": True})
@@ -42,31 +38,24 @@ def train_step(
     model: nn.Module,
     src: Int[Tensor, "batch source"],
     tgt: Int[Tensor, "batch target"],
-    optimizer: torch.optim.Optimizer,
+    optimizer: Optimizer,
     smoothing: float = 0.1,
     *,
     bf16: bool = False,
 ) -> float:
-    """Do what `annotated.training.train_step` does, in less time and memory, with a model with a fast form.
+    """Do what `annotated.training.train_step` does, in less time and memory; arguments and errors as there.
 
     Args:
-        model, src, tgt, optimizer, smoothing: as there.
         bf16: compute products in bfloat16; weights, sums, softmax and loss stay in float32.
 
     Raises:
         TypeError: the model has no fast form.
-        ValueError: smoothing is outside its range, or the loss is not finite; then no weight has changed.
     """
     return update(model, [(src, tgt)], optimizer, smoothing, bf16=bf16)
 
 
 def update(
-    model: nn.Module,
-    batches: Sequence[Batch],
-    optimizer: torch.optim.Optimizer,
-    smoothing: float = 0.1,
-    *,
-    bf16: bool = False,
+    model: nn.Module, batches: Sequence[Batch], optimizer: Optimizer, smoothing: float = 0.1, *, bf16: bool = False
 ) -> float:
     """Update the model once on several batches as if they were one: their gradients add up to the joint mean's.
 
@@ -107,16 +96,14 @@ def summed_loss(model: nn.Module, batch: Batch, smoothing: float = 0.1, *, bf16:
 
 
 class _ChunkedLoss(torch.autograd.Function):
-    """The summed loss of states (position, d_model), projected by weight (vocab, d_model) and bias a chunk at a time.
+    """The summed loss of states (position, d_model), which are projected onto the vocabulary a chunk at a time.
 
     The projection is the largest product of all. As the loss's gradient by the logits needs no other gradient, the
     forward pass computes both at once, and forgets a chunk's logits before it makes the next ones.
     """
 
     @staticmethod
-    def forward(
-        ctx: Any, states: Tensor, weight: Tensor, bias: Tensor | None, target: Tensor, smoothing: float
-    ) -> Tensor:
+    def forward(ctx: Any, states: Tensor, weight: Tensor, bias: Any, target: Tensor, smoothing: float) -> Tensor:
         size = GPU_LOSS_CHUNK
         if states.device.type == "cpu":
             size = max(LOSS_CHUNK, LOSS_BYTES // (len(weight) * states.element_size()))
@@ -125,7 +112,7 @@ class _ChunkedLoss(torch.autograd.Function):
         of_bias = None if bias is None else torch.zeros_like(bias)
         loss = torch.zeros((), device=states.device)
         for part, answers, of_part in zip(states.split(size), target.split(size), of_states.split(size), strict=True):
-            logits = F.linear(part, narrow, narrow_bias)
+            logits = F.linear(part, narrow, narrow_bias)  # (position, vocab)
             loss += logits_to_gradient(logits, answers, smoothing)
             torch.mm(logits, narrow, out=of_part)
             of_weight += logits.t() @ part
@@ -137,22 +124,16 @@ class _ChunkedLoss(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
-        scaled = (None if part is None else part * gradient.to(part.dtype) for part in ctx.saved_tensors)
-        return *scaled, None, None
+        return *(None if part is None else part * gradient.to(part.dtype) for part in ctx.saved_tensors), None, None
 
 
 def logits_to_gradient(
     logits: Float[Tensor, "position vocab"], target: Int[Tensor, "position"], smoothing: float
 ) -> Float[Tensor, ""]:
-    """Overwrite logits z by the gradient of the summed `label_smoothed_loss`; return that loss.
+    """Overwrite logits z, of positions that count, by the gradient of their summed loss; return that loss.
 
     The loss is log Σ exp z − Σ q z, as q sums to 1, and its gradient by z is softmax(z) − q. The first term is taken as
     z − log softmax(z) of the right token: a loss of more than 87 nats counts as 87.
-
-    Args:
-        logits: of positions whose target is not padding.
-        target: the right ids.
-        smoothing: ε.
     """
     places = torch.arange(len(target), device=target.device), target
     uniform = smoothing / (logits.size(-1) - 1)

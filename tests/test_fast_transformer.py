@@ -350,7 +350,7 @@ def test_a_full_cache_stays_as_it_was(fast):
         fast.decode(draw_ids(4, 1), memory, src_mask, cache=cache)
     assert cache.written is written
     assert (cache.length, *(layer.length for layer in cache)) == (2, 4, 4, 4)
-    with pytest.raises(ValueError, match=r"the cache holds 5 tokens of a sentence and 6 are needed"):
+    with pytest.raises(ValueError, match=r"the cache holds 5 tokens of a sentence, and 6 are needed"):
         LayerCache(5).append(*[torch.zeros(1, 1, 6, 1)] * 2)
 
 

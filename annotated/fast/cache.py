@@ -44,9 +44,7 @@ class LayerCache:
         """Tell how many tokens there are with `new` more."""
         end = self.length + new
         if end > self.capacity:
-            raise ValueError(
-                f"the cache holds {self.capacity} tokens of a sentence, and {end} are needed: enlarge it."
-            )
+            raise ValueError(f"the cache holds {self.capacity} tokens of a sentence, and {end} are needed: enlarge it.")
         return end
 
 

@@ -5,7 +5,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from annotated_course.exercises.exercise import AnyOf, Exercise, calls, on_paper, slip
+from annotated_course.exercises.exercise import AnyOf, Exercise, calls, on_paper
 
 EXERCISES: dict[str, Exercise] = {}
 RANDOM = torch.Generator().manual_seed(0)
@@ -145,9 +145,6 @@ EXERCISES["10.5"] = Exercise(
         "the last round is missing: go on while the distance is below n.": "())] → ())][:-1]",
         "two steps joined have the product of their a: multiply these, too.": "a = torch → _ = torch",
         "join x first: it needs the old a.": "+ a[distance:] * x → + a[distance:] * a[:-distance] * x",
-        "a_t stands before h_(t−1), in the same step; yours is one step late.": slip(
-            step_by_step, "zip(a → zip(a.roll(1, 0)"
-        ),
     },
     examine=examine_waiting,
     caught={"autograd cannot follow": lambda a, x: doubling(a, x).detach(), "one by one": step_by_step},

@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from annotated_course.exercises import exercise
-from annotated_course.exercises.exercise import AnyOf, Exercise, Run, WrongFormError, calls, keeping, on_paper
+from annotated_course.exercises.exercise import AnyOf, Exercise, Run, calls, keeping, on_paper
 
 EXERCISES: dict[str, Exercise] = {}
 
@@ -35,18 +35,6 @@ def largest(states: Tensor, real: Tensor) -> Tensor:
     return values.where(real.any(dim=1, keepdim=True), 0.0)
 
 
-def pooling(states: Tensor, real: Tensor) -> Run:
-    """Make a case that explains why a tuple came."""
-
-    def run(answer: Any) -> Any:
-        result = keeping(states, real)(answer)
-        if isinstance(result, tuple):
-            raise WrongFormError("expected a tensor, got a tuple: max(dim=…) also returns places; take amax.")
-        return result
-
-    return run
-
-
 PADDED = torch.tensor([5, 3, 2, 1])[:, None] > torch.arange(5)
 EMPTY = PADDED & torch.tensor([True, True, False, True])[:, None]
 STATES = torch.randn(4, 5, 3, generator=torch.Generator().manual_seed(0)) + 9 * ~PADDED[..., None]
@@ -62,20 +50,20 @@ POOLS = {
 EXERCISES["14.2"] = Exercise(
     "The largest in place of the mean",
     right=largest,
-    cases={remark: pooling(*given) for remark, given in POOLS.items()},
+    cases={remark: keeping(*given) for remark, given in POOLS.items()},
     mistakes={
         "NaN times 0 is NaN: replace padding (masked_fill).": (
             lambda states, real: largest(states, real) + 0 * states.sum(dim=1)
+        ),
+        "max(dim=…) returns places, too: take amax.": (
+            lambda states, real: states.masked_fill(~real[..., None], -math.inf).max(dim=1)
         ),
         "padding counts: it may hold larger values than the tokens.": lambda states, real: states.amax(dim=1),
         "values below 0 are lost: padding is replaced by 0, or the result is cut off there.": "-math.inf → 0.0",
         "the largest is that of each feature over the tokens (dim=1), not over features.": "amax(dim=1) → amax(dim=2)",
         "it stays at −∞; zeros are wanted.": ".where(real.any(dim=1, keepdim=True), 0.0) →",
     },
-    caught={
-        "got a tuple: max(dim=…) also returns places": lambda states, real: states.max(dim=1),
-        "your function changed argument 0, counted from 0": "masked_fill → masked_fill_",
-    },
+    caught={"your function changed argument 0, counted from 0": "masked_fill → masked_fill_"},
     copies=False,
 )
 

@@ -11,17 +11,11 @@ from torch.nn import functional as F
 
 from annotated.config import BOS, EOS, PAD
 from annotated.models.bert import NO_TARGET, Bert, BertConfig
-from annotated_course.exercises.exercise import AnyOf, Exercise, calls, is_same, on_paper, parts
+from annotated_course.exercises.exercise import AnyOf, Exercise, calls, in_32_bits, is_same, on_paper, parts
 
 EXERCISES: dict[str, Exercise] = {}
 
 SMALL_GPT = [800.0, 4_800_000.0, math.log(10), 190.0]
-REMARKS = (
-    "the parameters of embedding, positions, three layers and a last LayerNorm",
-    "the operations, 6 for each of 800 parameters and 1,000 tokens",
-    "the loss",
-    "the vocabulary",
-)
 EXERCISES["16.1"] = on_paper(
     "A small GPT-2 on paper",
     SMALL_GPT,
@@ -32,7 +26,6 @@ EXERCISES["16.1"] = on_paper(
         "half of 800 is not it: the parameters grow along with the vocabulary.": (3, 100.0),
         "the embedding of 10 words is replaced: 760 of the 800 parameters are left.": (3, 200.0),
     },
-    names=REMARKS,
     tolerance=1e-3,  # 2.3 is near enough, 801 is not
 )
 
@@ -123,16 +116,10 @@ def score(model: Bert, ids: Tensor, mask_id: int) -> Tensor:
     return total
 
 
-def score_texts(answer: Callable[[Bert, Tensor, int], Any]) -> Any:
-    """Run an answer on texts of several lengths; its numbers may be of any type."""
-    scores = answer(small_bert(dropout=0.0).eval(), IDS[:3], 11)
-    return scores.double() if isinstance(scores, Tensor) and scores.is_floating_point() else scores
-
-
 EXERCISES["16.4"] = Exercise(
     "How likely is a sentence to BERT?",
     right=score,
-    cases={"": score_texts},
+    cases={"": lambda answer: in_32_bits(answer(small_bert(dropout=0.0).eval(), IDS[:3], 11))},
     mistakes={
         "the token that is scored was visible: hide it behind the mask.": "places == i → places < 0",
         "all tokens were hidden at once; one after the other, the rest visible.": "places == i → places >= 0",
@@ -158,12 +145,6 @@ def probe(model: Bert, ids: Tensor, at: Tensor, kinds: Tensor, updates: int, rat
     return W, b
 
 
-def repeats(answer: Callable[..., Any]) -> bool:
-    """Tell whether a second call gives the same; dropout draws anew."""
-    model = small_bert(dropout=0.5)
-    return is_same(*(answer(copy.deepcopy(model), *TO_PROBE) for _ in range(2)))
-
-
 def examine_model(answer: Callable[..., Any]) -> str | None:
     """Look at what has become of a model in training mode that holds a gradient."""
     model = small_bert(dropout=0.5)
@@ -183,10 +164,9 @@ def examine_model(answer: Callable[..., Any]) -> str | None:
 EXERCISES["16.5"] = Exercise(
     "Probe, and touch nothing",
     right=probe,
-    cases={"in training mode, with dropout: ": repeats}
-    | parts(lambda answer: answer(small_bert(dropout=0.5), *TO_PROBE), "W", "b"),
+    cases=parts(lambda answer: answer(small_bert(dropout=0.5), *TO_PROBE), "W", "b", place="of a model with dropout, "),
     mistakes={
-        "Two calls differ: read the states in evaluation mode, and begin with zeros.": "model.eval() → model.train()",
+        "read the states in evaluation mode: training mode has dropout.": "model.eval() → model.train()",
         "take the state at the place `at`, not the first one.": ", at] → , 0 * at]",
     },
     examine=examine_model,

@@ -151,7 +151,7 @@ def _attempt(what: str, situation: str, action: Callable[[], Any]) -> Any:
     try:
         return action()
     except Exception as error:  # whatever a stranger's code raises
-        raise ValueError(f"{what} raised {said(error)} ({situation}).") from error
+        raise ValueError(f"{what} raised {said(error)} ({situation}).") from None  # the message holds it
 
 
 def said(error: BaseException) -> str:

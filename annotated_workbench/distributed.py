@@ -121,14 +121,6 @@ def tokenizer_of_first(make: Callable[[], Tokenizer]) -> Tokenizer:
         return load_tokenizer(folder)
 
 
-def gather(own: Value) -> list[Value]:
-    """Collect an object of each process, in all processes."""
-    gathered = [own] * processes()
-    if processes() > 1:
-        distributed.all_gather_object(gathered, own)
-    return gathered
-
-
 def divided(compute: Callable[[Sequence[Any]], Iterable[Any]], items: Sequence[Any]) -> list[Any]:
     """Compute something for each item, each process for its share, and give all results to all of them.
 
@@ -137,14 +129,21 @@ def divided(compute: Callable[[Sequence[Any]], Iterable[Any]], items: Sequence[A
         items: the same in all processes.
     """
     results: list[Any] = [None] * len(items)
-    for place, part in enumerate(gather(list(compute(items[rank() :: processes()])))):
+    for place, part in enumerate(_gather(list(compute(items[rank() :: processes()])))):
         results[place :: processes()] = part
     return results
 
 
+def _gather(own: Value) -> list[Value]:
+    gathered = [own] * processes()
+    if processes() > 1:
+        distributed.all_gather_object(gathered, own)
+    return gathered
+
+
 def require_same(what: str) -> None:
     """Raise a ValueError in all processes if they do not say the same."""
-    if len(set(gather(what))) > 1:
+    if len(set(_gather(what))) > 1:
         raise ValueError(
             "the processes do not train the same: give each the same files and options, and on every machine the same "
             "version of the course."

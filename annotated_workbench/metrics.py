@@ -100,7 +100,6 @@ def loss_per_token(model: Any, tokenizer: Tokenizer, pairs: Pairs, src: str, tgt
     return -sum(log_probs(model, tokenizer, pairs, src, tgt, plain=plain)) / tokens
 
 
-@torch.inference_mode()
 def log_probs(
     model: Any, tokenizer: Tokenizer, pairs: Pairs, src: str, tgt: str, *, plain: bool = False
 ) -> list[float]:
@@ -117,19 +116,13 @@ def log_probs(
         ValueError: a pair is longer than the model allows.
     """
     sources, targets, _ = encode_pairs(pairs, tokenizer, src, tgt, model.config.max_length)
-    reader = accelerate(model) if has_fast_form(model) and not plain else model
-    device = next(model.parameters()).device
-    scores = [0.0] * len(sources)
     order = sorted(range(len(sources)), key=lambda i: (len(targets[i]), len(sources[i])))
-    with evaluating(model):
-        for start in range(0, len(order), ROWS):
-            batch = order[start : start + ROWS]
-            source, target = (pad([side[i] for i in batch]).to(device) for side in (sources, targets))
-            labels = target[:, 1:].flatten()
-            logits = reader(source, target[:, :-1]).float().flatten(0, 1)
-            nats = F.cross_entropy(logits, labels, ignore_index=PAD, reduction="none")
-            for i, value in zip(batch, nats.view(len(batch), -1).sum(dim=1).tolist(), strict=True):
-                scores[i] = -value
+    parts = [order[start : start + ROWS] for start in range(0, len(order), ROWS)]
+    batches = [tuple(pad([side[i] for i in part]) for side in (sources, targets)) for part in parts]
+    scores = [0.0] * len(sources)
+    for part, losses in zip(parts, row_losses(model, batches, plain=plain), strict=True):
+        for i, value in zip(part, losses, strict=True):
+            scores[i] = -value
     return scores
 
 
@@ -146,20 +139,27 @@ def text_loss(model: Any, ids: Int[Tensor, "length"], *, plain: bool = False) ->
     """
     window = model.config.max_length
     pieces = make_text_batches(ids.cpu(), window, TEXT_ROWS * window)
-    return sum(piece_losses(model, pieces, plain=plain)) / (len(ids) - 1)
+    return sum(map(sum, row_losses(model, pieces, plain=plain))) / (len(ids) - 1)
 
 
 @torch.inference_mode()
-def piece_losses(model: Any, batches: Sequence[tuple[Tensor, ...]], *, plain: bool = False) -> list[float]:
-    """Sum up a language model's cross-entropy over each batch of `make_text_batches`, in nats."""
+def row_losses(model: Any, batches: Sequence[tuple[Tensor, ...]], *, plain: bool = False) -> list[list[float]]:
+    """Sum up a model's cross-entropy over each row of each batch, in nats.
+
+    Args:
+        model: used in eval mode and left in the mode it was in.
+        batches: of pairs, or of a text's pieces; the last tensor of each is predicted, apart from its first column.
+        plain: compute by the model's own forward, not by its fast form.
+    """
     reader = accelerate(model) if has_fast_form(model) and not plain else model
     device = next(model.parameters()).device
     losses = []
     with evaluating(model):
-        for (rows,) in batches:
-            rows = rows.to(device)
-            logits = reader(rows[:, :-1]).float().flatten(0, 1)
-            losses.append(F.cross_entropy(logits, rows[:, 1:].flatten(), ignore_index=PAD, reduction="sum").item())
+        for batch in batches:
+            *given, target = (side.to(device) for side in batch)
+            logits = reader(*given, target[:, :-1]).float()  # (row, token, vocab)
+            nats = F.cross_entropy(logits.flatten(0, 1), target[:, 1:].flatten(), ignore_index=PAD, reduction="none")
+            losses.append(nats.view(len(target), -1).sum(dim=1).tolist())
     return losses
 
 

@@ -17,7 +17,7 @@ from annotated_workbench.data import Labelled, Lines, Pairs, encode_pairs, make_
 from annotated_workbench.distributed import divided, in_turn
 from annotated_workbench.files import checksum
 from annotated_workbench.mapped import encode_files, file_checksum
-from annotated_workbench.metrics import TEXT_ROWS, accuracy, bleu, piece_losses
+from annotated_workbench.metrics import TEXT_ROWS, accuracy, bleu, row_losses
 from annotated_workbench.training_options import TrainingOptions
 from annotated_workbench.translation import translate
 from annotated_workbench.vocabulary import Tokenizer
@@ -148,8 +148,8 @@ class TextTask(Task):
     def validate(self, model: nn.Module, options: TrainingOptions) -> dict[str, float]:
         """As `Task.validate`: the loss per token."""
         pieces = make_text_batches(self.val, self.max_length, TEXT_ROWS * self.max_length)
-        losses = divided(lambda own: piece_losses(model, own, plain=options.plain), pieces)
-        nats = sum(losses) / (len(self.val) - 1)
+        losses = divided(lambda own: row_losses(model, own, plain=options.plain), pieces)
+        nats = sum(map(sum, losses)) / (len(self.val) - 1)
         return {"val_loss": nats, "val_bits": nats / math.log(2)}
 
 

@@ -9,6 +9,26 @@ from torch import Tensor
 from annotated.masking import Mask, check_mask
 
 
+def masked_softmax(
+    scores: Float[Tensor, "*batch query key"], mask: Mask | None = None
+) -> Float[Tensor, "*batch query key"]:
+    """Turn scores into weights: a row of them sums to 1, and what is hidden gets 0.
+
+    Args:
+        scores: how well each query matches each key.
+        mask: as in `attention_weights`.
+
+    Raises:
+        TypeError, ValueError: as in `attention_weights`.
+    """
+    if mask is None:
+        return scores.softmax(dim=-1)
+    check_mask(mask, scores.shape)
+    # The lowest finite score instead of -inf: a fully masked row stays finite, and the second fill makes it zero.
+    lowest = torch.finfo(scores.dtype).min
+    return scores.masked_fill(~mask, lowest).softmax(dim=-1).masked_fill(~mask, 0.0)
+
+
 def attention_weights(
     query: Float[Tensor, "*batch query d_k"], key: Float[Tensor, "*batch key d_k"], mask: Mask | None = None
 ) -> Float[Tensor, "*batch query key"]:
@@ -26,13 +46,7 @@ def attention_weights(
         TypeError: the mask is not boolean.
         ValueError: the mask does not fit the scores.
     """
-    scores = query @ key.transpose(-2, -1) / math.sqrt(query.size(-1))
-    if mask is None:
-        return scores.softmax(dim=-1)
-    check_mask(mask, scores.shape)
-    # The lowest finite score instead of -inf: a fully masked row stays finite, and the second fill makes it zero.
-    lowest = torch.finfo(scores.dtype).min
-    return scores.masked_fill(~mask, lowest).softmax(dim=-1).masked_fill(~mask, 0.0)
+    return masked_softmax(query @ key.transpose(-2, -1) / math.sqrt(query.size(-1)), mask)
 
 
 def attention(

@@ -65,15 +65,20 @@ def combine(*masks: Mask) -> Mask:
     return reduce(torch.logical_and, given) if given else None
 
 
-def attention_weights(query: Tensor, key: Tensor, mask: Mask = None) -> Tensor:
-    """Tell how much of its attention each query gives to each key: softmax(Q Kᵀ / √d_k) (§3.2.1)."""
-    # query (…, query, d_k), key (…, key, d_k) → (…, query, key)
-    scores = query @ key.transpose(-2, -1) / math.sqrt(query.size(-1))
+def masked_softmax(scores: Tensor, mask: Mask = None) -> Tensor:
+    """Turn scores into weights: a row of them sums to 1, and what is hidden gets 0."""
+    # scores (…, query, key) → (…, query, key)
     if mask is None:
         return scores.softmax(dim=-1)
     # The lowest finite score instead of -inf: a fully masked row stays finite, and the second fill makes it zero.
     lowest = torch.finfo(scores.dtype).min
     return scores.masked_fill(~mask, lowest).softmax(dim=-1).masked_fill(~mask, 0.0)
+
+
+def attention_weights(query: Tensor, key: Tensor, mask: Mask = None) -> Tensor:
+    """Tell how much of its attention each query gives to each key: softmax(Q Kᵀ / √d_k) (§3.2.1)."""
+    # query (…, query, d_k), key (…, key, d_k) → (…, query, key)
+    return masked_softmax(query @ key.transpose(-2, -1) / math.sqrt(query.size(-1)), mask)
 
 
 def attention(query: Tensor, key: Tensor, value: Tensor, mask: Mask = None) -> Tensor:

@@ -39,7 +39,7 @@ Mask = Tensor | None  # boolean, True = may attend; broadcast to (batch, heads, 
 PARTS = {  # in the order in which data flows
     "config": ["PAD", "TransformerConfig"],
     "masking": ["padding_mask", "causal_mask", "combine"],
-    "attention": ["attention_weights", "attention"],
+    "attention": ["masked_softmax", "attention_weights", "attention"],
     "multi_head": ["MultiHeadAttention"],
     "positional_encoding": ["sinusoids", "_Encoding", "SinusoidalEncoding", "LearnedEncoding"],
     "encoder": ["LayerNorm", "FeedForward", "Residual", "EncoderLayer", "Encoder"],

@@ -106,12 +106,10 @@ class Bert(nn.Module):
         """Turn a text into one vector: tanh(W s₀ + b) of its first state.
 
         Raises:
-            ValueError: the model was loaded from a checkpoint without this part, or the texts have no tokens.
+            ValueError: the model was loaded from a checkpoint without this part.
         """
         if self.pooler is None:
             raise ValueError("this checkpoint has no pooler: take states[:, 0], or load one of a whole BERT.")
-        if states.size(1) == 0:
-            raise ValueError("the texts have no tokens, and so no first state to pool: give at least one.")
         return self.pooler(states[:, 0]).tanh()
 
     def logits(self, states: Float[Tensor, "*batch d_model"]) -> Float[Tensor, "*batch vocab"]:

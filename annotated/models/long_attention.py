@@ -44,7 +44,7 @@ def attention_in_blocks(
         check_mask(mask, scores_shape)
         mask = mask.expand(*mask.shape[:-2], *scores_shape[-2:])  # a view: nothing is copied
     outputs = []
-    for first in range(0, max(query.size(-2), 1), block):
+    for first in range(0, query.size(-2), block):
         q = query[..., first : first + block, :]
         m = q.new_full((*q.shape[:-1], 1), torch.finfo(q.dtype).min)
         ell, o = torch.zeros_like(m), q.new_zeros(*q.shape[:-1], value.size(-1))
@@ -290,7 +290,7 @@ class BigBirdAttention(MultiHeadAttention):
             ValueError: the numbers of queries and keys differ, or the mask tells queries apart.
         """
         length = keys.size(-2)
-        missing = -length % self.block if length else self.block  # at least one block, even if it is all padding
+        missing = -length % self.block
         queries = self.split(self.W_q(query))
         if missing:
             seen = queries.new_ones(1, length) if mask is None else key_mask(mask, length).transpose(-2, -1)

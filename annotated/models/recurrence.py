@@ -101,8 +101,6 @@ class RecurrentTranslator(nn.Module):
         if src_mask is None:
             src_mask = padding_mask(src)
         x = self._embed(self.src_embedding, src)
-        if not src.numel():  # PyTorch's LSTM reads at least one token
-            return x.new_zeros(*src.shape, self.score.in_features)
         # Packed, each sentence has its own length: the backward direction starts at its last real token. A length of 0
         # is not allowed, so a sentence of padding is read as one token; attention to it is masked all the same.
         lengths = src_mask.sum(dim=-1).flatten().clamp(min=1).cpu()
@@ -126,8 +124,6 @@ class RecurrentTranslator(nn.Module):
             cache: from `new_cache`, to decode step by step.
         """
         x = self._embed(self.tgt_embedding, tgt)
-        if not tgt.numel():
-            return x
         state = cache.state if cache is not None and cache.state else self._start(memory, src_mask)
         x, state = self.decoder(x, state)
         if cache is not None:

@@ -15,8 +15,8 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from annotated.attention import attention, attention_weights
-from annotated.masking import Mask, check_mask
+from annotated.attention import attention, attention_weights, masked_softmax
+from annotated.masking import Mask
 from annotated.multi_head import MultiHeadAttention
 
 
@@ -67,25 +67,6 @@ def relative_values(
     """
     by_row = weights.new_zeros(*weights.shape[:-1], len(table)).scatter_add(-1, rows.expand_as(weights), weights)
     return by_row @ table
-
-
-def masked_softmax(
-    scores: Float[Tensor, "*batch query key"], mask: Mask | None = None
-) -> Float[Tensor, "*batch query key"]:
-    """Turn scores into weights as `annotated.attention.attention_weights` does: what is hidden gets 0.
-
-    Args:
-        scores: already divided by √d_k.
-        mask: True = may attend; a query that may attend to nothing gets zeros.
-
-    Raises:
-        TypeError, ValueError: the mask is not boolean, or does not fit the scores.
-    """
-    if mask is None:
-        return scores.softmax(dim=-1)
-    check_mask(mask, scores.shape)
-    lowest = torch.finfo(scores.dtype).min
-    return scores.masked_fill(~mask, lowest).softmax(dim=-1).masked_fill(~mask, 0.0)
 
 
 class RelativeAttention(MultiHeadAttention):

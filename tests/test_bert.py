@@ -13,7 +13,6 @@ from torch.nn import functional as F
 from torch.testing import assert_close
 
 from annotated.config import BOS, EOS, PAD
-from annotated.encoder import Encoder, LayerNorm
 from annotated.models.bert import NO_TARGET, Bert, BertConfig, hide_for_prediction
 from annotated_workbench.checkpoint import save_tensors
 from annotated_workbench.published import load_bert
@@ -70,11 +69,6 @@ def test_it_is_the_encoder_behind_one_more_layer_norm(model: Bert) -> None:
     assert_close(model.states(IDS, SEGMENTS)[real], expected[real])
 
 
-def test_by_default_all_is_of_segment_0(model: Bert) -> None:
-    assert_close(model.states(IDS), model.states(IDS, torch.zeros_like(IDS)))
-    assert (model.states(IDS) - model.states(IDS, SEGMENTS)).abs().max() > 1e-3
-
-
 def test_the_pooler_reads_the_first_state_alone(model: Bert) -> None:
     states = torch.randn(2, 5, 6)
     expected = (states[:, 0] @ model.pooler.weight.T + model.pooler.bias).tanh()
@@ -86,15 +80,6 @@ def test_the_head_ends_in_the_embedding_transposed(model: Bert) -> None:
     hidden = F.gelu(states @ head.linear.weight.T + head.linear.bias)
     hidden = F.layer_norm(hidden, (6,), head.norm.gain, head.norm.bias, 1e-12)
     assert_close(model.logits(states), hidden @ model.embedding.weight.T + head.bias)
-
-
-def test_a_new_model_is_drawn_as_published() -> None:
-    model = Bert(BertConfig(2000, **{k: v for k, v in SIZES.items() if k != "vocab_size"} | dict(d_model=50, eps=0.25)))
-    for weight in (model.embedding.weight, model.encoder.layers[2].feed_forward.W_1.weight, model.positions.table):
-        assert weight.std().item() == pytest.approx(0.02, rel=0.2)
-    assert {m.eps for m in model.modules() if isinstance(m, LayerNorm)} == {0.25}
-    assert all(not m.bias.any() for m in model.modules() if isinstance(m, nn.Linear))
-    assert isinstance(model.encoder, Encoder)
 
 
 def test_bad_input_is_refused(model: Bert) -> None:
@@ -146,14 +131,6 @@ def test_the_share_may_be_all_or_nothing_and_no_more() -> None:
     for share in (-0.1, 1.1):
         with pytest.raises(ValueError, match="between 0 and 1"):
             hide_for_prediction(IDS, 18, (4, 18), share=share)
-
-
-def test_what_is_left_out_costs_nothing(model: Bert) -> None:
-    targets = torch.full_like(IDS, NO_TARGET)
-    targets[0, 2] = 6
-    logits = model(IDS)
-    expected = -logits[0, 2].log_softmax(dim=-1)[6]
-    assert_close(F.cross_entropy(logits.flatten(0, 1), targets.flatten()), expected)
 
 
 # Published files
@@ -241,9 +218,7 @@ def test_a_part_without_weights_is_left_out_and_not_random(tmp_path: Path) -> No
         ({"hidden_size": "6"}, "no number for hidden_size"),
         ({"num_attention_heads": 4}, "does not divide into 4 heads"),
         ({"num_hidden_layers": 2}, "encoder.layers.1"),
-        ({"num_hidden_layers": 10**9}, "says 1000000000 layers"),
         ({"vocab_size": 20}, "embedding.weight differs"),
-        ({"max_position_embeddings": 10**9}, "positions.table differs"),
     ],
 )
 def test_a_folder_that_does_not_fit_is_refused(tmp_path: Path, settings: dict[str, Any], message: str) -> None:

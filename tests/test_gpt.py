@@ -11,9 +11,8 @@ from torch import Tensor
 from torch.nn import functional as F
 from torch.testing import assert_close
 
-from annotated.encoder import LayerNorm
 from annotated.models.gpt import Gpt, GptConfig, gelu_by_tanh
-from annotated.models.language_model import LanguageModel, LanguageModelConfig, generate
+from annotated.models.language_model import LanguageModel, LanguageModelConfig
 from annotated_workbench.checkpoint import save_tensors
 from annotated_workbench.published import load_gpt2
 
@@ -70,30 +69,11 @@ def test_the_activation_is_the_tanh_formula() -> None:
     assert 1e-4 < (F.gelu(x) - expected).abs().max() < 1e-3
 
 
-def test_another_activation_and_the_norm_behind_can_be_asked_for() -> None:
-    model = make_model(activation="relu", norm_first=False)
-    assert model.layers[0].feed_forward.activation is F.relu
-    assert not isinstance(model.norm, LayerNorm)
-
-
 @pytest.mark.parametrize("steps", [[1, 1, 1, 1, 1], [3, 2], [5]])
 def test_with_the_cache_the_states_are_the_same(model: Gpt, steps: list[int]) -> None:
     cache = model.new_cache()
     states = [model.states(part, cache) for part in IDS.split(steps, dim=1)]
     assert_close(torch.cat(states, dim=1), model.states(IDS))
-
-
-def test_it_writes_on(model: Gpt) -> None:
-    found = generate(model, IDS[:, :2], 4, temperature=0.0)
-    for i in range(2, 6):
-        logits = model(found[:, :i])[:, -1]
-        assert torch.equal(found[:, i], logits[:, 4:].argmax(dim=-1) + 4)
-
-
-def test_every_layer_norm_has_the_epsilon_of_the_config() -> None:
-    model = Gpt(GptConfig(**SIZES, eps=0.25))
-    assert [m.eps for m in model.modules() if isinstance(m, LayerNorm)] == [0.25] * 7
-    assert make_model().norm.eps == 1e-5
 
 
 def test_bad_input_is_refused(model: Gpt) -> None:
@@ -155,11 +135,6 @@ def test_a_folder_gives_the_model(tmp_path: Path, prefix: str) -> None:
     found = load_gpt2(write(tmp_path, tensors))
     assert not found.training and found.config.dropout == 0.1
     assert_close(found(IDS), model(IDS))
-
-
-def test_without_n_inner_the_hidden_layer_is_four_times_as_wide(tmp_path: Path) -> None:
-    model = make_model(layers=1, d_ff=24)
-    assert_close(load_gpt2(write(tmp_path, tensors_of(model), n_inner=None))(IDS), model(IDS))
 
 
 @pytest.mark.parametrize(

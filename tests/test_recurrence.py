@@ -1,10 +1,6 @@
 """The LSTM encoder-decoder: by hand, against a loop over the positions, no leaks; training, searches, files."""
 
-import contextlib
 import copy
-import io
-import json
-from pathlib import Path
 
 import pytest
 import torch
@@ -13,15 +9,14 @@ from torch import nn
 from torch.nn import functional as F
 
 from annotated.__main__ import main
-from annotated.config import BOS, EOS, TransformerConfig
+from annotated.config import BOS, EOS
 from annotated.decoding import beam_search, greedy_decode
 from annotated.encoder import Dropout
 from annotated.masking import padding_mask
 from annotated.models.recurrence import RecurrentConfig, RecurrentTranslator
 from annotated.training import make_optimizer, set_rate, train_step
-from annotated.transformer import Transformer
-from annotated_workbench.checkpoint import load_checkpoint, save_checkpoint
-from annotated_workbench.data import DATA_FOLDER, pad, read_lines
+from annotated_workbench.checkpoint import load_checkpoint
+from annotated_workbench.data import pad
 from annotated_workbench.translation import translate
 from annotated_workbench.vocabulary import SPECIALS, load_tokenizer
 from tests.models import assert_same
@@ -41,57 +36,6 @@ def make_model(**changes) -> RecurrentTranslator:
 def states_of(model: RecurrentTranslator, src: torch.Tensor, tgt: torch.Tensor) -> torch.Tensor:
     """Compute what `logits` projects onto the vocabulary, all positions at once."""
     return model.decode(tgt, model.encode(src), padding_mask(src))
-
-
-def multiplies_bfloat16() -> bool:
-    """Tell whether torch has an LSTM in bfloat16 on this processor: oneDNN told to imitate an old one has none."""
-    try:
-        with torch.autocast("cpu", dtype=torch.bfloat16):
-            make_model()(SOURCE, TARGET)
-    except RuntimeError:
-        return False
-    return True
-
-
-needs_bfloat16 = pytest.mark.skipif(
-    not multiplies_bfloat16(), reason="needs an LSTM in bfloat16, which oneDNN lacks here"
-)
-
-
-# Sizes
-
-
-@pytest.mark.parametrize("layers", [1, 2])
-def test_parameters_by_hand(layers):
-    # A direction of a layer: four gates, each with a matrix for its input, one for its state, and two biases.
-    def lstm(inputs: int, state: int) -> int:
-        return 4 * (inputs * state + state * state + 2 * state)
-
-    encoder = 2 * (lstm(256, 256) + (layers - 1) * lstm(512, 256))
-    decoder = lstm(256, 512) + (layers - 1) * lstm(512, 512)
-    start, score, combine = layers * 2 * (512 * 512 + 512), 512 * 512, 1024 * 256 + 256
-    model = RecurrentTranslator(RecurrentConfig(6000, layers=layers))
-    count = sum(parameter.numel() for parameter in model.parameters())
-    assert count == 6000 * 256 + encoder + decoder + start + score + combine
-    if layers == 1:
-        assert count == 5_215_488
-        small = sum(parameter.numel() for parameter in Transformer(TransformerConfig.small(6000)).parameters())
-        assert 0.95 < count / small < 1
-
-
-def test_impossible_sizes_are_errors():
-    for name in ("vocab_size", "d_model", "layers", "max_length"):
-        with pytest.raises(ValueError, match=f"{name}=0 must be at least 1"):
-            make_model(**{name: 0})
-    with pytest.raises(ValueError, match=r"dropout p=1\.0 must be at least 0 and below 1"):
-        make_model(dropout=1.0)
-
-
-def test_one_matrix_for_both_embeddings_and_the_output_starts_with_rows_of_length_one():
-    model = RecurrentTranslator(RecurrentConfig(503, d_model=212, dropout=0.0))
-    assert model.src_embedding.weight is model.tgt_embedding.weight is model.output.weight
-    assert model.output.weight.std().item() == pytest.approx(212**-0.5, rel=0.02)
-    assert_near(model(SOURCE, TARGET), states_of(model, SOURCE, TARGET) @ model.src_embedding.weight.T)
 
 
 # By hand
@@ -175,13 +119,6 @@ def test_logits_and_gradients_equal_those_of_a_loop_over_the_positions():
     assert_same_gradients(torch.cat((logits[0, :3], logits[1])), torch.cat((one, other)), list(model.parameters()))
 
 
-def test_gradients_reach_every_parameter():
-    model = make_model(dropout=0.3)
-    train_step(model, SOURCE, TARGET, make_optimizer(model, 0.0))
-    for name, parameter in model.named_parameters():
-        assert parameter.grad.any(-1).all(), name
-
-
 def test_dropout_on_embeddings_and_attentional_states():
     model, seen = make_model(dropout=0.5).train(), []
     model.dropout.register_forward_hook(lambda module, arguments, output: seen.append(output))
@@ -222,13 +159,6 @@ def test_padding_and_the_rest_of_the_batch_change_nothing(training):
     assert not torch.allclose(model(other, TARGET)[0], logits[0])
     model.output.weight[0] = 100
     assert_near(model(SOURCE, TARGET)[TARGET != 0][:, 1:], logits[TARGET != 0][:, 1:])
-
-
-def test_the_mask_defaults_to_the_padding():
-    model = make_model()
-    mask = padding_mask(SOURCE)
-    assert torch.equal(model.encode(SOURCE), model.encode(SOURCE, mask))
-    assert torch.equal(model(SOURCE, TARGET), model.logits(model.decode(TARGET, model.encode(SOURCE), mask)))
 
 
 def test_sentence_of_padding_stays_finite():
@@ -317,79 +247,13 @@ def test_searches_that_must_agree(reverser):
     assert len({len(h.ids) for h in found}) > 3, "sentences leave the batch at different times"
 
 
-@torch.no_grad()
-@needs_bfloat16
-def test_bfloat16_is_near_float32(reverser):
-    src, tgt = pairs(30)
-    logits = reverser(src, tgt)
-    spread = logits.std()
-    with torch.autocast("cpu", dtype=torch.bfloat16):
-        assert (reverser(src, tgt) - logits).abs().mean() < 0.01 * spread
-
-
-# Files and the command line
-
-
-def test_a_loaded_model_gives_the_same_logits_bit_for_bit(tmp_path):
-    model = make_model().eval()
-    save_checkpoint(tmp_path, model, src="de")
-    torch.manual_seed(123)
-    loaded, info = load_checkpoint(tmp_path)
-    assert torch.equal(loaded(SOURCE, TARGET), model(SOURCE, TARGET))
-    assert loaded.config == model.config
-    assert loaded.src_embedding.weight is loaded.tgt_embedding.weight is loaded.output.weight
-    assert info == {"src": "de"}
-
-
-def test_a_checkpoint_says_what_it_is_and_is_a_transformer_unless_it_does(tmp_path):
-    for model, architecture in ((make_model(), "recurrent"), (Transformer(TransformerConfig.tiny(5)), "transformer")):
-        save_checkpoint(tmp_path, model)
-        content = json.loads((tmp_path / "config.json").read_text(encoding="utf-8"))
-        assert content.pop("architecture") == architecture
-    (tmp_path / "config.json").write_text(json.dumps(content), encoding="utf-8")
-    assert isinstance(load_checkpoint(tmp_path)[0], Transformer)
-    (tmp_path / "config.json").write_text(json.dumps(content | {"architecture": "recurrent"}), encoding="utf-8")
-    with pytest.raises(ValueError, match=r"config\.json is damaged .*d_ff"):
-        load_checkpoint(tmp_path)
-    (tmp_path / "config.json").write_text(json.dumps(content | {"architecture": "rnn"}), encoding="utf-8")
-    with pytest.raises(ValueError, match=r"config\.json is damaged .*rnn"):
-        load_checkpoint(tmp_path)
-
-
-def test_from_the_command_line_it_trains_translates_and_scores(tmp_path, capsys):
-    files = {}
-    for side in ("de", "en"):
-        files[side] = tmp_path / f"captions.{side}"
-        lines = read_lines(DATA_FOLDER / "captions" / f"train.{side}")[:30]
-        files[side].write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
-    options = "--preset recurrent --dropout 0.3 --vocab-size 300 --warmup 7 --batch-tokens 300 --precision fp32"
-    corpus, out = ["--source", str(files["de"]), "--target", str(files["en"])], str(tmp_path / "run")
-    with contextlib.redirect_stderr(io.StringIO()):
-        assert main(["train", *corpus, "--out", out, *options.split(), "--epochs", "1"]) == 0
-        assert main(["train", "--resume", "--out", out, "--epochs", "2"]) == 0
-    losses = [json.loads(line)["loss"] for line in Path(out, "metrics.jsonl").read_text(encoding="utf-8").splitlines()]
-    assert losses[1] < losses[0]
+def test_from_the_command_line_it_trains_and_translates(corpus, tmp_path, capsys):
+    out = str(tmp_path / "run")
+    words = f"--source {corpus}/my.de --target {corpus}/my.en --out {out} --preset recurrent --vocab-size 300"
+    assert main(["train", *words.split(), "--warmup", "7", "--epochs", "1"]) == 0
     model, _ = load_checkpoint(out)
     assert isinstance(model, RecurrentTranslator)
-    assert model.config.dropout == 0.3
     capsys.readouterr()
-
-    sentence = read_lines(files["de"])[0]
-    for precision in ("fp32", "auto"):
-        assert main(["translate", out, sentence, "--precision", precision, "--beam", "2"]) == 0
-        assert capsys.readouterr().out.splitlines() == translate(model, load_tokenizer(out), [sentence], "de", beam=2)
-    assert main(["translate", out, sentence, "--precision", "bf16"]) == 2
-    assert "a RecurrentTranslator computes in float32: leave --precision bf16 away" in capsys.readouterr().err
-    assert main(["evaluate", out, "--source", str(files["de"]), "--reference", str(files["en"]), "--beam", "0"]) == 0
-    assert [line.split()[0] for line in capsys.readouterr().out.splitlines()] == ["BLEU", "chrF", "loss"]
-
-    for more, message in (("--dropout 1.5", "argument --dropout: 1.5"), ("--batch-tokens 3", "max_tokens = 3")):
-        assert main(["train", *corpus, "--out", f"{out}-bad", *options.split(), *more.split()]) == 2
-        assert message in capsys.readouterr().err
-    assert main(["train", "--resume", "--out", out, "--epochs", "3", "--preset", "tiny"]) == 2
-    assert "was started with d_model=256, not 128" in capsys.readouterr().err
-
-
-def test_the_defaults_are_those_that_the_docstring_speaks_of():
-    assert RecurrentConfig(19) == RecurrentConfig(19, d_model=256, layers=1, dropout=0.2, max_length=512)
-    assert RecurrentConfig(19).max_length == TransformerConfig(19).max_length
+    sentence = (corpus / "my.de").read_text(encoding="utf-8").splitlines()[0]
+    assert main(["translate", out, sentence, "--beam", "2"]) == 0
+    assert capsys.readouterr().out.splitlines() == translate(model, load_tokenizer(out), [sentence], "de", beam=2)

@@ -7,7 +7,7 @@ import torch
 from parity import randomise
 from torch.testing import assert_close
 
-from annotated.attention import attention, attention_weights
+from annotated.attention import attention
 from annotated.config import TransformerConfig
 from annotated.encoder import Encoder
 from annotated.masking import causal_mask, padding_mask
@@ -15,7 +15,6 @@ from annotated.models.relative_positions import (
     RelativeAttention,
     RotaryAttention,
     given_distances,
-    masked_softmax,
     relative_scores,
     relative_values,
     rotate,
@@ -23,7 +22,6 @@ from annotated.models.relative_positions import (
     tree_distances,
 )
 from annotated.multi_head import MultiHeadAttention, record_attention
-from annotated_course.exercises.exercise import LargestTensor
 
 D_MODEL, HEADS, D_K, D_V, LENGTH = 10, 3, 4, 5, 7
 SIZES = dict(d_k=D_K, d_v=D_V)
@@ -89,14 +87,6 @@ def test_relative_equals_the_naive_sum(k: int) -> None:
     assert_close(relative_values(weights, values, rows), mixed)
 
 
-def test_relative_builds_no_tensor_of_pairs_times_width() -> None:
-    q, table = torch.randn(1, 2, 32, 16), torch.randn(5, 16)
-    rows = signed_distances(32, 32).clamp(-2, 2) + 2
-    with LargestTensor() as seen:
-        relative_values(relative_scores(q, table, rows), table, rows)
-    assert seen.largest == 2 * 32 * 32  # the scores themselves; the pairs times the width are 8 times as many
-
-
 @pytest.mark.parametrize("mask", MASKS)
 def test_zero_tables_are_plain_attention(mask: torch.Tensor | None) -> None:
     module, x = relative(2), inputs()
@@ -121,34 +111,6 @@ def test_a_query_may_see_nothing_and_what_is_hidden_has_no_gradient() -> None:
     assert module.distance_keys.grad.abs().sum(dim=1).gt(0).tolist() == [True, True, True, False, False]
 
 
-def test_masked_softmax_is_that_of_attention() -> None:
-    q, key = torch.randn(2, HEADS, 5, D_K), torch.randn(2, HEADS, LENGTH, D_K)
-    for mask in (None, padding_mask(IDS), torch.zeros(1, 1, dtype=torch.bool)):
-        assert_close(masked_softmax(q @ key.transpose(2, 3) / 2, mask), attention_weights(q, key, mask))
-
-
-def test_large_k_is_unclipped_and_its_outer_rows_are_never_read() -> None:
-    far, exact, x = relative(LENGTH + 4), relative(LENGTH - 1), inputs()
-    with torch.no_grad():
-        for name, parameter in far.named_parameters():
-            inner = parameter[5:-5] if name.startswith("distance") else parameter
-            exact.get_parameter(name).copy_(inner)
-        assert_close(far(x, x, x), exact(x, x, x))
-        far.distance_keys[[4, -5]] += 9
-        assert_close(far(x, x, x), exact(x, x, x))
-        far.distance_keys[5] += 9
-        assert not torch.allclose(far(x, x, x), exact(x, x, x))
-
-
-def test_without_distances_order_is_invisible() -> None:
-    order = torch.tensor([3, 1, 0, 6, 5, 2, 4])
-    x = inputs()
-    for module, blind in ((relative(0), True), (relative(1), False), (RotaryAttention(D_MODEL, HEADS, **SIZES), False)):
-        module.double()
-        moved = module(x[:, order], x[:, order], x[:, order])
-        assert torch.allclose(moved, module(x, x, x)[:, order]) is blind
-
-
 # Rotary
 
 
@@ -162,15 +124,6 @@ def test_rotate_by_hand() -> None:
     assert_close(rotate(x, base=math.inf)[:, 2:], x[:, 2:])  # an endless wave does not turn
     with pytest.raises(ValueError, match="width 3"):
         rotate(torch.zeros(2, 3))
-
-
-@pytest.mark.parametrize("start", [-2, 0, 5])
-def test_rotate_is_multiplication_in_the_complex_plane(start: int) -> None:
-    x = torch.randn(2, 3, LENGTH, 6, dtype=torch.float64)
-    rates = 10000.0 ** (-torch.arange(3, dtype=torch.float64) / 3)
-    phase = torch.outer(torch.arange(start, start + LENGTH, dtype=torch.float64), rates)
-    turned = torch.view_as_complex(x.unflatten(-1, (3, 2))) * torch.polar(torch.ones_like(phase), phase)
-    assert_close(rotate(x, start), torch.view_as_real(turned).flatten(-2))
 
 
 def test_halves_are_the_formula_with_rotate_half_and_the_same_in_another_order() -> None:
@@ -203,37 +156,7 @@ def test_rotary_equals_attention_of_turned_queries_and_keys(mask: torch.Tensor |
     assert_close(module(x, x, x, mask), module.W_o(mixed.transpose(1, 2).flatten(2)))
 
 
-def test_rotary_with_one_position_is_plain() -> None:
-    module = randomise(RotaryAttention(D_MODEL, HEADS, **SIZES)).double()
-    x = inputs(1)
-    assert_close(module(x, x, x), plain_with_weights_of(module)(x, x, x))
-    x = inputs()
-    assert not torch.allclose(module(x, x, x), plain_with_weights_of(module)(x, x, x))
-    only_itself = torch.eye(LENGTH, dtype=torch.bool)  # distance 0 alone
-    assert_close(module(x, x, x, only_itself), plain_with_weights_of(module)(x, x, x, only_itself))
-
-
-def test_halves_with_rows_in_another_order_are_the_same_attention() -> None:
-    pairs = randomise(RotaryAttention(D_MODEL, HEADS, **SIZES)).double()
-    halves = RotaryAttention(D_MODEL, HEADS, halves=True, **SIZES).double()
-    halves.load_state_dict(pairs.state_dict())
-    x = inputs()
-    assert not torch.allclose(pairs(x, x, x), halves(x, x, x))
-    with torch.no_grad():
-        for weight in (halves.W_q.weight, halves.W_k.weight):
-            weight.copy_(weight.view(HEADS, 2, 2, D_MODEL).transpose(1, 2).reshape(weight.shape))
-    assert_close(pairs(x, x, x), halves(x, x, x))
-
-
 # Both, in place of the paper's
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_moving_a_text_changes_nothing(kind: type[MultiHeadAttention]) -> None:
-    module, x = randomise(kind(D_MODEL, HEADS, **SIZES)).double(), inputs()
-    shifted = torch.cat((torch.full_like(x[:, :3], 7.0), x), dim=1)
-    seen = torch.tensor([False] * 3 + [True] * LENGTH)[None]
-    assert_close(module(shifted, shifted, shifted, seen)[:, 3:], module(x, x, x))
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -291,25 +214,6 @@ def test_chains_are_sequences() -> None:
     with given_distances(module, tree_distances(behind[None])):
         assert not torch.allclose(module(x, x, x), plain)
     assert_close(module(x, x, x), plain)
-
-
-def test_trees_are_a_batch_and_padding_changes_nothing() -> None:
-    parents = torch.tensor([[1, 1, 1, 2, 3], [2, 2, 2, 3, 4]])
-    found = tree_distances(parents)
-    assert_close(found[1:, :3, :3], tree_distances(parents[1:, :3]))
-    assert_close(found[0].abs(), found[0].abs().T)
-    assert (found[1, :3, 3:] == 5).all()
-
-
-def test_each_text_has_its_own_tree() -> None:
-    module, x = relative(2), inputs()
-    trees = tree_distances(torch.tensor([[0, 0, 0, 0, 0, 0, 0], [1, 1, 1, 1, 1, 1, 1]]))
-    with given_distances(module, trees):
-        both = module(x, x, x)
-        with given_distances(module, trees[1:]):
-            assert_close(module(x[1:], x[1:], x[1:]), both[1:])
-        assert_close(module(x, x, x), both)
-    assert module.distances is None
 
 
 # Errors

@@ -76,9 +76,6 @@ EXERCISES["13.2"] = Exercise(
             "(m - finite) → (finite - m); (m_2 - finite) → (finite - m_2)"
         ),
         "rescale the second, too: it may have the smaller maximum.": "(m_2 - finite).exp() * t_2 → t_2",
-        "the outputs are divided already: multiply each by its total.": (
-            "(share * o + share_2 * o_2) → (share / t * o + share_2 / t_2 * o_2)"
-        ),
     },
 )
 
@@ -190,8 +187,5 @@ EXERCISES["13.5"] = Exercise(
         "hypothesis i is not the same at all steps: follow the parents.": "table[row] → table",
         "first take the parents' rows, then add the new tokens.": "table[row] → table; dim=1) → dim=1)[row]",
         "rows are hypotheses and columns stored tokens; exchange yours.": "return table → return table.T",
-        "the tokens of a step stand side by side: place t · beam + i, not i · steps + t.": (
-            "return table → return table.unflatten(1, (-1, beam)).mT.flatten(1)"
-        ),
     },
 )

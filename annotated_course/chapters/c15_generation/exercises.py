@@ -56,9 +56,6 @@ EXERCISES["15.2"] = Exercise(
         "at least share times the largest: a token that has exactly so much stays.": "* (1 - 1e-9) →; >= → >",
         "what is left must be made to sum to 1 again.": "return kept / kept.sum(dim=-1, keepdim=True) → return kept",
         "logits are divided by the temperature, not multiplied.": "/ temperature → * temperature",
-        "first the temperature, then the cut: yours judges the probabilities without it.": (
-            "p.amax → logits.double().softmax(dim=-1).amax; p >= → logits.double().softmax(dim=-1) >="
-        ),
         "each row has a likeliest token of its own.": "p.amax(dim=-1, keepdim=True) → p.amax()",
     },
 )

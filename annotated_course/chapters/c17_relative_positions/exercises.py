@@ -157,9 +157,6 @@ EXERCISES["17.4"] = Exercise(
             lambda weight, heads: weight.unflatten(0, (heads, 2, -1)).transpose(1, 2).reshape(weight.shape)
         ),
         "the heads are mixed: each head has pairs and halves of its own.": lambda weight, heads: halves(weight, 1),
-        "that is the right order of columns; the rows of W make the numbers of a query.": (
-            lambda weight, heads: torch.cat((weight[:, 0::2], weight[:, 1::2]), dim=1)
-        ),
         "the first numbers of the pairs come first.": (
             lambda weight, heads: halves(weight.unflatten(0, (-1, 2)).flip(1).flatten(0, 1), heads)
         ),

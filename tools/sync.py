@@ -139,7 +139,10 @@ def main() -> int:
         print(f"{path.relative_to(ROOT).as_posix()}: {'differs' if check else 'refreshed'}, {reason}")
         if not check:
             write()
-    print("Run `make sync`, then `make notebooks`." if check and differing else "All is as its sources say.")
+    if not differing:
+        print("All is as its sources say.")
+    elif check:
+        print("Run `make sync`, then `make notebooks`.")
     return int(check and bool(differing))
 
 

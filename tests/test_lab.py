@@ -43,8 +43,6 @@ ANSWER = """async ([place, source]) => {
   }
 }"""
 
-OPEN = """async path => { await window.jupyterapp.commands.execute("docmanager:open", { path }); }"""
-
 
 @pytest.fixture(scope="module")
 def lab(browser, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
@@ -139,19 +137,3 @@ def test_an_exercise_is_got_wrong_and_then_right(tab, lab: str) -> None:
         assert verdict in tab.evaluate(PRINTED)[place + 1][1]
     tab.evaluate(ANSWER, [place, "from annotated_course.exercises import progress\nprogress()"])
     assert "01  ○●○○○○   next: 01.1 One row by hand" in tab.evaluate(PRINTED)[place][1]
-
-
-def test_an_exercise_leads_to_its_own_solution(tab, lab: str) -> None:
-    tab.goto(f"{lab}/lab/tree/work/01_attention.ipynb?reset")
-    tab.wait_for_selector(".jp-Notebook-ExecutionIndicator[data-status=idle]")
-    cells = tab.evaluate(PRINTED)
-    place = next(i for i, (source, _) in enumerate(cells) if source.startswith("### Exercise 01.4"))
-    heading = tab.get_by_role("heading", name="Exercise 01.4: A mirror made of attention", level=2)
-    for _ in range(2):  # JupyterLab scrolls to a heading where the notebook is open already
-        tab.evaluate(OPEN, "work/01_attention.ipynb")
-        tab.evaluate("place => window.jupyterapp.shell.currentWidget.content.scrollToItem(place)", place)
-        tab.locator("a[href*='#Exercise-01.4:']").locator("visible=true").first.click()
-        heading.wait_for()
-        assert tab.evaluate("window.jupyterapp.shell.currentWidget.context.path") == "work/solutions/01_solutions.ipynb"
-    tab.wait_for_timeout(1000)
-    assert 0 < heading.bounding_box()["y"] < 900

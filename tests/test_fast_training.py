@@ -13,8 +13,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from annotated import training as plain
 from annotated.config import PAD
-from annotated.encoder import Dropout
-from annotated.fast import residual, training
+from annotated.fast import training
 from annotated.fast.accelerate import accelerate
 from annotated.fast.training import bf16_is_fast, logits_to_gradient, train_step, update
 from annotated.training import label_smoothed_loss, make_optimizer, noam_rate, set_rate
@@ -76,9 +75,8 @@ def test_ten_updates_with_adam_are_ten_plain_ones(name):
     assert theirs[-2] < theirs[0] and theirs[-1] < theirs[1]
 
 
-@pytest.mark.parametrize("name", ["paper"])
-def test_a_batch_of_padding_teaches_nothing(name):
-    model = make(name)
+def test_a_batch_of_padding_teaches_nothing():
+    model = make("paper")
     before = copy.deepcopy(model.state_dict())
     src, tgt = torch.tensor([[5, 2], [2, PAD]]), torch.tensor([[1, PAD], [1, PAD]])
     assert train_step(model, src, tgt, sgd(model)) == 0
@@ -105,32 +103,6 @@ def test_the_size_of_a_chunk_changes_nothing(monkeypatch, chunk, tied):
     assert_same_update(model, other)
     assert sum(heard) == 17, "only positions that count are projected"
     assert max(heard) == min(chunk, 17)
-
-
-def test_dropout_drops_in_training_mode_alone():
-    batch = make_batch((2, 6), (4, 3), (3, 5))
-    model = make_model(dropout=0.5)
-    evaluated = copy.deepcopy(model).eval()
-    expected = plain.train_step(copy.deepcopy(evaluated), *batch, sgd(model))
-    losses = [train_step(evaluated, *batch, sgd(evaluated, 0.0)) for _ in range(2)]
-    assert losses == pytest.approx([expected] * 2)
-    dropped = [train_step(model, *batch, sgd(model, 0.0)) for _ in range(2)]
-    assert len({*dropped, expected}) == 3
-
-
-@pytest.mark.parametrize("name", CONFIGS)
-def test_with_the_same_dropout_the_update_is_the_same(name, monkeypatch):
-    def mask(x: torch.Tensor, p: float) -> torch.Tensor:
-        return (torch.rand(x.shape, generator=torch.Generator().manual_seed(x.numel())) >= p).to(x.dtype)
-
-    monkeypatch.setattr(residual, "dropout_mask", mask)
-    monkeypatch.setattr(Dropout, "forward", lambda self, x: x * mask(x, self.p) / (1 - self.p))
-    model = make(name, dropout=0.3)
-    other = copy.deepcopy(model)
-    batch = make_batch((2, 6), (4, 3), (3, 5))
-    expected = plain.train_step(other, *batch, sgd(other))
-    assert train_step(model, *batch, sgd(model)) == pytest.approx(expected, rel=1e-5)
-    assert_same_update(model, other, atol=5e-6)
 
 
 def test_twenty_steps_give_the_same_losses_on_every_torch():
@@ -169,15 +141,6 @@ def test_the_closed_form_may_hold_impossible_tokens(smoothing, impossible):
     loss = logits_to_gradient(logits, target, smoothing)
     torch.testing.assert_close(loss, textbook.detach())
     torch.testing.assert_close(logits, leaf.grad)
-
-
-@pytest.mark.parametrize("shift", [0.0, 1000.0, -1000.0])
-def test_logits_may_stand_anywhere(shift):
-    logits, target = torch.randn(5, 7), torch.tensor([3, 6, 1, 1, 5])
-    moved = logits + shift
-    loss, expected = logits_to_gradient(moved, target, 0.1), logits_to_gradient(logits, target, 0.1)
-    torch.testing.assert_close(loss, expected, rtol=0, atol=3e-3)  # a float32 near 1000 has steps of 6e-5
-    torch.testing.assert_close(moved, logits, rtol=0, atol=1e-3)
 
 
 def test_a_hopeless_token_costs_87_nats_and_has_its_gradient():
@@ -244,25 +207,7 @@ def test_an_update_waits_once_for_each_batch_and_once_for_the_loss():
     assert whole.found - forward.found == {"nonzero": 2, "_local_scalar_dense": 1}
 
 
-def test_an_update_forgets_the_last_ones_gradients():
-    model = make_model()
-    batch = make_batch((2, 3), (4, 5))
-    optimizer = sgd(model, 0.0)
-    train_step(model, *batch, optimizer)
-    first = gradients(model)
-    train_step(model, *batch, optimizer)
-    torch.testing.assert_close(gradients(model), first)
-
-
 # Adam in one pass
-
-
-def test_the_optimizer_is_the_papers():
-    optimizer, theirs = training.make_optimizer(make_model()), make_optimizer(make_model())
-    assert isinstance(optimizer, torch.optim.Adam)
-    ours = {name: value for name, value in optimizer.defaults.items() if name != "fused"}
-    assert ours == {name: value for name, value in theirs.defaults.items() if name != "fused"}
-    assert training.make_optimizer(make_model(), 0.02).param_groups[0]["lr"] == 0.02
 
 
 def test_adam_in_one_pass_makes_the_plain_updates():
@@ -281,19 +226,6 @@ def test_adam_in_one_pass_makes_the_plain_updates():
     torch.testing.assert_close(dict(model.named_parameters()), dict(other.named_parameters()), rtol=0, atol=1e-5)
     moments = (by.state_dict()["state"] for by in (optimizer, others))
     torch.testing.assert_close(*moments, rtol=1e-4, atol=1e-7)
-
-
-def test_where_there_is_no_such_adam_it_is_the_plain_one(monkeypatch):
-    plainest, adam = make_optimizer(make_model()), torch.optim.Adam
-
-    def refuse(parameters, **options):
-        if options.get("fused"):
-            raise RuntimeError("`fused=True` requires all the params to be CUDA")
-        return adam(parameters, **options)
-
-    monkeypatch.setattr(torch.optim, "Adam", refuse)
-    monkeypatch.setattr(jaxtyping.config, "jaxtyping_disable", True)
-    assert training.make_optimizer(make_model()).defaults == plainest.defaults
 
 
 # What is no update
@@ -346,17 +278,6 @@ def test_bfloat16_is_close_to_float32(changes):
         assert all(p.dtype == torch.float32 for p in other.parameters())
         similar.append(F.cosine_similarity(flat, rounded, dim=0).item())
     assert sum(similar) / len(similar) > 0.999
-
-
-@pytest.mark.filterwarnings("ignore:computed by the model's own")
-def test_the_backward_pass_runs_outside_autocast():
-    model, found = make_model(), []
-    square = torch.eye(2)
-    for parameter in (model.output.weight, model.encoder.layers[0].feed_forward.W_1.weight):
-        parameter.register_hook(lambda gradient: found.append((square @ square).dtype))
-    train_step(model, *make_batch((2, 3)), make_optimizer(model), bf16=True)
-    assert set(found) == {torch.float32}
-    assert len(found) >= 2
 
 
 @pytest.mark.parametrize(

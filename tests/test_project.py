@@ -2,10 +2,8 @@
 
 from pathlib import Path
 
-import nbformat
 import pytest
 import torch
-from once import once
 
 from annotated.config import TransformerConfig
 from annotated.transformer import Transformer
@@ -28,8 +26,6 @@ from annotated_workbench.data import Pairs, load_corpus
 from annotated_workbench.metrics import bleu
 from annotated_workbench.training_options import WARMUP, TrainingOptions
 from annotated_workbench.vocabulary import SubwordTokenizer
-from tools.reading import count
-from tools.sync import ROOT
 
 CAPTIONS = Pairs(*(side[:600] for side in load_corpus("captions", "train")))
 
@@ -214,9 +210,6 @@ def test_the_bootstrap_scores_as_bleu_does_and_in_pairs() -> None:
             expected, _ = bleu([texts[i] for i in rows], [references[i] for i in rows], "en")
             assert score == pytest.approx(expected)
     assert all(one == other for one, other in paired_bootstrap(ours, ours, references, draws=5))
-
-
-def test_the_bootstrap_refuses_one_string() -> None:
     with pytest.raises(TypeError, match="ours is one string"):
         paired_bootstrap("a", ["a"], ["a"])
 
@@ -267,13 +260,3 @@ def test_a_run_is_kept_read_and_gone_on_with(tmp_path: Path, monkeypatch: pytest
     assert [line["step"] for line in gone_on] == [line["step"] for line in lines]
     assert len(task.losses) == lines[-1]["step"] / 2
     assert all(one.equal(other) for one, other in zip(first.parameters(), finished.parameters(), strict=True))
-
-
-@once
-def test_the_notebook_is_short() -> None:
-    path = ROOT / "notebooks" / "project.ipynb"
-    counted = count(nbformat.read(path, as_version=4))
-    assert counted.words <= 1600
-    assert counted.lines <= 100
-    assert counted.figures <= 8
-    assert path.stat().st_size < 700_000

@@ -36,6 +36,11 @@ def min_p(logits: Tensor, temperature: float, share: float) -> Tensor:
     return kept / kept.sum(dim=-1, keepdim=True)
 
 
+def probabilities(*given: Any) -> Run:
+    """Make a case of probabilities, which may come in 64 bits."""
+    return lambda answer: in_32_bits(answer(*given))
+
+
 ROWS = 1.2 * torch.randn(2, 3, 7, generator=torch.Generator().manual_seed(3))
 FORBIDDEN = ROWS.masked_fill(torch.arange(7) == 2, -math.inf)
 TIES = torch.tensor([[1.0, 3, 3, 0, 3, 1], [0, 0, 0, 0, 0, 0]])
@@ -51,7 +56,7 @@ CUTS = {
 EXERCISES["15.2"] = Exercise(
     "A share of the likeliest",
     right=min_p,
-    cases={remark: lambda answer, given=given: in_32_bits(answer(*given)) for remark, given in CUTS.items()},
+    cases={remark: probabilities(*given) for remark, given in CUTS.items()},
     mistakes={
         "at least share times the largest: a token that has exactly so much stays.": "* (1 - 1e-9) →; >= → >",
         "what is left must be made to sum to 1 again.": "return kept / kept.sum(dim=-1, keepdim=True) → return kept",

@@ -10,7 +10,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from annotated.attention import attention
 from annotated.masking import causal_mask
-from annotated_course.exercises.exercise import AnyOf, Exercise, LargestTensor, calls, on_paper
+from annotated_course.exercises.exercise import AnyOf, Exercise, LargestTensor, Run, calls, on_paper
 
 EXERCISES: dict[str, Exercise] = {}
 
@@ -71,11 +71,16 @@ HUB = torch.eye(7).bool() | (torch.arange(7)[:, None] * torch.arange(7) == 0)
 CROWD = chain(260) | torch.block_diag(torch.ones(60, 60), torch.zeros(200, 200)).bool()  # more ways than 64 bits hold
 
 
+def in_a_list(pattern: Tensor) -> Run:
+    """Make a case of a pattern; the count stands in a list, since None is an answer, too."""
+    return lambda answer: [answer(pattern)]
+
+
 EXERCISES["18.3"] = Exercise(
     "How many layers are enough?",
     right=layers,
     cases={
-        place: lambda answer, pattern=pattern: [answer(pattern)]  # None is an answer, too
+        place: in_a_list(pattern)
         for place, pattern in {
             "a window of one to each side, 9 positions: ": chain(9),
             "all looks at all, 4 positions: ": torch.ones(4, 4, dtype=torch.bool),

@@ -1,0 +1,34 @@
+"""How large each room may be, in lines, blank ones counted: what is added to a room is taken from it."""
+
+import pytest
+from once import once
+
+from tools.sync import ROOT
+
+pytestmark = once
+
+EXERCISES = ["annotated_course/exercises/*.py", "annotated_course/chapters/*/exercises.py"]
+ROOMS = {
+    "the paper": (1300, ["annotated/*.py"]),
+    "annotated/models": (1450, ["annotated/models/*.py"]),
+    "annotated/fast": (750, ["annotated/fast/*.py", "annotated/fast/*.c"]),
+    "annotated_workbench": (3000, ["annotated_workbench/**/*.py"]),
+    "annotated_course": (2900, ["annotated_course/**/*.py", *(f"!{pattern}" for pattern in EXERCISES)]),
+    "the exercises": (5000, EXERCISES),
+    "tests": (12500, ["tests/**/*.py"]),
+    "experiments": (3000, ["experiments/**/*.py"]),
+    "tools": (1700, ["tools/**/*.py"]),
+    "all Python": (31600, ["annotated*/**/*.py", "tests/**/*.py", "experiments/**/*.py", "tools/**/*.py"]),
+    # Weights are data, and beam.js is a copy there.
+    "JavaScript": (2300, ["docs/live/*.js", "annotated_course/**/*.js", "!docs/live/weights.js", "!docs/live/beam.js"]),
+}
+
+
+@pytest.mark.parametrize("room", ROOMS)
+def test_a_room_keeps_to_its_budget(room: str) -> None:
+    budget, patterns = ROOMS[room]
+    files = {path for pattern in patterns if pattern[0] != "!" for path in ROOT.glob(pattern)}
+    files -= {path for pattern in patterns if pattern[0] == "!" for path in ROOT.glob(pattern[1:])}
+    lines = sum(path.read_text("utf-8").count("\n") for path in files)
+    advice = "take it from the same room, or move the number from another room in the same commit"
+    assert 0 < lines <= budget, f"{room}: {lines} lines, and {budget} are its budget: {advice}."

@@ -62,34 +62,24 @@ REQUIRED = {  # settings that these two models have no choice of; a file that sa
     "scale_attn_weights": (True,),
     "scale_attn_by_inverse_layer_idx": (False,),
 }
+# Our sizes, and what config.json calls each.
+SIZES = ["vocab_size", "d_model", "d_ff", "heads", "layers", "max_length", "dropout", "eps"]
+BERT_SIZES = ["vocab_size", "hidden_size", "intermediate_size", "num_attention_heads", "num_hidden_layers"]
+BERT_SIZES += ["max_position_embeddings", "hidden_dropout_prob", "layer_norm_eps"]
+GPT_SIZES = ["vocab_size", "n_embd", "n_inner", "n_head", "n_layer", "n_positions", "resid_pdrop", "layer_norm_epsilon"]
 
 
 def load_bert(folder: str | Path) -> Bert:
     """Read a published BERT: the same states and logits as in Hugging Face's `BertModel` and `BertForMaskedLM`.
 
-    Padding has the id 0, there as here. A part that the folder has no weights for, the pooler or the head, is left out.
-
-    Args:
-        folder: holds config.json and model.safetensors, as `save_pretrained` writes them.
-
-    Returns:
-        The model, in eval mode.
+    The folder holds config.json and model.safetensors, as `save_pretrained` writes them; the model is in eval mode. The
+    pooler or the head is left out where the folder has no weights for it.
 
     Raises:
         FileNotFoundError: a file is missing.
         ValueError: the folder holds another kind of model, or its files are damaged or do not fit together.
     """
-    names = {
-        "vocab_size": "vocab_size",
-        "d_model": "hidden_size",
-        "d_ff": "intermediate_size",
-        "heads": "num_attention_heads",
-        "layers": "num_hidden_layers",
-        "max_length": "max_position_embeddings",
-        "segments": "type_vocab_size",
-        "dropout": "hidden_dropout_prob",
-        "eps": "layer_norm_eps",
-    }
+    names = dict(zip(SIZES, BERT_SIZES, strict=True)) | {"segments": "type_vocab_size"}
     config = BertConfig(**_sizes(folder, "bert", names))
     weights = {_rename(name, BERT_NAMES): weight for name, weight in _weights(folder, "bert.").items()}
 
@@ -108,17 +98,7 @@ def load_gpt2(folder: str | Path) -> Gpt:
 
     Argument, result and errors as for `load_bert`.
     """
-    names = {
-        "vocab_size": "vocab_size",
-        "d_model": "n_embd",
-        "d_ff": "n_inner",
-        "heads": "n_head",
-        "layers": "n_layer",
-        "max_length": "n_positions",
-        "dropout": "resid_pdrop",
-        "eps": "layer_norm_epsilon",
-    }
-    config = GptConfig(**_sizes(folder, "gpt2", names))
+    config = GptConfig(**_sizes(folder, "gpt2", dict(zip(SIZES, GPT_SIZES, strict=True))))
     weights = {}
     for name, weight in _weights(folder, "transformer.").items():
         if name.endswith(("c_attn.weight", "c_proj.weight", "c_fc.weight")):

@@ -1,7 +1,6 @@
 """Words and subwords: indices, round trips, and files."""
 
 import unicodedata
-from collections import Counter
 
 import pytest
 import spacy
@@ -93,21 +92,6 @@ def test_words_are_split_by_the_rules_of_each_language(words):
     assert words.words(" two  spaces\n", "en") == ["two", "spaces"]
 
 
-def test_word_vocabulary_counts_both_languages(words):
-    counts = Counter(
-        word
-        for texts, language in zip(PAIRS, LANGUAGES, strict=True)
-        for t in texts
-        for word in words.words(t, language)
-    )
-    assert counts["."] == 6
-    assert words.vocabulary.words[4] == "."
-    assert set(words.vocabulary.words) == {*SPECIALS, *counts}
-    assert len(words) == 4 + len(counts)
-    frequent = WordTokenizer.train(PAIRS, LANGUAGES)
-    assert set(frequent.vocabulary.words) == {*SPECIALS, *(word for word, count in counts.items() if count >= 2)}
-
-
 def test_unlisted_words_become_unknown_and_stay_visible(words):
     ids = words.encode("Der Elefant schläft.", "de")
     assert [i == UNK for i in ids] == [False, True, False, False]
@@ -153,10 +137,6 @@ def test_subwords_give_back_any_text(subwords, text):
     assert subwords.decode(ids) == unicodedata.normalize("NFC", text).strip()
     assert all(len(SPECIALS) <= i < len(subwords) for i in ids)
     assert subwords.encode(subwords.decode(ids), "en") == subwords.encode(text.strip(), "en")
-
-
-def test_subwords_share_one_form_of_a_letter(subwords):
-    assert subwords.encode("scha\u0308rfer", "de") == subwords.encode("schärfer", "de")
 
 
 def test_subwords_have_the_size_asked_for_and_the_specials_in_front(subwords):

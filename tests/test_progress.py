@@ -1,8 +1,6 @@
 """What is solved is noted in the working copy only, survives what may happen to the file, and is shown."""
 
 import multiprocessing
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -90,10 +88,3 @@ def test_progress_shows_what_is_solved_and_what_comes_next(work: Path, capsys: p
     lines = capsys.readouterr().out.splitlines()
     assert (lines[1], lines[10]) == ("01  ●○●○○○   next: 01.2 Attention from scratch", "10  ●●●●●")
     assert lines[-1] == f"7 of {count} exercises solved; kept in {work / 'solved.txt'}"
-
-
-def test_another_folder_can_be_given(tmp_path: Path) -> None:
-    code = "from annotated_course.exercises.done import NOTEBOOK, SOLVED; print(SOLVED, NOTEBOOK)"
-    environment = {"ANNOTATED_WORK": str(tmp_path / "work"), "JPY_SESSION_NAME": str(tmp_path / "a.ipynb"), "PATH": ""}
-    printed = subprocess.check_output([sys.executable, "-c", code], env=environment, text=True)
-    assert printed == f"{tmp_path / 'work' / 'solved.txt'} {tmp_path / 'a.ipynb'}\n"

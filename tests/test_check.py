@@ -55,13 +55,16 @@ def stubborn(query, key, value):
 
 
 def very_stubborn(query, key, value):
-    while True:
+    for _ in range(2):  # the first alarm is caught
         with suppress(BaseException):
-            query = query + 1
+            while True:
+                query = query + 1
+    while True:
+        query = query + 1
 
 
 def in_torch(query, key, value):
-    torch.ones(2, 3) @ query[:1].unsqueeze(0).expand(1, 5, 4)
+    torch.nn.functional.cross_entropy(query, torch.zeros(99).long())
 
 
 def chatty(query, key, value):
@@ -77,7 +80,7 @@ def raises(error: BaseException) -> Callable[..., Any]:
 
 
 ENDLESS = r"✗ 01\.2 .*: your code was still running after 0\.1 s: does a loop never end\?\n"
-OWN_LINE = r" \(line \d+: torch\.ones\(2, 3\) @ .*expand\(1, 5, 4\)\)"  # not one within torch
+OWN_LINE = r" \(line \d+: torch\.nn\.functional\.cross_entropy\(query, .*\)\)"  # not one within torch
 
 
 @pytest.mark.parametrize(
@@ -89,7 +92,7 @@ OWN_LINE = r" \(line \d+: torch\.ones\(2, 3\) @ .*expand\(1, 5, 4\)\)"  # not on
         (chatty, r"scores\nx{4993}\n… and 5,006 more characters that your code printed\n✗ 01\.2 .* returned None.*\n"),
         (lambda query, key, value: 3, r"✗ 01\.2 Attention from scratch: an int, expected a tensor of torch.float32\n"),
         (None, r"✗ 01\.2 Attention from scratch: your code raised TypeError: 'NoneType' object is not callable.*\n"),
-        (in_torch, rf"✗ 01\.2 Attention from scratch: your code raised RuntimeError: [^\n]*{OWN_LINE}\n"),
+        (in_torch, rf"✗ 01\.2 Attention from scratch: your code raised ValueError: [^\n]*{OWN_LINE}\n"),
         (raises(KeyError("a\nb")), r"✗ .*: your code raised KeyError: 'a\\nb' \(line \d+: raise error\)\n"),
         (raises(NotImplementedError()), r"✗ .*: your code raised NotImplementedError: no message \(line .*\n"),
         (raises(SystemExit("enough")), r"✗ .*: your code raised SystemExit: enough \(line \d+: raise error\)\n"),

@@ -55,10 +55,9 @@ def stubborn(query, key, value):
 
 
 def very_stubborn(query, key, value):
-    for _ in range(2):  # the first alarm is caught
-        with suppress(BaseException):
-            while True:
-                query = query + 1
+    with suppress(BaseException):  # catches the first alarm
+        while True:
+            query = query + 1
     while True:
         query = query + 1
 

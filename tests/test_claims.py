@@ -51,7 +51,7 @@ def test_what_holds_is_ticked(found: object, options: dict, capsys: pytest.Captu
         (0.83, {"expected": 1}, "0.83, expected 1"),
         (None, {"expected": 0.5}, "None, expected 0.5"),
         (torch.tensor([1.0, 0.83]), {"expected": 1}, "at [1]: 0.83, expected 1"),
-        (torch.tensor([math.nan]), {"expected": torch.tensor([math.nan])}, "at [0]: nan, expected nan"),  # 0/0 confirms nothing
+        (torch.tensor([math.nan]), {"expected": torch.tensor([math.nan])}, "at [0]: nan, expected nan"),
         (torch.ones(2, 3), {"expected": torch.ones(3, 2)}, "shape (2, 3), expected (3, 2)"),
         (torch.ones(1), {"expected": torch.ones(3)}, "shape (1,), expected (3,)"),
         (torch.ones(0), {"expected": 1}, "nothing to compare"),

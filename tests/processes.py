@@ -57,7 +57,7 @@ def make_task(case: str) -> Task:
 
 def follow(case: str, out: Path, options: TrainingOptions, dropout: float = 0.0, resume: bool = False) -> dict:
     """Train; return each update's loss and the size of its gradient, the metrics, and a sum of all weights."""
-    task, losses, whole = make_task(case), [], distributed.update
+    task, losses, draws, whole = make_task(case), [], [], distributed.update
     torch.manual_seed(3 if is_first() else 4)  # other processors draw other weights
     sizes = {"vocab_size": len(task.tokenizer), "dropout": dropout, **SIZES}
     model: Any = {
@@ -66,6 +66,7 @@ def follow(case: str, out: Path, options: TrainingOptions, dropout: float = 0.0,
     }.get(case, lambda: Transformer(TransformerConfig(**sizes)))()
 
     def update(*arguments: Any) -> tuple[float, int]:
+        draws.append(int(torch.get_rng_state().sum()))
         loss, targets = whole(*arguments)  # Adam would not feel gradients that are all half as large
         losses.append((loss, float(sum(parameter.grad.abs().sum() for parameter in model.parameters()))))
         return loss, targets
@@ -73,7 +74,7 @@ def follow(case: str, out: Path, options: TrainingOptions, dropout: float = 0.0,
     with patch.object(distributed, "update", update):
         metrics = fit(model, task, out, options=options, resume=resume)
     weights = float(sum(parameter.detach().double().abs().sum() for parameter in model.parameters()))
-    return {"losses": losses, "metrics": metrics, "weights": weights}
+    return {"losses": losses, "draws": draws, "metrics": metrics, "weights": weights}
 
 
 def error_of(folder: Path, options: TrainingOptions) -> str:

@@ -97,6 +97,8 @@ def test_a_run_goes_on_in_more_or_fewer_processes(one, two, tmp_path):
 
 
 def test_each_draws_a_dropout_of_its_own_and_a_resumed_run_is_the_unbroken_one(one, two):
+    draws = [result["whole"]["draws"] for result in two.results]
+    assert all(first != second for first, second in zip(*draws, strict=True))
     for result in two.results:
         whole, resumed = result["whole"], result["halves"]
         assert whole["losses"][-len(resumed["losses"]) :] == resumed["losses"]

@@ -1,6 +1,5 @@
 """The whole loop with its files: saving, resuming, averaging, what is counted and what the clock says."""
 
-import io
 import json
 import math
 import re
@@ -11,7 +10,6 @@ from typing import Any
 
 import pytest
 import torch
-import tqdm.auto
 from safetensors.torch import load_file
 
 from annotated.config import EOS, PAD, TransformerConfig
@@ -386,21 +384,6 @@ def test_a_model_that_says_the_same_to_everything_says_so(tmp_path, capsys, monk
     monkeypatch.setattr(tasks, "translate", lambda model, tokenizer, texts, *args, **options: [""] * len(texts))
     run(tmp_path, replace(OPTIONS, epochs=1))
     assert "it translates every validation sentence alike, as ''" in capsys.readouterr().out
-
-
-def test_the_bar_is_drawn_now_and_then_not_at_every_update(tmp_path, monkeypatch):
-    drawn = []
-
-    class Bar(tqdm.std.tqdm):
-        def __init__(self, **options):
-            super().__init__(**options | {"disable": False, "file": io.StringIO(), "mininterval": 1000})
-
-        def refresh(self, *args, **options):
-            drawn.append(self.n)
-
-    monkeypatch.setattr(tqdm.auto, "tqdm", Bar)
-    run(tmp_path, replace(OPTIONS, epochs=1))
-    assert drawn == [0]
 
 
 # The clock. Three pairs, one in a batch: three updates an epoch, of (2 + 3) + (3 + 4) + (4 + 5) = 21 tokens

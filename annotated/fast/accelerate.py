@@ -7,7 +7,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from annotated.config import PAD
-from annotated.fast.attention import prepare
+from annotated.fast.attention import Allowed, prepare
 from annotated.fast.cache import Cache
 from annotated.fast.model import FastModel
 from annotated.fast.transformer import FastBlocks, FastTransformer
@@ -24,7 +24,8 @@ class FastLanguageModel(FastBlocks):
         """Turn ids into states; with a cache, only those of tokens that it has not seen."""
         if cache is None:
             self._check()
-            x, allowed = self._embed(self.model.embedding, ids), prepare(causal_mask(ids.size(1), device=ids.device))
+            x = self._embed(self.model.embedding, ids)
+            allowed: Allowed | None = prepare(causal_mask(ids.size(1), device=ids.device))
         else:
             x, allowed = cache.line_up(self._embed(self.model.embedding, ids, cache.length), len(ids))
         for i, layer in enumerate(self.model.layers):

@@ -27,7 +27,7 @@ class FastModel(nn.Module):
         return self.logits(self.states(*ids))
 
 
-def require_unchanged(model: nn.Module, kind: type[nn.Module], config: Any) -> None:
+def require_unchanged(model: nn.Module, kind: Any, config: Any) -> None:
     """Refuse a model that is not what its kind makes of a configuration.
 
     Mode, dtype, device and which weights learn may differ, and the bias of `output` that `in_bfloat16` adds.
@@ -40,7 +40,7 @@ def require_unchanged(model: nn.Module, kind: type[nn.Module], config: Any) -> N
 
 
 @lru_cache(maxsize=16)
-def _outline(kind: Callable[[Any], nn.Module], config: Any) -> nn.Module:
+def _outline(kind: Any, config: Any) -> nn.Module:
     with torch.device("meta"):  # parts and shapes without numbers
         return kind(config)
 

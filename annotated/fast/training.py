@@ -70,7 +70,7 @@ def update(
         raise TypeError(f"a {type(model).__name__} is for use: train the model, or the models, that it is made of.")
     if not batches:
         raise ValueError("an update needs at least one batch.")
-    tokens = sum((batch[-1][:, 1:] != PAD).sum() for batch in batches).clamp(min=1)
+    tokens = torch.stack([(batch[-1][:, 1:] != PAD).sum() for batch in batches]).sum().clamp(min=1)
     optimizer.zero_grad()
     losses = []
     for batch in batches:

@@ -15,7 +15,7 @@ from annotated.fast.attention import Allowed, attend, prepare
 from annotated.fast.cache import Cache, LayerCache
 from annotated.fast.model import FastModel, require_unchanged
 from annotated.fast.residual import add_dropped, drop, normalise
-from annotated.masking import Mask, SourceMask, causal_mask, combine, padding_mask
+from annotated.masking import Mask, SourceMask, causal_mask, padding_mask
 from annotated.multi_head import MultiHeadAttention
 from annotated.transformer import check_source_mask
 
@@ -54,7 +54,8 @@ class FastBlocks(FastModel):
 
     def _product(self, x: Tensor, *layers: nn.Linear) -> Tensor:
         """Apply layers whose results stand side by side, in the precision of x."""
-        weights, biases = [layer.weight for layer in layers], [layer.bias for layer in layers if layer.bias is not None]
+        weights: list[Tensor] = [layer.weight for layer in layers]
+        biases: list[Tensor] = [layer.bias for layer in layers if layer.bias is not None]
         weight = (torch.cat(weights) if len(weights) > 1 else weights[0]).to(x.dtype)
         return F.linear(x, weight, torch.cat(biases).to(x.dtype) if biases else None)
 
@@ -85,7 +86,7 @@ class FastBlocks(FastModel):
             key, value = cache.append(key, value)
         return self._product(attend(query, key, value, allowed), attention.W_o)
 
-    def _last_norm(self, norm: nn.Module, x: Tensor) -> Tensor:
+    def _last_norm(self, norm: Any, x: Tensor) -> Tensor:
         return x if isinstance(norm, nn.Identity) else normalise(x, norm).to(self.dtype)
 
 
@@ -121,7 +122,7 @@ class FastTransformer(FastBlocks):
         if cache is not None:
             x, tgt_allowed = cache.line_up(x, len(memory))
         else:
-            tgt_allowed = prepare(combine(causal_mask(tgt.size(1), device=tgt.device), padding_mask(tgt)))
+            tgt_allowed = prepare(causal_mask(tgt.size(1), device=tgt.device) & padding_mask(tgt))
             if len(memory) < len(tgt):
                 memory, src_mask = (x.repeat_interleave(len(tgt) // len(x), dim=0) for x in (memory, src_mask))
         src_allowed = prepare(src_mask)

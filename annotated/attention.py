@@ -16,10 +16,7 @@ def masked_softmax(
 
     Args:
         scores: how well each query matches each key.
-        mask: as in `attention_weights`.
-
-    Raises:
-        TypeError, ValueError: as in `attention_weights`.
+        mask: as in `attention_weights`, and so are the errors.
     """
     if mask is None:
         return scores.softmax(dim=-1)

@@ -220,9 +220,12 @@ class OnnxStep(nn.Module):
 def write_onnx(model: Transformer, library: Any, folder: Path) -> None:
     """Write two graphs: encoder.onnx, and step.onnx with a cache."""
     load("onnxscript")
+    dimension: Any = torch.export.Dim
+    if not hasattr(dimension, "DYNAMIC"):
+        raise ValueError(f"torch {torch.__version__} cannot export this to ONNX: install 2.6 or newer.")
     source, token = torch.full((2, 3), EOS), torch.full((2, 1), BOS)  # the sizes of an example; others do, too
     cached = OnnxEncoder(model)(source)
-    free = torch.export.Dim.DYNAMIC
+    free = dimension.DYNAMIC
     ids, batch, batch_and_length = {0: free, 1: free}, {0: free}, {1: free, 3: free}
     step = [source, token, *cached, *(part[:, :, :, :2] for part in cached)]
     graphs = {

@@ -143,11 +143,6 @@ def slip(right: Callable[..., Any], changes: str) -> Any:
     return lambda *given, **named: written()(*given, **named)
 
 
-def each(make: Callable[..., Any], table: Mapping[str, Any]) -> dict[str, Any]:
-    """Make wrong answers of one kind: for each sentence what `make` takes, keywords where it is a dict."""
-    return {sentence: make(**wrong) if isinstance(wrong, dict) else make(wrong) for sentence, wrong in table.items()}
-
-
 def calls(*given: Any, **named: Any) -> Run:
     """Make a case of what to call an answer with."""
     return lambda answer: answer(*given, **named)

@@ -33,21 +33,14 @@ def bench(args: argparse.Namespace) -> None:
     command(args)
 
 
-FILE_AND_NAME = dict(metavar="FILE.py:NAME", help="a class, or a function, that makes the model; or a Recipe")
+MODEL = {"model": dict(metavar="FILE.py:NAME", help="a class, or a function, that makes the model; or a Recipe")}
+FIGURES = {"file": dict(nargs="?", help="of figures of machines, to add this one's to")}
+EXAMINE = "examine a Transformer that you built yourself; exit status 1 if something is wrong with it"
+MEASURE = "measure this machine for a minute or two, and tell how long lessons and trainings will take on it"
 COURSE = {
     "progress": Command("list the exercises that you have solved in work/", progress, ("",)),
-    "doctor": Command(
-        "examine a Transformer that you built yourself; exit status 1 if something is wrong with it",
-        doctor,
-        ("my_model.py:MyTransformer",),
-        {"model": FILE_AND_NAME},
-    ),
-    "bench": Command(
-        "measure this machine for a minute or two, and tell how long lessons and trainings will take on it",
-        bench,
-        ("",),
-        {"file": dict(nargs="?", help="to keep the figures in")},
-    ),
+    "doctor": Command(EXAMINE, doctor, ("my_model.py:MyTransformer",), MODEL),
+    "bench": Command(MEASURE, bench, ("",), FIGURES),
 }
 
 

@@ -23,9 +23,9 @@ from annotated.attention import attention
 from annotated.encoder import FeedForward
 from annotated.models.long_attention import (
     BigBirdAttention,
-    BlockedAttention,
     CompressedAttention,
     LinformerAttention,
+    attention_in_blocks,
 )
 from annotated.multi_head import MultiHeadAttention
 from annotated_course.bench import processor
@@ -39,12 +39,16 @@ D_MODEL, HEADS, D_FF, K = 256, 4, 1024, 128
 TURNS = 9
 
 
-class FusedAttention(MultiHeadAttention):
-    """Multi-head attention by PyTorch's own function, which does not store the matrix either."""
+class StreamedAttention(MultiHeadAttention):
+    """Multi-head attention by a function that does not store the matrix, our own or PyTorch's."""
+
+    def __init__(self, mix: Callable[..., Tensor]):
+        super().__init__(D_MODEL, HEADS)
+        self.mix = mix
 
     def attend(self, query: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None = None) -> Tensor:
         """Attend as `MultiHeadAttention` does."""
-        mixed = F.scaled_dot_product_attention(self.split(self.W_q(query)), keys, values, mask)
+        mixed = self.mix(self.split(self.W_q(query)), keys, values, mask)
         return self.W_o(mixed.transpose(1, 2).flatten(2))
 
 
@@ -53,8 +57,8 @@ def kinds(length: int) -> dict[str, Callable[[], nn.Module]]:
     return {
         "feed-forward": lambda: FeedForward(D_MODEL, D_FF),
         "dense": lambda: MultiHeadAttention(D_MODEL, HEADS),
-        "dense, in blocks": lambda: BlockedAttention(D_MODEL, HEADS, block=256),
-        "dense, PyTorch's": lambda: FusedAttention(D_MODEL, HEADS),
+        "dense, in blocks": lambda: StreamedAttention(partial(attention_in_blocks, block=256)),
+        "dense, PyTorch's": lambda: StreamedAttention(F.scaled_dot_product_attention),
         "Linformer": lambda: LinformerAttention(D_MODEL, HEADS, length=length, k=K),
         "BigBird": lambda: BigBirdAttention(D_MODEL, HEADS, block=64, window=3, first=2, random=3),
         "compressed": lambda: CompressedAttention(D_MODEL, HEADS, stride=3),

@@ -21,7 +21,7 @@ from annotated.fast.decoding import in_bfloat16
 from annotated.models.classifier import Classifier, ClassifierConfig
 from annotated.models.gpt import Gpt, GptConfig
 from annotated.models.language_model import LanguageModel, LanguageModelConfig, generate
-from annotated.models.long_attention import BigBirdAttention, BlockedAttention, CompressedAttention, LinformerAttention
+from annotated.models.long_attention import BigBirdAttention, CompressedAttention, LinformerAttention
 from annotated.models.recurrence import RecurrentConfig, RecurrentTranslator
 from annotated.models.relative_positions import RelativeAttention, RotaryAttention
 from annotated.positional_encoding import LearnedEncoding
@@ -170,7 +170,6 @@ OF_ANY = {
 OF_TRANSFORMER = {
     "relative positions": swap(RelativeAttention, k=2),
     "rotary positions": swap(RotaryAttention),
-    "blocked attention": swap(BlockedAttention, block=2),
     "Linformer": swap(LinformerAttention, length=17, k=3),
     "BigBird": swap(BigBirdAttention, block=2),
     "compressed attention": swap(CompressedAttention, stride=2),

@@ -15,12 +15,7 @@ from annotated.models.bert import Bert, BertConfig
 from annotated.models.classifier import Classifier, ClassifierConfig
 from annotated.models.gpt import Gpt, GptConfig
 from annotated.models.language_model import LanguageModel, LanguageModelConfig, generate
-from annotated.models.long_attention import (
-    BigBirdAttention,
-    BlockedAttention,
-    CompressedAttention,
-    LinformerAttention,
-)
+from annotated.models.long_attention import BigBirdAttention, CompressedAttention, LinformerAttention
 from annotated.models.recurrence import RecurrentConfig, RecurrentTranslator
 from annotated.models.relative_positions import RelativeAttention, RotaryAttention
 from annotated.transformer import Transformer
@@ -42,7 +37,6 @@ TRANSLATORS = {
     "pre-norm, learned": lambda: Transformer(TransformerConfig(VOCAB, **SIZES, norm_first=True, positions="learned")),
     "relative": lambda: with_attention(RelativeAttention),
     "rotary": lambda: with_attention(RotaryAttention),
-    "blocked": lambda: with_attention(BlockedAttention, block=3),
     "Linformer": lambda: with_attention(LinformerAttention, length=17, k=3),
     "BigBird": lambda: with_attention(BigBirdAttention, block=2),
     "compressed": lambda: with_attention(CompressedAttention, stride=2),
@@ -96,7 +90,7 @@ def test_weights_loaded_into_a_model_from_the_meta_device_are_the_whole_model(na
     assert torch.equal(other.eval()(*given), model(*given))
 
 
-FIXED = {"blocked", "BigBird", "compressed"}  # loops over blocks in Python, groups: the length of the source is fixed
+FIXED = {"BigBird", "compressed"}  # loops over blocks in Python, groups: the length of the source is fixed
 
 
 def export_all() -> None:

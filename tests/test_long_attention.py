@@ -14,7 +14,6 @@ from annotated.attention import attention
 from annotated.masking import causal_mask, padding_mask
 from annotated.models.long_attention import (
     BigBirdAttention,
-    BlockedAttention,
     CompressedAttention,
     LinformerAttention,
     attention_in_blocks,
@@ -58,29 +57,24 @@ def test_in_blocks_by_hand() -> None:
     assert attention_in_blocks(query, key, value, hidden, block=2).item() == pytest.approx((16 + 8) / 6)
 
 
-@pytest.mark.parametrize("masked", ["none", "causal", "padding", "full", "nothing"])
-def test_in_blocks_equals_dense(masked: str) -> None:
-    q, k, v = (torch.randn(2, 3, n, d, dtype=torch.float64) for n, d in ((7, 4), (11, 4), (11, 5)))
-    masks = {
-        "none": None,
-        "causal": causal_mask(11)[4:],
-        "padding": torch.tensor([[True] * 11, [True] * 2 + [False] * 9])[:, None, None],
-        "full": torch.rand(2, 3, 7, 11) < 0.3,
-        "nothing": torch.zeros(1, 1, dtype=torch.bool),
-    }
-    leaves = [x.requires_grad_() for x in (q, k, v)]
-    plain = attention(q, k, v, masks[masked])
-    of_plain = torch.autograd.grad(plain.sin().sum(), leaves)
-    for block in (1, 2, 3, 7, 11, 50):
-        ours = attention_in_blocks(q, k, v, masks[masked], block=block)
-        assert_close(ours, plain)
-        assert_close(torch.autograd.grad(ours.sin().sum(), leaves), of_plain)
+MASKS = {
+    "none": None,
+    "causal": causal_mask(11)[4:],
+    "padding": torch.tensor([[True] * 11, [True] * 2 + [False] * 9])[:, None, None],
+    "full": torch.rand(2, 3, 7, 11, generator=torch.Generator().manual_seed(0)) < 0.3,
+    "nothing": torch.zeros(1, 1, dtype=torch.bool),
+}
 
 
-@pytest.mark.parametrize("mask", [None, padding_mask(IDS), causal_mask(7)])
-def test_blocked_attention_is_multi_head_attention(mask: torch.Tensor | None) -> None:
-    dense, blocked = dense_and(BlockedAttention(D_MODEL, HEADS, block=3, **SIZES))
-    assert_close(gradients_of(blocked, inputs(), mask), gradients_of(dense, inputs(), mask))
+@pytest.mark.parametrize("mask", MASKS.values(), ids=MASKS)
+def test_in_blocks_equals_dense(mask: torch.Tensor | None) -> None:
+    leaves = [torch.randn(2, 3, n, d, dtype=torch.float64, requires_grad=True) for n, d in ((7, 4), (11, 4), (11, 5))]
+    dense = attention(*leaves, mask)
+    gradients = torch.autograd.grad(dense.sin().sum(), leaves)
+    for block in (1, 3, 7, 50):
+        in_blocks = attention_in_blocks(*leaves, mask, block=block)
+        assert_close(in_blocks, dense)
+        assert_close(torch.autograd.grad(in_blocks.sin().sum(), leaves), gradients)
 
 
 # Linformer
@@ -107,16 +101,6 @@ def test_linformer_by_hand() -> None:
     assert_close(linformer(x, x, x), linformer.attend(x, keys, values))
 
 
-def test_linformer_refuses() -> None:
-    linformer, x = LinformerAttention(D_MODEL, HEADS, length=5, k=2, **SIZES), inputs().float()
-    with pytest.raises(ValueError, match="7 keys are more than length=5"):
-        linformer(x, x, x)
-    with pytest.raises(ValueError, match="tells queries or heads apart"):
-        linformer(x[:, :5], x[:, :5], x[:, :5], causal_mask(5))
-    with pytest.raises(ValueError, match="k=0 must be at least 1"):
-        LinformerAttention(D_MODEL, HEADS, length=5, k=0, **SIZES)
-
-
 # BigBird
 
 
@@ -133,25 +117,22 @@ def test_the_pattern_by_hand() -> None:
 
 
 @given(st.integers(1, 12), st.sampled_from([0, 1, 3, 5]), st.integers(0, 3), st.integers(1, 4), st.integers(0, 99))
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 def test_the_pattern_has_each_part(blocks: int, window: int, first: int, random: int, seed: int) -> None:
     pattern = block_pattern(blocks, window=window, first=first, random=random, seed=seed)
     assert torch.equal(pattern, block_pattern(blocks, window=window, first=first, random=random, seed=seed))
     for i, row in enumerate(pattern.tolist()):
         seen = [j for j in row if j >= 0]
         sure = {j for j in range(blocks) if j < first or (window and abs(i - j) <= window // 2)}
-        assert seen == sorted(set(seen)) and set(seen) <= set(range(blocks)) and sure <= set(seen)
+        assert seen == sorted(set(seen)) and sure <= set(seen) <= set(range(blocks))
         assert len(seen) == min(blocks, len(sure) + random)
 
 
 @pytest.mark.parametrize(
     "choices",
     [
-        dict(window=1, first=0),
-        dict(window=3, first=0),
         dict(window=0, first=1),
         dict(window=3, first=1, random=2),
-        dict(window=5, first=2, random=1, seed=3),
         dict(window=0, first=0, random=3),
         dict(window=13, first=0),
         dict(window=1, first=7),
@@ -160,17 +141,15 @@ def test_the_pattern_has_each_part(blocks: int, window: int, first: int, random:
 )
 @pytest.mark.parametrize("masked", [False, True])
 def test_gathered_equals_masked(choices: dict, masked: bool) -> None:
-    blocks, block = 7, 3
-    q, k, v = (torch.randn(2, HEADS, 21, d, dtype=torch.float64, requires_grad=True) for d in (D_K, D_K, D_V))
-    pattern, first = block_pattern(blocks, **choices), choices["first"]
-    hidden = torch.tensor([[True] * 21, [True] * 5 + [False] * 16])[:, None, None] if masked else None
-    allowed = pattern_mask(pattern, first, block)[None, None]
-    allowed = allowed & hidden if masked else allowed
-    ours, plain = block_sparse_attention(q, k, v, pattern, first, hidden), attention(q, k, v, allowed)
-    assert_close(ours, plain)
-    assert_close(torch.autograd.grad(ours.sin().sum(), (q, k, v)), torch.autograd.grad(plain.sin().sum(), (q, k, v)))
-    if choices["window"] == 13 or first == 7:
-        assert_close(ours, attention(q, k, v, hidden))
+    leaves = [torch.randn(2, HEADS, 21, d, dtype=torch.float64, requires_grad=True) for d in (D_K, D_K, D_V)]
+    pattern, first = block_pattern(7, **choices), choices["first"]
+    padding = torch.tensor([[True] * 21, [True] * 5 + [False] * 16])[:, None, None] if masked else None
+    allowed = pattern_mask(pattern, first, 3)[None, None]
+    dense = attention(*leaves, allowed & padding if masked else allowed)
+    gathered = block_sparse_attention(*leaves, pattern, first, padding)
+    assert_close(gathered, dense)
+    assert_close(*(torch.autograd.grad(x.sin().sum(), leaves) for x in (gathered, dense)))
+    assert allowed.all() == (choices["window"] == 13 or first == 7)
 
 
 def test_its_cost_is_linear() -> None:
@@ -195,25 +174,6 @@ def test_bigbird_is_masked_multi_head_attention(length: int, masked: bool) -> No
     combined = allowed & hidden if masked else allowed
     assert_close(gradients_of(bigbird, x, hidden), gradients_of(dense, x, combined))
     assert (dense(x, x, x, hidden) - dense(x, x, x, combined)).abs().max() > 1e-3
-
-
-def test_bigbird_refuses() -> None:
-    x = inputs().float()
-    bigbird = BigBirdAttention(D_MODEL, HEADS, block=2, **SIZES)
-    apart = "tells queries or heads apart"
-    for refused, message in (
-        (lambda: bigbird(x, x, x, causal_mask(7)), apart),
-        (lambda: bigbird(x, x, x, causal_mask(7)[None, None]), apart),
-        (lambda: bigbird(x, x, x, torch.ones(2, HEADS, 1, 7, dtype=torch.bool)), apart),
-        (lambda: key_mask(torch.ones(1, 6, dtype=torch.bool), 7), "7 keys"),
-        (lambda: bigbird(x[:, :3], x, x), "do not divide"),
-        (lambda: BigBirdAttention(D_MODEL, HEADS, window=2, **SIZES), "odd window"),
-        (lambda: block_pattern(4, window=0, first=0), "something to look at"),
-        (lambda: BigBirdAttention(D_MODEL, HEADS, block=0, **SIZES), "block=0"),
-        (lambda: attention_in_blocks(x, x, x, block=0), "block=0"),
-    ):
-        with pytest.raises(ValueError, match=message):
-            refused()
 
 
 # Memory-compressed
@@ -247,27 +207,29 @@ def test_groups_do_not_look_ahead_or_at_padding() -> None:
     assert (compressed(x, changed, changed)[:, :3] - compressed(x, x, x)[:, :3]).abs().max() > 1e-3
     mask = padding_mask(IDS)
     assert_close(compressed(x, changed, changed, mask)[1], compressed(x, x, x, mask)[1])
-    with pytest.raises(ValueError, match="1 keys do not fill a group of stride=2"):
-        compressed(x, x[:, :1], x[:, :1])
-    with pytest.raises(ValueError, match="stride=0"):
-        CompressedAttention(D_MODEL, HEADS, stride=0, **SIZES)
 
 
-# All of them in the paper's encoder
+# Errors
 
 
-def test_without_random_blocks_nothing_is_drawn(monkeypatch: pytest.MonkeyPatch) -> None:
-    pattern = block_pattern(9, random=2, seed=5)
-    assert pattern.tolist() == [
-        [0, 1, 4, 5, -1, -1],
-        [0, 1, 2, 6, 8, -1],
-        [0, 1, 2, 3, 7, 8],
-        [0, 1, 2, 3, 4, 6],
-        [0, 1, 3, 4, 5, 6],
-        [0, 2, 4, 5, 6, 7],
-        [0, 3, 5, 6, 7, 8],
-        [0, 1, 3, 6, 7, 8],
-        [0, 2, 4, 7, 8, -1],
-    ]
-    monkeypatch.delattr("random.Random.sample")
-    assert block_pattern(4).tolist() == [[0, 1, -1, -1], [0, 1, 2, -1], [0, 1, 2, 3], [0, 2, 3, -1]]
+def test_what_does_not_fit_is_refused() -> None:
+    x = torch.randn(2, 7, D_MODEL)
+    linformer = LinformerAttention(D_MODEL, HEADS, length=6, k=2, **SIZES)
+    bigbird = BigBirdAttention(D_MODEL, HEADS, block=2, **SIZES)
+    for refused, message in (
+        (lambda: linformer(x, x, x), "7 keys are more than length=6"),
+        (lambda: linformer(x[:, :5], x[:, :5], x[:, :5], causal_mask(5)), "tells queries or heads apart"),
+        (lambda: LinformerAttention(D_MODEL, HEADS, length=5, k=0, **SIZES), "k=0 must be at least 1"),
+        (lambda: bigbird(x, x, x, causal_mask(7)), "tells queries or heads apart"),
+        (lambda: bigbird(x, x, x, torch.ones(2, HEADS, 1, 7, dtype=torch.bool)), "tells queries or heads apart"),
+        (lambda: key_mask(torch.ones(1, 6, dtype=torch.bool), 7), "7 keys"),
+        (lambda: bigbird(x[:, :3], x, x), "do not divide"),
+        (lambda: BigBirdAttention(D_MODEL, HEADS, window=2, **SIZES), "odd window"),
+        (lambda: BigBirdAttention(D_MODEL, HEADS, block=0, **SIZES), "block=0"),
+        (lambda: block_pattern(4, window=0, first=0), "something to look at"),
+        (lambda: attention_in_blocks(x, x, x, block=0), "block=0"),
+        (lambda: CompressedAttention(D_MODEL, HEADS, stride=0, **SIZES), "stride=0"),
+        (lambda: CompressedAttention(D_MODEL, HEADS, **SIZES)(x, x[:, :2], x[:, :2]), "2 keys do not fill a group"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            refused()

@@ -51,22 +51,14 @@ class BertConfig(TransformerConfig):
 
     @classmethod
     def published(cls, size: str, vocab_size: int = 30522, **changes) -> "BertConfig":
-        """Make a published size, "base" or "large", with any changes by name.
-
-        Raises:
-            ValueError: the size is unknown.
-        """
+        """Make a published size, "base" or "large", with any changes by name."""
         if size not in BERT_SIZES:
             raise ValueError(f"unknown size {size!r} of BERT: choose from {', '.join(BERT_SIZES)}.")
         return cls(vocab_size, **(BERT_SIZES[size] | changes))
 
 
 class Bert(nn.Module):
-    """The encoder that reads in both directions, and says what stands in each place: p(token | its surroundings).
-
-    Args:
-        config: sizes and switches.
-    """
+    """The encoder that reads in both directions, and says what stands in each place: p(token | its surroundings)."""
 
     def __init__(self, config: BertConfig):
         super().__init__()
@@ -124,11 +116,7 @@ class Bert(nn.Module):
 
 
 class Head(nn.Module):
-    """What stands between BERT's states and its embedding: LayerNorm(GELU(W s + b)), and a bias for each token.
-
-    Args:
-        config: sizes and switches.
-    """
+    """What stands between BERT's states and its embedding: LayerNorm(GELU(W s + b)), and a bias for each token."""
 
     def __init__(self, config: BertConfig):
         super().__init__()
@@ -142,12 +130,7 @@ class Head(nn.Module):
 
 
 def initialise(model: nn.Module, eps: float) -> None:
-    """Draw all matrices from N(0, 0.02²), set all biases to 0, and give every LayerNorm its ε.
-
-    Args:
-        model: a model before its training.
-        eps: ε.
-    """
+    """Draw all matrices from N(0, 0.02²), set all biases to 0, and give every LayerNorm its ε."""
     for module in model.modules():
         if isinstance(module, nn.Linear | nn.Embedding):
             nn.init.normal_(module.weight, std=0.02)

@@ -45,11 +45,7 @@ class ClassifierConfig(TransformerConfig):
 
 
 class Classifier(nn.Module):
-    """The Transformer's encoder, the mean of its states, and a projection to the classes.
-
-    Args:
-        config: sizes and switches.
-    """
+    """The Transformer's encoder, the mean of its states, and a projection to the classes."""
 
     def __init__(self, config: ClassifierConfig):
         super().__init__()
@@ -68,11 +64,7 @@ class Classifier(nn.Module):
         nn.init.normal_(self.embedding.weight, std=config.d_model**-0.5)
 
     def forward(self, ids: Int[Tensor, "batch length"]) -> Float[Tensor, "batch classes"]:
-        """Compute the logits of the classes.
-
-        Args:
-            ids: of the texts, padded anywhere.
-        """
+        """Compute the logits of the classes; padding may stand anywhere."""
         return self.logits(self.states(ids))
 
     def states(self, ids: Int[Tensor, "batch length"]) -> Float[Tensor, "batch d_model"]:

@@ -47,11 +47,7 @@ class GptConfig(TransformerConfig):
 
     @classmethod
     def published(cls, size: str, vocab_size: int = 50257, **changes) -> "GptConfig":
-        """Make a published size, "small", "medium", "large" or "xl", with any changes by name.
-
-        Raises:
-            ValueError: the size is unknown.
-        """
+        """Make a published size, "small", "medium", "large" or "xl", with any changes by name."""
         if size not in GPT2_SIZES:
             raise ValueError(f"unknown size {size!r} of GPT-2: choose from {', '.join(GPT2_SIZES)}.")
         return cls(vocab_size, **(GPT2_SIZES[size] | changes))
@@ -63,11 +59,7 @@ def gelu_by_tanh(x: Float[Tensor, "*shape"]) -> Float[Tensor, "*shape"]:
 
 
 class Gpt(nn.Module):
-    """The decoder without a source, as GPT-2 has it: p(next token | all tokens before it).
-
-    Args:
-        config: sizes and switches.
-    """
+    """The decoder without a source, as GPT-2 has it: p(next token | all tokens before it)."""
 
     def __init__(self, config: GptConfig):
         super().__init__()
@@ -88,15 +80,7 @@ class Gpt(nn.Module):
         return self.logits(self.states(ids))
 
     def states(self, ids: Int[Tensor, "batch new"], cache: Cache | None = None) -> Float[Tensor, "batch new d_model"]:
-        """Turn ids into states; `logits` of the last one predicts the next token.
-
-        Args:
-            ids: the text so far; with a cache, only what it has not seen.
-            cache: from `new_cache`, to write step by step.
-
-        Raises:
-            ValueError: the model has no more positions.
-        """
+        """Turn ids into states, as `LanguageModel.states` does."""
         start = 0 if cache is None else cache.length
         mask = causal_mask(start + ids.size(1), device=ids.device)[start:]
         x = self.dropout(self.positions(self.embedding(ids), start))

@@ -60,11 +60,7 @@ class CausalLayer(EncoderLayer):
 
 
 class LanguageModel(nn.Module):
-    """The Transformer's decoder without a source: p(next token | all tokens before it).
-
-    Args:
-        config: sizes and switches.
-    """
+    """The Transformer's decoder without a source: p(next token | all tokens before it)."""
 
     def __init__(self, config: LanguageModelConfig):
         super().__init__()

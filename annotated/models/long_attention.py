@@ -61,30 +61,6 @@ def attention_in_blocks(
     return torch.cat(outputs, dim=-2)
 
 
-class BlockedAttention(MultiHeadAttention):
-    """Multi-head attention whose scores are computed block by block; the same results.
-
-    Args:
-        d_model, heads, d_k, d_v, bias: as for `MultiHeadAttention`.
-        block: as in `attention_in_blocks`.
-    """
-
-    def __init__(self, d_model: int, heads: int, *, block: int = 128, **sizes):
-        super().__init__(d_model, heads, **sizes)
-        self.block = block
-
-    def attend(
-        self,
-        query: Float[Tensor, "batch query d_model"],
-        keys: Float[Tensor, "batch heads key d_k"],
-        values: Float[Tensor, "batch heads key d_v"],
-        mask: Mask | None = None,
-    ) -> Float[Tensor, "batch query d_model"]:
-        """Let the queries attend as in `MultiHeadAttention`; the weights exist nowhere and are not recorded."""
-        queries = self.split(self.W_q(query))
-        return self.W_o(attention_in_blocks(queries, keys, values, mask, block=self.block).transpose(1, 2).flatten(2))
-
-
 def key_mask(mask: Mask, keys: int) -> Bool[Tensor, "batch_or_1 1 keys 1"]:
     """Turn a mask that says the same to every query and head into which keys may be seen.
 
@@ -131,11 +107,7 @@ class LinformerAttention(MultiHeadAttention):
         value: Float[Tensor, "batch key d_model"],
         mask: Mask | None = None,
     ) -> Float[Tensor, "batch query d_model"]:
-        """Mix the keys and the values of all positions, then attend to the mixtures.
-
-        Args:
-            query, key, value: as for `MultiHeadAttention`.
-            mask: True = may be seen, the same for every query and head; what is hidden is in no mixture.
+        """Mix the keys and the values of all positions that the mask does not hide, then attend to the mixtures.
 
         Raises:
             ValueError: there are more keys than `length`, or the mask tells queries apart.
@@ -248,29 +220,20 @@ class BigBirdAttention(MultiHeadAttention):
     Args:
         d_model, heads, d_k, d_v, bias: as for `MultiHeadAttention`.
         block: positions in a block. A length that is not a multiple of it is padded inside.
-        window, first, random, seed: as in `block_pattern`.
+        window, first, random: as in `block_pattern`.
 
     Raises:
         ValueError: the block is below 1, or as in `block_pattern`.
     """
 
     def __init__(
-        self,
-        d_model: int,
-        heads: int,
-        *,
-        block: int = 64,
-        window: int = 3,
-        first: int = 1,
-        random: int = 0,
-        seed: int = 0,
-        **sizes,
+        self, d_model: int, heads: int, *, block: int = 64, window: int = 3, first: int = 1, random: int = 0, **sizes
     ):
         super().__init__(d_model, heads, **sizes)
         if block < 1:
             raise ValueError(f"block={block} must be at least 1.")
         self.block, self.first = block, first
-        self.choices = dict(window=window, first=first, random=random, seed=seed)
+        self.choices = dict(window=window, first=first, random=random)
         block_pattern(1, **self.choices)  # refuses what it would refuse later
 
     def attend(
@@ -282,12 +245,8 @@ class BigBirdAttention(MultiHeadAttention):
     ) -> Float[Tensor, "batch query d_model"]:
         """Let each block of queries attend to the blocks of its pattern; the weights are not recorded.
 
-        Args:
-            query, keys, values: as for `MultiHeadAttention`, as many queries as keys.
-            mask: True = may be seen, the same for every query and head.
-
         Raises:
-            ValueError: the numbers of queries and keys differ, or the mask tells queries apart.
+            ValueError: there are not as many queries as keys, or the mask tells queries apart.
         """
         length = keys.size(-2)
         missing = -length % self.block

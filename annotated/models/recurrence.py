@@ -56,9 +56,6 @@ class RecurrentTranslator(nn.Module):
     The decoder's LSTM starts from a learned function of the mean of the memory (Sennrich et al., 2017). Its outputs s
     attend to the memory with Luong's "general" score, and the states are tanh(W [context; s]). No attention is fed back
     into the LSTM, so that training runs it over a whole target in one call. Used like a `Transformer`.
-
-    Args:
-        config: sizes.
     """
 
     def __init__(self, config: RecurrentConfig):

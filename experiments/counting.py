@@ -10,7 +10,6 @@ were chosen on that last tenth itself, so in favour of counting. With --run, a m
 
 import argparse
 import bz2
-import json
 import lzma
 import math
 import zlib
@@ -21,9 +20,9 @@ import torch
 
 from annotated_workbench.checkpoint import load_checkpoint
 from annotated_workbench.data import TEXTS, load_text, read_text, split_text
-from annotated_workbench.files import write_whole
 from annotated_workbench.metrics import text_loss
 from annotated_workbench.vocabulary import load_tokenizer
+from experiments.results import save
 
 PACKERS = {
     "zlib": lambda content: zlib.compress(content, 9),
@@ -63,8 +62,7 @@ def main() -> None:
         print(f"{'the model, after training':<36}        {bits['model'][0]:6.3f}")
     if args.json:
         rounded = {name: [round(cost, 3) for cost in costs] for name, costs in bits.items()}
-        content = {"characters": [len(training), len(held_out)], "bits": rounded}
-        write_whole(args.json, (json.dumps(content) + "\n").encode())
+        save(args.json, {"characters": [len(training), len(held_out)], "bits": rounded}, indent=None)
 
 
 def packed_size(name: str, before: str, text: str) -> int:

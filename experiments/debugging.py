@@ -7,25 +7,21 @@ the mean loss of every five updates, and then, on words that were not trained on
 the letter, all in one batch and each alone. Then, of some recipes, how they learn the doctor's eight words by heart.
 """
 
-import argparse
 import ast
 import json
-import time
-from pathlib import Path
 from typing import Any
 
 import torch
 from tqdm import tqdm
 
-from annotated_course.bench import processor
 from annotated_course.doctor.recipe import EIGHT
-from annotated_workbench.files import write_whole
+from experiments.results import about, arguments, save
 from tools.sync import ROOT
 
 LESSON = ROOT / "notebooks" / "19_debugging.ipynb"
 NEEDED = {"Transformer", "TRAIN", "greedy", "Spelling", "Stuck", "with_part", "SeesTheFuture", "UpsideDown"}
 NEEDED |= {"SoftmaxTwice", "PATIENTS", "OverTheHeads", "unseen"}
-TRAINED = (
+TRAINED = [
     "healthy",
     "future visible",
     "mask upside down",
@@ -33,34 +29,23 @@ TRAINED = (
     "encoder cut off",
     "no warm-up",
     "over the heads",
-)
+]
 LEARNING = ("healthy", "softmax twice", "gradients kept", "other optimizer", "no shift")
 TOGETHER = 5  # updates whose losses make one number
 
 
 def main() -> None:
     """Train every recipe from every start, write the results."""
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("results", type=Path, help="the JSON file to write")
+    parser = arguments(__doc__)
     parser.add_argument("--starts", type=int, default=5, help="seeds of the weights and of the words drawn")
     args = parser.parse_args()
     lesson = names_of_lesson()
     recipes = {name: (lesson["PATIENTS"] | lesson["unseen"])[name] for name in TRAINED}
-    found: dict[str, list[dict[str, Any]]] = {name: [] for name in recipes}
-    for name, seed in tqdm([(name, seed) for name in recipes for seed in range(args.starts)]):
-        found[name].append(trained(lesson, recipes[name], seed))
+    starts = range(args.starts)
+    runs = {name: [trained(lesson, recipe, seed) for seed in starts] for name, recipe in tqdm(recipes.items())}
     learned = {name: learned_by_heart(lesson, lesson["PATIENTS"][name]) for name in tqdm(LEARNING)}
-    about = {"torch": torch.__version__, "processor": processor(), "date": time.strftime("%Y-%m-%d")}
-    content = {
-        "about": about,
-        "new words": len(lesson["TEST"]),
-        "together": TOGETHER,
-        "runs": found,
-        "by heart": learned,
-    }
-    write_whole(args.results, json.dumps(content, ensure_ascii=False, indent=1).encode() + b"\n")
-    for name, runs in found.items():
-        print(f"{name:18}", *(f"{run['written']:4} ({run['loss on new words']:.2f})" for run in runs))
+    content = {"about": about(), "new words": len(lesson["TEST"]), "together": TOGETHER}
+    save(args.results, content | {"runs": runs, "by heart": learned})
 
 
 def names_of_lesson() -> dict[str, Any]:
@@ -75,15 +60,15 @@ def names_of_lesson() -> dict[str, Any]:
 
 def defined(code: str) -> set[str]:
     """List the names that the code imports, assigns or defines at its outermost level."""
-    found = set()
+    names = set()
     for node in ast.parse(code).body:
         if isinstance(node, ast.ImportFrom):
-            found |= {alias.name for alias in node.names}
+            names |= {alias.name for alias in node.names}
         elif isinstance(node, ast.FunctionDef | ast.ClassDef):
-            found.add(node.name)
+            names.add(node.name)
         elif isinstance(node, ast.Assign):
-            found |= {part.id for target in node.targets for part in ast.walk(target) if isinstance(part, ast.Name)}
-    return found
+            names |= {part.id for target in node.targets for part in ast.walk(target) if isinstance(part, ast.Name)}
+    return names
 
 
 def trained(lesson: dict[str, Any], recipe: Any, seed: int, **options: int) -> dict[str, Any]:

@@ -7,7 +7,6 @@ the defaults. Intervals are from sacrebleu's bootstrap, p-values from its approx
 Ten minutes on one core.
 """
 
-import json
 import sys
 from pathlib import Path
 
@@ -16,10 +15,10 @@ from sacrebleu.significance import PairedTest
 
 from annotated_workbench.checkpoint import load_checkpoint, load_tensors, load_weights
 from annotated_workbench.data import Pairs, load_corpus
-from annotated_workbench.files import write_whole
 from annotated_workbench.metrics import bleu, chrf, loss_per_token
 from annotated_workbench.translation import translate
 from annotated_workbench.vocabulary import load_tokenizer
+from experiments.results import save
 
 BEAMS = (1, 2, 4, 8, 16)
 ALPHAS = (0.0, 0.6, 1.0)
@@ -59,8 +58,7 @@ def main(run: Path, results: Path) -> None:
     compare(averages, translations, val)
 
     signature = bleu(val.target, val.target)[1]
-    content = {"signature": signature, "searches": searches, "averages": averages, "test": scored}
-    write_whole(results, json.dumps(content, indent=1).encode() + b"\n")
+    save(results, {"signature": signature, "searches": searches, "averages": averages, "test": scored})
 
 
 def compare(rows: list[dict], translations: list[list[str]], pairs: Pairs) -> None:

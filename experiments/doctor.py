@@ -6,13 +6,10 @@ Of each model the file holds whether it is sick, and which checks rang. A health
 alarm, a sick one on which none does is a miss.
 """
 
-import argparse
 import importlib.util
-import json
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import redirect_stdout
-from pathlib import Path
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
@@ -24,12 +21,11 @@ from annotated.models.gpt import Gpt as OurGpt
 from annotated.models.gpt import GptConfig
 from annotated.models.language_model import LanguageModel, LanguageModelConfig
 from annotated.transformer import Transformer
-from annotated_course.bench import processor
 from annotated_course.chapters.c19_debugging.exercises import WARD, patients
 from annotated_course.doctor import examine
-from annotated_workbench.files import write_whole
 from experiments import strangers
 from experiments.debugging import names_of_lesson
+from experiments.results import about, arguments, save
 
 SIZES: dict[str, Any] = {"d_model": 32, "d_ff": 64, "heads": 2, "layers": 2, "max_length": 16}
 
@@ -73,14 +69,9 @@ def cases() -> Iterator[Case]:
 
 def main() -> None:
     """Examine all, write the file, print the table."""
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("results", type=Path, help="the JSON file to write")
-    args = parser.parse_args()
+    args = arguments(__doc__).parse_args()
     rows = [examined(case) for case in tqdm(list(cases()))]
-    about = {"torch": torch.__version__, "processor": processor(), "date": time.strftime("%Y-%m-%d")}
-    write_whole(
-        args.results, json.dumps({"about": about, "models": rows}, ensure_ascii=False, indent=1).encode() + b"\n"
-    )
+    save(args.results, {"about": about(), "models": rows})
     print(table(rows))
 
 

@@ -1,7 +1,7 @@
 """Four small tasks, each made to fit one network, and the four networks: for `experiments.inductive_bias`."""
 
 from collections.abc import Callable
-from itertools import pairwise
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -61,69 +61,42 @@ def lookup(count: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:
 TASKS = {"two places": two_places, "motif": motif, "on or off": on_or_off, "lookup": lookup}
 
 
-class MLP(nn.Module):
-    """Weights of its own for each place."""
+class Apply(nn.Module):
+    """A function without weights, as a layer."""
 
-    def __init__(self) -> None:
+    def __init__(self, function: Callable[..., Tensor]):
         super().__init__()
-        self.embedding = nn.Embedding(LETTERS, 16)
-        widths = (LENGTH * 16, 84, 36)
-        layers = [layer for pair in pairwise(widths) for layer in (nn.Linear(*pair), nn.ReLU())]
-        self.layers = nn.Sequential(*layers, nn.Linear(36, 2))
+        self.function = function
 
-    def forward(self, ids: Tensor) -> Tensor:
-        """Give the logits of no and yes."""
-        return self.layers(self.embedding(ids).flatten(1))
+    def forward(self, x: Any) -> Tensor:
+        """Apply the function."""
+        return self.function(x)
 
 
-class Convolution(nn.Module):
-    """Two windows of three letters, the same at every place, and the largest of what they find."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.embedding = nn.Embedding(LETTERS, 32)
-        self.first, self.second = nn.Conv1d(32, 64, 3, padding=1), nn.Conv1d(64, 64, 3, padding=1)
-        self.output = nn.Linear(64, 2)
-
-    def forward(self, ids: Tensor) -> Tensor:
-        """Give the logits of no and yes."""
-        x = self.embedding(ids).transpose(1, 2)
-        return self.output(self.second(self.first(x).relu()).relu().amax(dim=2))
+def mlp() -> nn.Module:
+    """Make a network with weights of its own for each place."""
+    layers = [nn.Linear(LENGTH * 16, 84), nn.ReLU(), nn.Linear(84, 36), nn.ReLU(), nn.Linear(36, 2)]
+    return nn.Sequential(nn.Embedding(LETTERS, 16), nn.Flatten(), *layers)
 
 
-class Recurrence(nn.Module):
-    """An LSTM, and its last state."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.embedding = nn.Embedding(LETTERS, 32)
-        self.lstm = nn.LSTM(32, 54, batch_first=True)
-        self.output = nn.Linear(54, 2)
-
-    def forward(self, ids: Tensor) -> Tensor:
-        """Give the logits of no and yes."""
-        return self.output(self.lstm(self.embedding(ids))[0][:, -1])
+def convolution() -> nn.Module:
+    """Make two windows of three letters, the same at every place; what counts is the largest of what they find."""
+    embedding = nn.Sequential(nn.Embedding(LETTERS, 32), Apply(lambda x: x.transpose(1, 2)))
+    windows = [nn.Conv1d(32, 64, 3, padding=1), nn.ReLU(), nn.Conv1d(64, 64, 3, padding=1), nn.ReLU()]
+    return nn.Sequential(embedding, *windows, Apply(lambda x: x.amax(dim=2)), nn.Linear(64, 2))
 
 
-class Attention(nn.Module):
-    """Two encoder layers with learned positions, and the last state."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        config = TransformerConfig(LETTERS, d_model=32, d_ff=84, heads=2, layers=2, dropout=0.0, norm_first=True)
-        self.embedding = nn.Embedding(LETTERS, 32)
-        self.positions = LearnedEncoding(32, LENGTH)
-        self.encoder = Encoder(config)
-        self.output = nn.Linear(32, 2)
-
-    def forward(self, ids: Tensor) -> Tensor:
-        """Give the logits of no and yes."""
-        return self.output(self.encoder(self.positions(self.embedding(ids)))[:, -1])
+def recurrence() -> nn.Module:
+    """Make an LSTM whose last state counts."""
+    lstm = [nn.Embedding(LETTERS, 32), nn.LSTM(32, 54, batch_first=True)]
+    return nn.Sequential(*lstm, Apply(lambda states: states[0][:, -1]), nn.Linear(54, 2))
 
 
-NETWORKS: dict[str, Callable[[], nn.Module]] = {
-    "MLP": MLP,
-    "convolution": Convolution,
-    "recurrence": Recurrence,
-    "attention": Attention,
-}
+def attention() -> nn.Module:
+    """Make two encoder layers with learned positions; the last state counts."""
+    config = TransformerConfig(LETTERS, d_model=32, d_ff=84, heads=2, layers=2, dropout=0.0, norm_first=True)
+    layers = [nn.Embedding(LETTERS, 32), LearnedEncoding(32, LENGTH), Encoder(config)]
+    return nn.Sequential(*layers, Apply(lambda x: x[:, -1]), nn.Linear(32, 2))
+
+
+NETWORKS = {"MLP": mlp, "convolution": convolution, "recurrence": recurrence, "attention": attention}

@@ -7,7 +7,6 @@ on a processor without a GPU, too. The tables are in docs/RESULTS.md.
 """
 
 import argparse
-import json
 import statistics
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -20,11 +19,11 @@ import torch
 from annotated.config import TransformerConfig
 from annotated.fast.training import make_optimizer
 from annotated_course.bench import processor
-from annotated_workbench.files import write_whole
 from experiments.contest import Call
 from experiments.contestants import generate, library, our_module, ours, ours_plain, products, search, textbook
 from experiments.paper_run import VOCABULARY, weights_and_operations
 from experiments.peers import installed
+from experiments.results import save
 
 PRODUCTS = 10  # of which the peak is measured
 CONFIGS = {
@@ -59,7 +58,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         results["training"][preset] = training(preset, config, sizes, device, peaks)
         results["decoding"][preset] = decoding(preset, config, sizes, device)
         if args.file:
-            write_whole(args.file, (json.dumps(results, indent=1, ensure_ascii=False) + "\n").encode())
+            save(args.file, results)
 
 
 def in_turns(contestants: Mapping[str, Callable[[], Call]], sizes: dict[str, Any], device: str) -> dict[str, Any]:

@@ -9,27 +9,20 @@ task, the one that is best on validation texts of three draws; other draws are t
 two places, it also learns from ten times as many texts.
 """
 
-import argparse
-import json
 import statistics
-import time
-from pathlib import Path
 
 import torch
 from torch import nn
 from torch.nn import functional as F
 from tqdm import tqdm
 
-from annotated_course.bench import processor
-from annotated_workbench.files import write_whole
 from experiments.four_tasks import NETWORKS, TASKS
+from experiments.results import about, arguments, save
 
 EXAMPLES, VALIDATED, TESTED = 300, 500, 2000  # texts of one draw
 MORE_EXAMPLES = 3000
 UPDATES, BATCH = 600, 100
 RATES = (1e-3, 3e-3, 1e-2)
-
-
 LEARNED_LAST = "two places", "attention"
 
 
@@ -64,25 +57,17 @@ def score(task: str, network: str, seeds: int, examples: int = EXAMPLES) -> tupl
 
 
 def main() -> None:
-    """Choose the rates, train, write the results, print the means."""
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("results", type=Path, help="the JSON file to write")
-    parser.add_argument("--seeds", type=int, default=10, help="draws and initialisations to score")
-    args = parser.parse_args()
+    """Choose the rates, train, and write the results."""
+    args = arguments(__doc__, seeds=10).parse_args()
     shares: dict[str, dict[str, list[float]]] = {task: {} for task in TASKS}
     rates: dict[str, dict[str, float]] = {task: {} for task in TASKS}
     for task, network in tqdm([(task, network) for task in TASKS for network in NETWORKS]):
         rates[task][network], shares[task][network] = score(task, network, args.seeds)
-    rate, found = score(*LEARNED_LAST, args.seeds, MORE_EXAMPLES)
-    more = {"task and network": LEARNED_LAST, "examples": MORE_EXAMPLES, "rate": rate, "accuracies": found}
+    rate, accuracy = score(*LEARNED_LAST, args.seeds, MORE_EXAMPLES)
+    more = {"task and network": LEARNED_LAST, "examples": MORE_EXAMPLES, "rate": rate, "accuracies": accuracy}
     weights = {name: sum(p.numel() for p in make().parameters()) for name, make in NETWORKS.items()}
-    about = {"torch": torch.__version__, "processor": processor(), "date": time.strftime("%Y-%m-%d")}
-    content = {"about": about, "examples": EXAMPLES, "weights": weights, "rates": rates, "accuracies": shares}
-    content["more texts"] = more
-    write_whole(args.results, (json.dumps(content, indent=1) + "\n").encode())
-    for task, row in shares.items():
-        print(f"{task:<12}" + "".join(f"{name:>14} {statistics.mean(row[name]):5.1%}" for name in NETWORKS))
-    print(f"{', '.join(LEARNED_LAST)}, {MORE_EXAMPLES:,} texts: {statistics.mean(found):.1%}")
+    content = {"about": about(), "examples": EXAMPLES, "weights": weights, "rates": rates, "accuracies": shares}
+    save(args.results, content | {"more texts": more})
 
 
 if __name__ == "__main__":

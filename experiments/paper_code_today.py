@@ -9,13 +9,11 @@ as a share of the paper's. Then deeper models, with the norm in each place, with
 rate. More than an hour of one core. The file is written after each run, and the command run again does what is missing.
 """
 
-import argparse
 import itertools
 import json
 import math
 import statistics
 import time
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
@@ -26,11 +24,10 @@ from annotated.config import BOS, EOS, TransformerConfig
 from annotated.models.modern import modernise
 from annotated.training import label_smoothed_loss, set_rate
 from annotated.transformer import Transformer
-from annotated_course.bench import processor
 from annotated_workbench.data import Encoded, Pairs, encode_pairs, load_corpus, make_batches
-from annotated_workbench.files import write_whole
 from annotated_workbench.metrics import loss_per_token
 from annotated_workbench.vocabulary import SubwordTokenizer
+from experiments.results import about, arguments, save
 from experiments.switches import HEADS, PAPER, PLACES, SWITCHES, WIDTH, Switch
 
 UPDATES, BATCH = (120, 600), 500  # UPDATES: after these the loss is measured
@@ -123,16 +120,14 @@ def time_ratios(switches: dict[str, Switch], vocabulary: int, turns: int) -> dic
 
 def main() -> None:
     """Train with every switch from every seed, and write the results after each run."""
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("results", type=Path, help="the JSON file to write; the runs that it has are not made again")
-    parser.add_argument("--seeds", type=int, default=3, help="seeds of each switch, from 0; the paper gets two more")
+    parser = arguments(__doc__, seeds=3)  # the paper gets two more
     parser.add_argument("--updates", type=int, nargs="+", default=UPDATES, help="measure after these")
     args = parser.parse_args()
     task = load_task()
     results: dict[str, Any] = {"about": {}, "switches": {}, "places": {}}
     if args.results.exists():
         results = json.loads(args.results.read_text(encoding="utf-8"))
-    results["about"] |= {"torch": torch.__version__, "processor": processor(), "date": time.strftime("%Y-%m-%d")}
+    results["about"] |= about()
     for name, switch in SWITCHES.items():
         results["switches"].setdefault(name, {"losses": {}}).update(sizes(switch, len(task.tokenizer)))
     if any("time" not in row for row in results["switches"].values()):
@@ -148,7 +143,7 @@ def main() -> None:
         if len(losses) > seed:
             continue
         losses.append(train(switch, seed, updates, task, layers))
-        write_whole(args.results, (json.dumps(results, ensure_ascii=False, indent=1) + "\n").encode())
+        save(args.results, results)
         print(f"{name:<42} {updates:>4} updates {losses[-1]:8.3f}", flush=True)
 
 

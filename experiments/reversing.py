@@ -6,18 +6,13 @@ Chapter 10 shows the models and the training. Strings of two to eight letters, t
 that of 500 strings of one length that come out right as a whole, one per seed.
 """
 
-import argparse
-import json
-import statistics
-import time
-from pathlib import Path
+import itertools
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from annotated_course.bench import processor
-from annotated_workbench.files import write_whole
+from experiments.results import about, arguments, save
 
 LETTERS, START = 10, 10  # START stands for "nothing written yet"
 LENGTHS, BATCH, TESTED = range(2, 9), 64, 500
@@ -75,25 +70,17 @@ def share_right(model: nn.Module, length: int) -> float:
 
 
 def main() -> None:
-    """Train them all, print the means and write each share."""
-    parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
-    parser.add_argument("out", type=Path)
-    parser.add_argument("--seeds", type=int, default=5)
-    args = parser.parse_args()
+    """Train them all, and write each share."""
+    args = arguments(__doc__, seeds=5).parse_args()
     torch.set_default_dtype(torch.float64)  # as in the chapter
     torch.set_num_threads(1)
     results = []
-    for width in WIDTHS:
-        for updates in UPDATES:
-            for attends in (False, True):
-                models = [train(attends, width, updates, seed) for seed in range(args.seeds)]
-                shares = [[share_right(model, length) for length in LENGTHS] for model in models]
-                results.append({"width": width, "updates": updates, "attends": attends, "shares": shares})
-                means = "".join(f"{statistics.mean(of_length):6.2f}" for of_length in zip(*shares, strict=True))
-                print(f"width {width}, {updates:5,} updates, attention {attends!s:5} {means}", flush=True)
-    found = {"lengths": list(LENGTHS), "results": results, "torch": torch.__version__, "processor": processor()}
-    found["date"] = time.strftime("%Y-%m-%d")
-    write_whole(args.out, (json.dumps(found, indent=1) + "\n").encode())
+    for width, updates, attends in itertools.product(WIDTHS, UPDATES, (False, True)):
+        models = [train(attends, width, updates, seed) for seed in range(args.seeds)]
+        shares = [[share_right(model, length) for length in LENGTHS] for model in models]
+        results.append({"width": width, "updates": updates, "attends": attends, "shares": shares})
+        print(results[-1], flush=True)
+    save(args.results, {"lengths": list(LENGTHS), "results": results, **about()})
 
 
 if __name__ == "__main__":

@@ -7,22 +7,18 @@ first words of each group: which share stands in the text that the model has lea
 of those there are. Beside it the same number of words of the held-out tenth, in five pieces. Some minutes.
 """
 
-import argparse
-import json
 import re
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import torch
 
 from annotated.fast.accelerate import accelerate
 from annotated.models.language_model import generate
-from annotated_course.bench import processor
 from annotated_workbench.checkpoint import load_checkpoint
 from annotated_workbench.data import DATA_FOLDER, load_text, split_text
-from annotated_workbench.files import write_whole
 from annotated_workbench.vocabulary import load_tokenizer
+from experiments.results import about, arguments, save
 
 GROUPS = 5
 WORDS = 1000  # of each group: as many everywhere, since a longer text has more different ones
@@ -57,8 +53,7 @@ def measure(texts: Sequence[str], known: set[str], most: int) -> dict[str, float
 
 def main() -> None:
     """Write with each way, measure, and save."""
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("out", type=Path)
+    parser = arguments(__doc__)
     parser.add_argument("--texts", type=int, default=80, help="of each way, in five groups")
     parser.add_argument("--count", type=int, default=400, help="characters of each text")
     parser.add_argument("--words", type=int, default=WORDS, help="of each group, that are measured")
@@ -69,17 +64,15 @@ def main() -> None:
     training, held_out = split_text(load_text("tinyshakespeare"))
     known, size = set(words_in(training)), args.texts // GROUPS
     piece = len(held_out) // GROUPS
-    found = {"real": [measure([held_out[i * piece :][:piece]], known, args.words) for i in range(GROUPS)]}
+    ways = {"real": [measure([held_out[i * piece :][:piece]], known, args.words) for i in range(GROUPS)]}
     start = torch.tensor([tokenizer.encode("\n", "")] * args.texts)
-    for name, how in WAYS.items():
-        ids = generate(model, start, args.count, generator=torch.Generator().manual_seed(0), **how)
+    for name, options in WAYS.items():
+        ids = generate(model, start, args.count, generator=torch.Generator().manual_seed(0), **options)
         texts = [tokenizer.decode(row)[1:] for row in ids]
-        found[name] = [measure(texts[i * size :][:size], known, args.words) for i in range(GROUPS)]
-        exist, different = ([group[key] for group in found[name]] for key in ("exist", "different"))
-        print(f"{name:<18} exist {[f'{share:.1f}' for share in exist]}, different {different}", flush=True)
+        ways[name] = [measure(texts[i * size :][:size], known, args.words) for i in range(GROUPS)]
+        print(name, ways[name], flush=True)
     facts = {"texts": args.texts, "count": args.count, "words": args.words, "known": len(known)}
-    content = {"torch": torch.__version__, "processor": processor(), **facts, "ways": found}
-    write_whole(args.out, (json.dumps(content, indent=1) + "\n").encode())
+    save(args.results, about() | facts | {"ways": ways})
 
 
 if __name__ == "__main__":

@@ -6,13 +6,9 @@ A Transformer of three layers learns from captions, German to English, for 200 u
 are the means of each ten losses. A quarter of an hour.
 """
 
-import argparse
 import itertools
-import json
 import statistics
-import time
 from collections.abc import Callable
-from pathlib import Path
 
 import torch
 
@@ -20,10 +16,9 @@ from annotated.config import TransformerConfig
 from annotated.fast.training import train_step
 from annotated.training import make_optimizer, noam_rate, set_rate
 from annotated.transformer import Transformer
-from annotated_course.bench import processor
 from annotated_workbench.data import Encoded, encode_pairs, load_corpus, make_batches
-from annotated_workbench.files import write_whole
 from annotated_workbench.vocabulary import SubwordTokenizer
+from experiments.results import about, arguments, save
 
 UPDATES, WIDTH, WARM_UP, FACTOR = 200, 64, 100, 0.5
 PEAK = FACTOR * noam_rate(WARM_UP, WIDTH, WARM_UP)
@@ -54,25 +49,20 @@ def means_of_ten(losses: list[float]) -> list[float]:
 
 
 def main() -> None:
-    """Train with every schedule from every seed, write the results, print the table."""
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("results", type=Path, help="the JSON file to write")
-    parser.add_argument("--seeds", type=int, default=10, help="seeds of each schedule, from 0")
+    """Train with every schedule from every seed, and write the results."""
+    parser = arguments(__doc__, seeds=10)
     parser.add_argument("--updates", type=int, default=UPDATES, help="updates of each run, a multiple of ten")
     args = parser.parse_args()
-    if args.seeds < 1 or args.updates < 10 or args.updates % 10:
-        parser.error("give at least one seed, and a multiple of ten updates.")
     captions = load_corpus("captions", "train")
     tokenizer = SubwordTokenizer.train(captions, vocab_size=2000)
     pairs = encode_pairs(captions, tokenizer, "de", "en", max_length=64)
     runs: dict[str, list[list[float]]] = {name: [] for name in SCHEDULES}
-    about = {"torch": torch.__version__, "processor": processor(), "date": time.strftime("%Y-%m-%d")}
     for seed in range(args.seeds):
         for name, schedule in SCHEDULES.items():
             runs[name].append(means_of_ten(train(schedule, seed, args.updates, pairs, len(tokenizer))))
             print(f"{name:<24}seed {seed}{runs[name][-1][-1]:>10.3f}", flush=True)
-        content = {"about": about, "measured": "mean loss of each ten updates, from each seed", "runs": runs}
-        write_whole(args.results, (json.dumps(content, ensure_ascii=False) + "\n").encode())
+    content = {"about": about(), "measured": "mean loss of each ten updates, from each seed", "runs": runs}
+    save(args.results, content, indent=None)
 
 
 if __name__ == "__main__":

@@ -10,7 +10,6 @@ also scored as the literature does: lower-cased, in the tokens of Moses. Results
 languages' names. A quarter of an hour on one core for three runs.
 """
 
-import argparse
 import json
 import statistics
 from collections.abc import Sequence
@@ -24,9 +23,9 @@ from sacremoses import MosesTokenizer
 from annotated.fast.training import bf16_is_fast
 from annotated_workbench.checkpoint import load_translator
 from annotated_workbench.data import load_corpus
-from annotated_workbench.files import write_whole
 from annotated_workbench.metrics import bleu, chrf
 from annotated_workbench.translation import translate
+from experiments.results import arguments, save
 
 PAPER = {"beam": 4, "alpha": 0.6, "max_extra": 50}
 # A larger exponent favours loops that never end: with little room they do no harm.
@@ -38,8 +37,7 @@ TEST = "test_2016_flickr"
 
 def main() -> None:
     """Choose, score, print, and write down."""
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("results", type=Path, help="file to add the results to")
+    parser = arguments(__doc__)
     parser.add_argument("runs", type=Path, nargs="+", help="folders of runs that differ in their seed alone")
     args = parser.parse_args()
     singles, together = [(run,) for run in args.runs], [tuple(args.runs)] * (len(args.runs) > 1)
@@ -79,7 +77,7 @@ def main() -> None:
         "signature": bleu(test.target, test.target)[1],
         "chrf_signature": chrf(test.target, test.target)[1],
     } | found
-    write_whole(args.results, json.dumps(content, indent=1).encode() + b"\n")
+    save(args.results, content)
 
 
 def score(hypotheses: Sequence[str], references: Sequence[str], language: str) -> dict[str, float]:

@@ -8,7 +8,6 @@ processes do can only make it longer. Section 8 of the lesson draws the file.
 
 import argparse
 import json
-import time
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -22,7 +21,8 @@ from annotated.transformer import Transformer
 from annotated_workbench.data import DATA_FOLDER
 from experiments.contest import Call, contest
 from experiments.contestants import RATE, batch
-from experiments.speed import SENTENCES, SMALL, TOKENS, processor
+from experiments.results import about, save
+from experiments.speed import SENTENCES, SMALL, TOKENS
 
 LESSON = Path(__file__).resolve().parents[1] / "notebooks" / "13_speed.ipynb"
 TAG = "staircase"
@@ -36,19 +36,12 @@ def main() -> None:
     parser.add_argument("--pairs", type=int, default=SENTENCES)
     given = parser.parse_args()
     times = contest({name: partial(make, given.pairs) for name, make in RUNGS.items()}, given.turns)
-    rungs = {
+    command, origin = f"python -m experiments.staircase --turns {given.turns} --pairs {given.pairs}", about()
+    result = {"command": command, "machine": f"{origin.pop('processor')}, one thread", **origin}
+    result["rungs"] = {
         name: {"seconds": round(min(rung.cpu), 4), "megabytes": round(rung.megabytes)} for name, rung in times.items()
     }
-    for name, rung in rungs.items():
-        print(f"{name:36} {rung['seconds']:6.3f} s {rung['megabytes']:6.0f} MB")
-    result = {
-        "command": f"python -m experiments.staircase --turns {given.turns} --pairs {given.pairs}",
-        "machine": f"{processor()}, one thread",
-        "torch": torch.__version__,
-        "date": time.strftime("%Y-%m-%d"),
-        "rungs": rungs,
-    }
-    given.file.write_text(json.dumps(result, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+    save(given.file, result)
 
 
 def lesson() -> dict[str, Any]:
@@ -61,20 +54,10 @@ def lesson() -> dict[str, Any]:
     return names
 
 
-def in_chunks(pairs: int) -> Call:
-    """Make the update whose loss is in closed form and in chunks."""
-    return update(lesson()["chunked_step"], pairs)
-
-
-def few_passes(pairs: int) -> Call:
-    """Make the update that drops, adds and normalises in fewer passes, too."""
+def of_lesson(pairs: int, *, change: str | None = None) -> Call:
+    """Make the lesson's update, whose loss is in chunks; with the name of a change, of a model changed by it."""
     steps = lesson()
-    return update(steps["chunked_step"], pairs, change=steps["fewer_passes"])
-
-
-def whole(pairs: int) -> Call:
-    """Make the update of `annotated.fast` in 32 bits, as the command line does."""
-    return update(fast.train_step, pairs, optimizer=fast.make_optimizer)
+    return update(steps["chunked_step"], pairs, change=steps[change] if change else lambda model: None)
 
 
 def update(
@@ -93,9 +76,9 @@ def update(
 
 RUNGS: dict[str, Callable[[int], Call]] = {
     "the plain form": partial(update, train_step),
-    "the loss in chunks": in_chunks,
-    "dropout, sum and norm": few_passes,
-    "annotated.fast": whole,
+    "the loss in chunks": of_lesson,
+    "dropout, sum and norm": partial(of_lesson, change="fewer_passes"),
+    "annotated.fast": partial(update, fast.train_step, optimizer=fast.make_optimizer),
     "torch.compile": partial(update, train_step, wrap=torch.compile),
 }
 

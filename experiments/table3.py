@@ -9,13 +9,11 @@ you like. About five hours for everything on two cores, one process each. What t
 (`table3.json`), where notebook 12 reads it and draws the table.
 """
 
-import argparse
 import json
 import math
 import multiprocessing
 import statistics
 import tempfile
-from collections.abc import Callable
 from contextlib import redirect_stdout
 from dataclasses import asdict, replace
 from io import StringIO
@@ -28,11 +26,11 @@ from annotated.config import TransformerConfig
 from annotated.fast.training import bf16_is_fast
 from annotated.transformer import Transformer
 from annotated_workbench.data import Pairs, load_corpus
-from annotated_workbench.files import write_whole
 from annotated_workbench.metrics import bleu, loss_per_token
 from annotated_workbench.runs import TrainingOptions, train
 from annotated_workbench.translation import translate
 from annotated_workbench.vocabulary import SubwordTokenizer
+from experiments.results import arguments, save
 
 SRC, TGT, VOCAB = "de", "en", 6000
 BASE = TransformerConfig(VOCAB, d_model=128, d_ff=512, heads=4, layers=3, dropout=0.1, norm_first=True)
@@ -67,38 +65,25 @@ ROWS = [
     Row("E", "learned positions", {"positions": "learned"}, 4.92, 25.7),
 ]
 # Perplexities are compared by their logarithms, the loss in nats per token.
-SCORES: dict[str, Callable[[dict[str, Any]], float]] = {
-    "nats": lambda scored: math.log(scored["ppl"]),
-    "bleu": lambda scored: scored["bleu"],
-}
+SCORES: dict[str, Any] = {"nats": lambda run: math.log(run["ppl"]), "bleu": lambda run: run["bleu"]}
 
 
 def main() -> None:
-    """Do the runs that are missing, then write and print what all of them say."""
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("results", type=Path, help="a line of JSON for each run")
-    parser.add_argument("--seeds", type=int, default=3, help="runs of each row")
+    """Do the runs that are missing, then write what all of them say."""
+    parser = arguments(__doc__, seeds=3)
     parser.add_argument("--processes", type=int, default=2, help="runs side by side, one thread each")
     args = parser.parse_args()
     done = read(args.results)
-    missing = [
-        (row.name, seed)
-        for seed in range(args.seeds)
-        for row in ROWS
-        if (row.name, seed) not in {(line["row"], line["seed"]) for line in done}
-    ]
+    wanted = [(row.name, seed) for seed in range(args.seeds) for row in ROWS]
+    missing = [run for run in wanted if run not in {(line["row"], line["seed"]) for line in done}]
     print(f"{len(done)} runs are done, {len(missing)} are missing.", flush=True)
     if missing:
-        args.results.parent.mkdir(parents=True, exist_ok=True)
         with multiprocessing.get_context("spawn").Pool(args.processes) as pool, args.results.open("a") as file:
             for line in pool.imap_unordered(run, missing):
                 print(json.dumps(line), file=file, flush=True)
                 print(line, flush=True)
-    summary = summarise(read(args.results))
     setup = {"base": asdict(BASE), "options": asdict(OPTIONS)}
-    write_whole(args.results.with_suffix(".json"), json.dumps(setup | {"rows": summary}, indent=1).encode() + b"\n")
-    for entry in summary:
-        print(f"{entry['name']:24} {entry['nats']:6.3f} nats  BLEU {entry['bleu']:5.2f}")
+    save(args.results.with_suffix(".json"), setup | {"rows": summarise(read(args.results))})
 
 
 def read(results: Path) -> list[dict[str, Any]]:

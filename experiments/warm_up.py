@@ -9,11 +9,8 @@ sub-layers warm up; and what a sub-layer says to all words alike is taken out of
 on the weights at the start. Some five minutes.
 """
 
-import argparse
-import json
-import time
 from dataclasses import replace
-from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -22,28 +19,22 @@ from tqdm import tqdm
 
 from annotated.config import TransformerConfig
 from annotated.encoder import Encoder
-from annotated_course.bench import processor
-from annotated_workbench.files import write_whole
+from experiments.results import about, arguments, save
 
 SMALL = TransformerConfig(vocab_size=1, d_model=32, d_ff=128, heads=4, dropout=0.0)
 DONE = torch.arange(1, 121) / 120  # which part of the training is done
 NO_WARM_UP = 0.008 * (2 - 2 * DONE).clamp(max=1)
 WARM_UP = torch.minimum(NO_WARM_UP, 0.008 * 2 * DONE)
-CASES = {
-    "warm-up": (SMALL, WARM_UP),
-    "no warm-up": (SMALL, NO_WARM_UP),
-    "the warm-up's rates, largest first": (SMALL, WARM_UP.sort(descending=True).values),
-    "no warm-up, rates × ⅓": (SMALL, NO_WARM_UP / 3),
-    "pre-norm, no warm-up": (replace(SMALL, norm_first=True), NO_WARM_UP),
-    "two layers, no warm-up": (replace(SMALL, layers=2), NO_WARM_UP),
-    "warm-up in the sub-layers alone": (SMALL, NO_WARM_UP),
-    "no warm-up, common part taken out": (SMALL, NO_WARM_UP),
-    "no warm-up, PyTorch's own weights": (SMALL, NO_WARM_UP),
-}
-OPTIONS = {
-    "warm-up in the sub-layers alone": {"rates_of_sublayers": WARM_UP},
-    "no warm-up, common part taken out": {"take_out_common": True},
-    "no warm-up, PyTorch's own weights": {"initialise": False},
+CASES: dict[str, dict[str, Any]] = {
+    "warm-up": {"rates": WARM_UP},
+    "no warm-up": {"rates": NO_WARM_UP},
+    "the warm-up's rates, largest first": {"rates": WARM_UP.sort(descending=True).values},
+    "no warm-up, rates × ⅓": {"rates": NO_WARM_UP / 3},
+    "pre-norm, no warm-up": {"rates": NO_WARM_UP, "config": replace(SMALL, norm_first=True)},
+    "two layers, no warm-up": {"rates": NO_WARM_UP, "config": replace(SMALL, layers=2)},
+    "warm-up in the sub-layers alone": {"rates": NO_WARM_UP, "rates_of_sublayers": WARM_UP},
+    "no warm-up, common part taken out": {"rates": NO_WARM_UP, "take_out_common": True},
+    "no warm-up, PyTorch's own weights": {"rates": NO_WARM_UP, "initialise": False},
 }
 
 
@@ -78,10 +69,10 @@ class Reverser(nn.Module):
 
 
 def train(
-    config: TransformerConfig,
-    rates: Tensor,
     seed: int,
+    rates: Tensor,
     *,
+    config: TransformerConfig = SMALL,
     rates_of_sublayers: Tensor | None = None,
     take_out_common: bool = False,
     initialise: bool = True,
@@ -98,7 +89,7 @@ def train(
     model = (xavier(model) if initialise else model).double()
     sublayers = [part for layer in model.encoder.layers for part in (layer.self_attention, layer.feed_forward)]
     inside = [parameter for part in sublayers for parameter in part.parameters()]
-    outside = [parameter for parameter in model.parameters() if all(parameter is not one for one in inside)]
+    outside = [parameter for parameter in model.parameters() if parameter not in {*inside}]
     if take_out_common:
         for part in sublayers:
             part.register_forward_hook(lambda _, inputs, output: output - output.mean(dim=(0, 1), keepdim=True))
@@ -121,14 +112,10 @@ def train(
 
 def main() -> None:
     """Train every case from every seed, and write the results."""
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("results", type=Path, help="the JSON file to write")
-    parser.add_argument("--seeds", type=int, default=12, help="seeds of each case, from 0")
-    args = parser.parse_args()
+    args = arguments(__doc__, seeds=12).parse_args()
     runs: dict[str, list[Tensor]] = {name: [] for name in CASES}
     for name, seed in tqdm([(name, seed) for name in CASES for seed in range(args.seeds)]):
-        runs[name].append(train(*CASES[name], seed, **OPTIONS.get(name, {})))
-    about = {"torch": torch.__version__, "processor": processor(), "date": time.strftime("%Y-%m-%d")}
+        runs[name].append(train(seed, **CASES[name]))
     measured = {
         name: {
             "first step": [rounded(run[0]) for run in case],
@@ -138,16 +125,13 @@ def main() -> None:
         }
         for name, case in runs.items()
     }
-    content = {"about": about, "measured": ["loss", "between positions", "between sentences"], "cases": measured}
-    write_whole(args.results, (json.dumps(content, ensure_ascii=False) + "\n").encode())
-    for name, case in runs.items():
-        print(f"{name:<34} last ten losses {torch.stack([run[-10:, 0].mean() for run in case]).mean():.3f}")
+    content = {"about": about(), "measured": ["loss", "between positions", "between sentences"], "cases": measured}
+    save(args.results, content, indent=None)
 
 
 def rounded(numbers: Tensor) -> list[float] | float:
     """Keep four digits of each number."""
-    few_digits = [float(f"{number:.4g}") for number in numbers.flatten().tolist()]
-    return torch.tensor(few_digits, dtype=torch.float64).view_as(numbers).tolist()
+    return numbers.double().apply_(lambda number: float(f"{number:.4g}")).tolist()
 
 
 if __name__ == "__main__":

@@ -14,7 +14,7 @@ def test_by_hand() -> None:
     assert measure(texts, {"to", "be", "or", "not"}, 8) == {"exist": 87.5, "different": 3}
 
 
-def test_the_command_writes_each_way(tmp_path, monkeypatch, capsys) -> None:
+def test_the_command_writes_each_way(tmp_path, monkeypatch) -> None:
     monkeypatch.setattr("experiments.sampling.load_text", lambda name: "to be or not to be\n" * 100)
     monkeypatch.setattr("experiments.sampling.WAYS", {"as the model says": {}, "k = 1": {"top_k": 1}})
     out = tmp_path / "sampling.json"
@@ -23,6 +23,4 @@ def test_the_command_writes_each_way(tmp_path, monkeypatch, capsys) -> None:
     ways = json.loads(out.read_text(encoding="utf-8"))["ways"]
     assert list(ways) == ["real", "as the model says", "k = 1"]
     assert ways["real"] == [{"exist": 100, "different": 4}] * 5
-    assert [len(groups) for groups in ways.values()] == [5] * 3
     assert ways["k = 1"] == ways["k = 1"][:1] * 5  # no dice: the same text each time
-    assert "k = 1" in capsys.readouterr().out

@@ -364,7 +364,7 @@ def paired_bootstrap(
     from sacrebleu.metrics import BLEU
 
     check_texts(ours=ours, theirs=theirs, references=references)
-    metric = BLEU(tokenize=sacrebleus_words(language, references), effective_order=True)
+    metric = BLEU(tokenize=sacrebleus_words(language), effective_order=True)
 
     def counted(texts: Sequence[str]) -> torch.Tensor:
         scores = [metric.sentence_score(text, [reference]) for text, reference in zip(texts, references, strict=True)]

@@ -12,15 +12,8 @@ from torch import Tensor, nn
 
 from annotated.config import PAD
 from annotated.decoding import evaluating
-from annotated_workbench.architectures import (
-    ARCHITECTURES,
-    USES,
-    Config,
-    TaskName,
-    architecture_of,
-    config_of,
-    make_model,
-)
+from annotated_workbench import architectures
+from annotated_workbench.architectures import ARCHITECTURES, Config, TaskName, architecture_of, config_of, make_model
 from annotated_workbench.ensemble import Ensemble
 from annotated_workbench.files import write_whole
 from annotated_workbench.vocabulary import Tokenizer, load_tokenizer
@@ -31,16 +24,9 @@ Model = TypeVar("Model", bound=nn.Module)
 
 
 def save_checkpoint(folder: str | Path, model: nn.Module, **info: Any) -> None:
-    """Write a model into a folder: its weights and its configuration, each file whole or not at all.
+    """Write a model's weights and configuration into a folder, with `info` beside it, each file whole or not at all.
 
-    Args:
-        folder: made if it does not exist.
-        model: the model; tied weights are written once.
-        info: anything to keep beside the configuration that JSON can hold, such as the languages.
-
-    Raises:
-        TypeError: no architecture has such a configuration.
-        ValueError: another model would be read back; says why. Then nothing is written.
+    A ValueError or TypeError says why another model, or none, would be read back; then nothing is written.
     """
     require_readable(model, **info)
     save_tensors(Path(folder) / WEIGHTS, dict(model.named_parameters()))
@@ -63,10 +49,7 @@ def _parsed(content: bytes) -> tuple[Config, dict[str, Any]]:
 
 @torch.no_grad()
 def require_readable(model: nn.Module, **info: Any) -> None:
-    """Refuse a model that would not be read back as it is: whose configuration makes one with other logits.
-
-    Arguments and errors as for `save_checkpoint`.
-    """
+    """Refuse a model whose configuration makes one with other logits, as `save_checkpoint` does."""
     if not hasattr(model, "config"):
         raise TypeError(f"a {type(model).__name__} has no config to be read back by: save the model inside it.")
     try:
@@ -91,14 +74,9 @@ def require_readable(model: nn.Module, **info: Any) -> None:
 
 
 def load_checkpoint(folder: str | Path) -> tuple[nn.Module, dict[str, Any]]:
-    """Read what `save_checkpoint` wrote; the model gives the same logits, bit for bit.
+    """Read what `save_checkpoint` wrote: the model, in eval mode, with the same logits bit for bit, and the info.
 
-    Returns:
-        The model, in eval mode, and the info.
-
-    Raises:
-        FileNotFoundError: the folder holds no model.
-        ValueError: its files do not fit together, or a weight is not a number.
+    A FileNotFoundError or ValueError says what is missing or damaged.
     """
     path, weights = Path(folder) / CONFIG, Path(folder) / WEIGHTS
     if not path.is_file():
@@ -124,9 +102,7 @@ def model_of(make: Callable[[], Model], weights: dict[str, Tensor], path: str | 
 def load_translator(folders: Sequence[str | Path]) -> tuple[nn.Module, Tokenizer, dict[str, Any]]:
     """Read a trained run, or several as an ensemble: the model in eval mode, the tokenizer, and the first one's info.
 
-    Raises:
-        FileNotFoundError: a folder holds no model or no tokenizer.
-        ValueError: its files do not fit together, or the runs' configurations, languages or tokenizers differ.
+    Errors as for `load_run`; or the runs' configurations, languages or tokenizers differ.
     """
     runs = [load_run(folder) for folder in folders]
     _, tokenizer, first = runs[0]
@@ -145,9 +121,7 @@ def load_translator(folders: Sequence[str | Path]) -> tuple[nn.Module, Tokenizer
 def load_run(folder: str | Path) -> tuple[nn.Module, Tokenizer, dict[str, Any]]:
     """Read a trained run of any task: the model, in eval mode, the tokenizer, and the info.
 
-    Raises:
-        FileNotFoundError: the folder holds no model or no tokenizer.
-        ValueError: its files do not fit together.
+    A FileNotFoundError or ValueError says what is missing or does not fit together.
     """
     model, info = load_checkpoint(folder)
     tokenizer, config = load_tokenizer(folder), config_of(model)
@@ -163,15 +137,13 @@ def require_task(model: nn.Module, task: TaskName, folder: str | Path) -> None:
     """Raise a ValueError if the model in a folder was trained for another task; it says what it can be used for."""
     own = ARCHITECTURES[architecture_of(config_of(model))].task
     if own != task:
-        raise ValueError(f"the model in {folder} is for {own}, not for {task}: use {USES[own]}.")
+        raise ValueError(f"the model in {folder} is for {own}, not for {task}: use {architectures.USES[own]}.")
 
 
 def load_weights(model: nn.Module, weights: dict[str, Tensor]) -> None:
     """Copy weights into a model, by name.
 
-    Raises:
-        ValueError: a weight is missing, left over, of another shape, or holds NaN or infinity; says which. Then the
-            model is as it was.
+    A ValueError says which is missing, left over, of another shape, or holds NaN or infinity; then nothing is copied.
     """
     parameters = dict(model.named_parameters())
     wrong = sorted(parameters.keys() ^ weights.keys()) or sorted(
@@ -190,14 +162,7 @@ def load_weights(model: nn.Module, weights: dict[str, Tensor]) -> None:
 
 
 def average_checkpoints(paths: Sequence[str | Path]) -> dict[str, Tensor]:
-    """Average the weights of several checkpoints of one run, in double precision (§6.1: the last 5, or 20).
-
-    Args:
-        paths: files with weights.
-
-    Raises:
-        ValueError: no path is given, or the files hold different weights.
-    """
+    """Average the weights in several files of one run, in double precision (§6.1: the last 5, or 20)."""
     if not paths:
         raise ValueError("average_checkpoints needs at least one path.")
     sums: dict[str, Tensor] = {}
@@ -219,18 +184,13 @@ def save_tensors(path: str | Path, tensors: dict[str, Tensor], note: dict[str, A
 
 
 def load_tensors(path: str | Path) -> tuple[dict[str, Tensor], Any]:
-    """Read what `save_tensors` wrote: the tensors and the note.
-
-    Raises:
-        FileNotFoundError: there is no such file.
-        ValueError: it is not a safetensors file, or cut short.
-    """
+    """Read what `save_tensors` wrote: the tensors and the note; an error says why they cannot be read."""
     with _opened(path) as (file, note):
         return {name: file.get_tensor(name) for name in file.keys()}, note  # noqa: SIM118
 
 
 def load_note(path: str | Path) -> Any:
-    """Read the note alone of what `save_tensors` wrote; raises as `load_tensors` does."""
+    """Read the note alone of what `save_tensors` wrote."""
     with _opened(path) as (_, note):
         return note
 

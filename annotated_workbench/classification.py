@@ -26,17 +26,9 @@ def encode_texts(texts: Sequence[str], tokenizer: Tokenizer, language: str, max_
 def classify(
     model: Any, tokenizer: Tokenizer, texts: Sequence[str], language: str, *, plain: bool = False
 ) -> Float[Tensor, "texts classes"]:
-    """Compute p(class | text); of a text longer than the model's positions only its beginning counts.
+    """Compute p(class | text), in eval mode; of a text longer than the model's positions only its beginning counts.
 
-    Args:
-        model: a trained `Classifier`; used in eval mode and left in the mode it was in.
-        tokenizer: the one it was trained with.
-        texts: what to sort.
-        language: of the texts.
-        plain: compute by the plain model, not by its fast form.
-
-    Raises:
-        TypeError: one string is given instead of several.
+    `plain` computes by the paper's own files.
     """
     check_texts(texts=texts)
     rows = encode_texts(texts, tokenizer, language, model.config.max_length)

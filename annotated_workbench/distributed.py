@@ -48,15 +48,8 @@ def is_first() -> bool:
 def joined(device: torch.device) -> Iterator[torch.device]:
     """Train together with the other processes that `torchrun` started, if it did; only the first one prints.
 
-    Args:
-        device: where to train; "cuda" means one GPU for each process of a machine.
-
-    Returns:
-        This process's device.
-
-    Raises:
-        ValueError: several processes cannot use the device, or a machine has more processes than GPUs.
-        ConnectionError: another process has ended or cannot be reached.
+    Gives this process's device: "cuda" means one GPU for each process of a machine. A ConnectionError says that another
+    process has ended or cannot be reached.
     """
     if int(os.environ.get("WORLD_SIZE", "1")) == 1:
         yield device
@@ -122,12 +115,7 @@ def tokenizer_of_first(make: Callable[[], Tokenizer]) -> Tokenizer:
 
 
 def divided(compute: Callable[[Sequence[Any]], Iterable[Any]], items: Sequence[Any]) -> list[Any]:
-    """Compute something for each item, each process for its share, and give all results to all of them.
-
-    Args:
-        compute: makes as many results as it is given items.
-        items: the same in all processes.
-    """
+    """Compute a result for each item, each process for its share, and give all results to all of them."""
     results: list[Any] = [None] * len(items)
     for place, part in enumerate(_gather(list(compute(items[rank() :: processes()])))):
         results[place :: processes()] = part
@@ -136,7 +124,7 @@ def divided(compute: Callable[[Sequence[Any]], Iterable[Any]], items: Sequence[A
 
 def _gather(own: Value) -> list[Value]:
     gathered = [own] * processes()
-    if processes() > 1:
+    if len(gathered) > 1:
         distributed.all_gather_object(gathered, own)
     return gathered
 
@@ -166,16 +154,8 @@ def update(
 ) -> tuple[float, int]:
     """Update a model once on several batches as if they were one, each process on its share of the rows.
 
-    Args:
-        objective: what `parallel` made of a module that computes a batch's loss, summed over its targets.
-        batches: the same in all processes.
-        optimizer: over the model's parameters.
-
-    Returns:
-        The loss per target, and how many targets there are, both of all processes.
-
-    Raises:
-        ValueError: the loss is not finite, in whichever process; then no weight has changed in any.
+    `objective` is what `parallel` made. Returns the loss per target, and how many targets there are, of all processes.
+    If that loss is not finite, all of them raise a ValueError and no weight changes.
     """
     device = next(objective.parameters()).device
     targets = sum(map(count_targets, batches))

@@ -18,17 +18,9 @@ COMPUTE_TYPES = {"auto": "float32", "fp32": "float32", "bf16": "bfloat16", "int8
 
 
 class CTranslate2:
-    """A model copied into CTranslate2.
+    """A trained `Transformer` copied into CTranslate2, with a precision of `COMPUTE_TYPES`; device as in "cuda:1".
 
-    Args:
-        model: a trained `Transformer` that `check_exportable` lets pass.
-        tokenizer: the one it was trained with.
-        precision: a key of `COMPUTE_TYPES`.
-        device: "auto", "cpu", "cuda" or "cuda:1".
-
-    Raises:
-        ModuleNotFoundError: a library is missing; says how to install it.
-        ValueError: the engine has no form for this model or tokenizer, or cannot use the device or the precision.
+    A ValueError says that the engine has no form for this model or tokenizer, or cannot use the device or precision.
     """
 
     def __init__(self, model: Any, tokenizer: Tokenizer, precision: str = "auto", device: str = "auto"):

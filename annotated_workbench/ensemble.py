@@ -30,14 +30,7 @@ class Ensemble(FastModel):
     """Several models that translate together: a token's probability is the mean of theirs (Hansen & Salamon, 1990).
 
     Their errors differ, and the mean of the probabilities is wrong less often than any of them. It costs as much time
-    and memory as the models together. Used like one model to translate; not to be trained.
-
-    Args:
-        models: trained models of the same configuration, with the same vocabulary; put into eval mode.
-
-    Raises:
-        TypeError: a model has no fast form.
-        ValueError: there is no model, or their configurations differ.
+    and memory as the models together, which have the same configuration. Not to be trained.
     """
 
     def __init__(self, models: Sequence[nn.Module]):

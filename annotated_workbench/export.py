@@ -35,18 +35,8 @@ NEVER = -1e4  # added to the logits of <pad> and <bos>, which no search may choo
 def export(model: nn.Module, tokenizer: Tokenizer, engine: str, out: str | Path) -> None:
     """Write a model, its tokenizer, a program that translates and a card into a new folder, whole or not at all.
 
-    Greedy search in float32 writes the same tokens there as here.
-
-    Args:
-        model: a trained `Transformer`.
-        tokenizer: the one it was trained with, of subwords.
-        engine: a key of `EXPORTS`.
-        out: the folder.
-
-    Raises:
-        ModuleNotFoundError: a library is missing; says how to install it.
-        FileExistsError: the folder exists.
-        ValueError: the engine has no form for this model or tokenizer.
+    Greedy search in float32 writes the same tokens there as here. An error says which library is missing, that the
+    folder exists, or why the engine (of `EXPORTS`) has no form for this model or tokenizer.
     """
     out = Path(out)
     if out.exists() or out.is_symlink():

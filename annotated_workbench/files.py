@@ -24,11 +24,8 @@ def write_whole(path: Path, content: bytes) -> None:
 def whole_file(path: Path) -> Iterator[BinaryIO]:
     """Open a file to write it whole or not at all, and onto the disk before this ends; makes the folder if need be.
 
-    The content goes into a new file beside it, which then takes the other's place. A process killed meanwhile leaves
-    that new file behind; `remove_leftovers` deletes it.
-
-    Args:
-        path: the file to write or replace. A symbolic link is replaced, not followed.
+    The content goes into a new file beside it, which then takes the other's place (a symbolic link's, too). A process
+    killed meanwhile leaves that new file behind; `remove_leftovers` deletes it.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f".{secrets.token_hex(8)}{UNFINISHED}")
@@ -40,17 +37,9 @@ def whole_file(path: Path) -> Iterator[BinaryIO]:
         temporary.replace(path)
     finally:
         temporary.unlink(missing_ok=True)
-    sync_folder(path.parent)
-
-
-def sync_folder(folder: Path) -> None:
-    """Bring a folder's list of names onto the disk: without that, a power cut may undo a finished renaming."""
-    if os.name == "nt":
-        return  # Windows opens no folder
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
+    if os.name != "nt":  # Windows opens no folder; elsewhere a power cut might undo the renaming
+        descriptor = os.open(path.parent, os.O_RDONLY)
         os.fsync(descriptor)
-    finally:
         os.close(descriptor)
 
 
@@ -62,30 +51,19 @@ def remove_leftovers(folder: Path) -> None:
 
 @contextmanager
 def locked(folder: Path) -> Iterator[None]:
-    """Keep other processes out of a folder; the system frees the lock when this process ends, however that happens.
-
-    Args:
-        folder: made if it does not exist.
-
-    Raises:
-        BlockingIOError: another process works there.
-        NotADirectoryError: the folder is a file.
-    """
+    """Keep other processes out of a folder, made if need be; the system frees the lock however this process ends."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except FileExistsError:
         raise NotADirectoryError(f"{folder} is a file: give a folder.") from None
     lock = FileLock(folder / LOCK, timeout=0)
     try:
-        lock.acquire()
+        held = lock.acquire()
     except Timeout:
-        raise BlockingIOError(
-            f"{folder} is in use by another process: wait until it ends, or choose another."
-        ) from None
-    try:
+        message = f"{folder} is in use by another process: wait until it ends, or choose another."
+        raise BlockingIOError(message) from None
+    with held:
         yield
-    finally:
-        lock.release()
 
 
 def checksum(parts: Iterable[bytes]) -> str:

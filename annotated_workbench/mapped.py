@@ -23,12 +23,7 @@ IDS_AT_ONCE = 2**24  # in which the ends of rows are looked for
 
 
 class MappedRows(Sequence[Any]):
-    """Rows of ids in a file; in memory are their places.
-
-    Args:
-        ids: the file.
-        starts, ends: where each row begins and ends in it.
-    """
+    """Rows of ids in a file; in memory are the places where each starts and ends."""
 
     def __init__(self, ids: np.ndarray, starts: np.ndarray, ends: np.ndarray):
         self._ids, self._starts, self._ends = ids, starts, ends
@@ -52,16 +47,7 @@ def encode_files(
 ) -> tuple[MappedRows, MappedRows]:
     """Turn two aligned files into a file of ids, unless it is there: as `encode_pairs` does, without too long pairs.
 
-    Args:
-        folder: for the ids; made if it does not exist. Ids of something else that it holds are deleted.
-        source, target: UTF-8, one sentence a line.
-        tokenizer: encodes both.
-        src, tgt: their languages.
-        max_length: the most positions of a pair.
-
-    Raises:
-        FileNotFoundError: a file is missing.
-        ValueError: a line is bad, the files have different numbers of lines, or no pair is short enough.
+    Ids of something else that the folder holds are deleted. Errors as for `Lines`, or no pair is short enough.
     """
     folder, pairs = Path(folder), Pairs(Lines(source), Lines(target))
     require_aligned(pairs, (source, target))

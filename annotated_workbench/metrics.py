@@ -18,12 +18,8 @@ from annotated_workbench.vocabulary import Tokenizer
 
 ROWS, TEXT_ROWS = 16, 16  # pairs, and pieces of a text, scored at a time
 
-SACREBLEUS_WORDS = {"zh": "zh", "ja": "ja-mecab", "ko": "ko-mecab"}  # where it has rules of a language's own
-# Scripts without spaces between words: Thai to Myanmar, Khmer, Tai, Balinese, Kana and Han, Yi, Javanese, more Han.
-SPACELESS = re.compile(
-    "[\u0e00-\u109f\u1780-\u17ff\u1950-\u19ff\u1a20-\u1aaf\u1b00-\u1b7f\u3040-\u312f\u3400-\u4dbf\u4e00-\u9fff"
-    "\ua000-\ua4cf\ua980-\ua9ff\uaa60-\uaadf\uf900-\ufaff\U00017000-\U00018cff\U00020000-\U000323af]"
-)
+# Sacrebleu's rules for languages of their own, and characters where no spaces part words.
+SACREBLEUS_WORDS = {"zh": "zh", "ja": "ja-mecab", "ko": "ko-mecab", **dict.fromkeys(("th", "lo", "km", "my"), "char")}
 
 
 def bleu(
@@ -31,29 +27,18 @@ def bleu(
 ) -> tuple[float, str]:
     """Score detokenised translations by their n-grams (Papineni et al., 2002), as sacrebleu does (Post, 2018).
 
-    Args:
-        hypotheses: translations.
-        references: one reference for each.
-        language: the code of the texts' language: of "zh", "ja" and "ko" sacrebleu knows the words. In other texts
-            characters are counted where most are of a script without spaces.
-        lowercase: ignore case.
-
-    Returns:
-        BLEU, 0 … 100, and sacrebleu's signature, which says how it was computed.
-
-    Raises:
-        TypeError: one string is given instead of several.
-        ValueError: there are no hypotheses, or not as many references.
+    Returns BLEU, 0 … 100, and sacrebleu's signature, which says how it was computed. What a word is follows from the
+    code of the `language`.
     """
     from sacrebleu.metrics import BLEU
 
     _check_pairs(hypotheses, references)
-    metric = BLEU(lowercase=lowercase, tokenize=sacrebleus_words(language, references))
+    metric = BLEU(lowercase=lowercase, tokenize=sacrebleus_words(language))
     return metric.corpus_score(list(hypotheses), [list(references)]).score, str(metric.get_signature())
 
 
 def chrf(hypotheses: Sequence[str], references: Sequence[str]) -> tuple[float, str]:
-    """Score translations by their character n-grams (Popović, 2015); arguments, result and errors as for `bleu`."""
+    """Score translations by their character n-grams (Popović, 2015); result as for `bleu`."""
     from sacrebleu.metrics import CHRF
 
     _check_pairs(hypotheses, references)
@@ -61,13 +46,10 @@ def chrf(hypotheses: Sequence[str], references: Sequence[str]) -> tuple[float, s
     return metric.corpus_score(list(hypotheses), [list(references)]).score, str(metric.get_signature())
 
 
-def sacrebleus_words(language: str, references: Sequence[str]) -> str | None:
-    """Choose what `bleu` counts as a word: sacrebleu's name for it, None for its default. Arguments as there."""
+def sacrebleus_words(language: str) -> str | None:
+    """Choose what `bleu` counts as a word: sacrebleu's name for it, None for its default."""
     name = SACREBLEUS_WORDS.get(re.split("[-_.@]", language.strip().lower())[0])
-    if name is not None:
-        return name if _can_split(name) else "char"
-    text = "".join(references)
-    return "char" if 2 * len(SPACELESS.findall(text)) > len(re.findall(r"\w", text)) else None
+    return name if name is None or _can_split(name) else "char"
 
 
 @cache
@@ -94,7 +76,7 @@ def _check_pairs(hypotheses: Sequence[str], references: Sequence[str]) -> None:
 def loss_per_token(model: Any, tokenizer: Tokenizer, pairs: Pairs, src: str, tgt: str, *, plain: bool = False) -> float:
     """Compute the cross-entropy of the references in nats per token; its exponential is the perplexity (§6.2).
 
-    Tokens of one vocabulary: losses with different vocabularies cannot be compared. Arguments as for `log_probs`.
+    Losses with different vocabularies cannot be compared.
     """
     tokens = sum(len(ids) + 1 for ids in tokenizer.encode_batch(pairs.target, tgt))
     return -sum(log_probs(model, tokenizer, pairs, src, tgt, plain=plain)) / tokens
@@ -103,18 +85,7 @@ def loss_per_token(model: Any, tokenizer: Tokenizer, pairs: Pairs, src: str, tgt
 def log_probs(
     model: Any, tokenizer: Tokenizer, pairs: Pairs, src: str, tgt: str, *, plain: bool = False
 ) -> list[float]:
-    """Give each pair's log p(target | source), with its <eos>, in nats.
-
-    Args:
-        model: a trained model; used in eval mode and left in the mode it was in.
-        tokenizer: the one it was trained with.
-        pairs: sources and the targets to score.
-        src, tgt: their languages.
-        plain: compute by the model's own forward, not by its fast form.
-
-    Raises:
-        ValueError: a pair is longer than the model allows.
-    """
+    """Give each pair's log p(target | source), with its <eos>, in nats; `plain` computes by the model's own forward."""
     sources, targets, _ = encode_pairs(pairs, tokenizer, src, tgt, model.config.max_length)
     order = sorted(range(len(sources)), key=lambda i: (len(targets[i]), len(sources[i])))
     parts = [order[start : start + ROWS] for start in range(0, len(order), ROWS)]
@@ -127,15 +98,10 @@ def log_probs(
 
 
 def text_loss(model: Any, ids: Int[Tensor, "length"], *, plain: bool = False) -> float:
-    """Compute a language model's cross-entropy in nats per token; its exponential is the perplexity.
+    """Compute a language model's cross-entropy in nats per token of at least two; its exponential is the perplexity.
 
     The text is cut into pieces of as many tokens as the model sees at once; each token but the first is predicted once,
     from what its own piece holds before it.
-
-    Args:
-        model: a language model; used in eval mode and left in the mode it was in.
-        ids: the text, at least two tokens.
-        plain: compute by the model's own forward, not by its fast form.
     """
     window = model.config.max_length
     pieces = make_text_batches(ids.cpu(), window, TEXT_ROWS * window)
@@ -144,13 +110,7 @@ def text_loss(model: Any, ids: Int[Tensor, "length"], *, plain: bool = False) ->
 
 @torch.inference_mode()
 def row_losses(model: Any, batches: Sequence[tuple[Tensor, ...]], *, plain: bool = False) -> list[list[float]]:
-    """Sum up a model's cross-entropy over each row of each batch, in nats.
-
-    Args:
-        model: used in eval mode and left in the mode it was in.
-        batches: of pairs, or of a text's pieces; the last tensor of each is predicted, apart from its first column.
-        plain: compute by the model's own forward, not by its fast form.
-    """
+    """Sum up a model's cross-entropy over each row of each batch, whose last tensor holds what is predicted."""
     reader = accelerate(model) if has_fast_form(model) and not plain else model
     device = next(model.parameters()).device
     losses = []
@@ -164,16 +124,7 @@ def row_losses(model: Any, batches: Sequence[tuple[Tensor, ...]], *, plain: bool
 
 
 def accuracy(probabilities: Float[Tensor, "texts classes"], labels: Sequence[str], classes: Sequence[str]) -> float:
-    """Compute the share of texts whose most probable class is the right one.
-
-    Args:
-        probabilities: of each class for each text.
-        labels: the right class of each text.
-        classes: the classes' names, in the order of their probabilities.
-
-    Raises:
-        ValueError: there are no texts, not as many labels, or a label is none of the classes.
-    """
+    """Compute the share of texts whose most probable one of the `classes`, the columns' names, is the right one."""
     if not len(labels) == len(probabilities) > 0:
         raise ValueError(f"{len(labels)} labels of {len(probabilities)} texts: give one each, and at least one.")
     if unknown := sorted(set(labels) - set(classes)):

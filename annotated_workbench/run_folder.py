@@ -3,6 +3,7 @@
 import copy
 import json
 import time
+from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -83,12 +84,7 @@ def require_new(out: str | Path) -> None:
 
 
 def load_state_note(out: str | Path) -> dict[str, Any]:
-    """Read how the run in `out` was started and where it stands.
-
-    Raises:
-        FileNotFoundError: there is no run.
-        ValueError: its state is not whole, or of an older version of the course.
-    """
+    """Read how the run in `out` was started and where it stands; an error says why there is no run to go on with."""
     path = Path(out) / STATE
     if not path.is_file():
         raise FileNotFoundError(f"there is no run to resume in {out}: start it without --resume.")
@@ -113,14 +109,16 @@ def load_state(run: Run) -> None:
                 "counted in that. Give what it was started with, or start another run in another --out."
             )
     tensors, _ = load_tensors(run.out / STATE)
-    load_weights(
-        model, {name.removeprefix("weights/"): w for name, w in tensors.items() if name.startswith("weights/")}
-    )
-    moments: dict[int, dict[str, Tensor]] = {}
-    for name, tensor in tensors.items():
-        if name.startswith("adam/"):
-            _, index, moment = name.split("/")
-            moments.setdefault(int(index), {})[moment] = tensor
+    weights: dict[str, Tensor] = {}
+    moments: dict[int, dict[str, Tensor]] = defaultdict(dict)
+    for name, tensor in tensors.items():  # "weights/output.weight", "adam/7/exp_avg", "random"
+        kind, _, rest = name.partition("/")
+        if kind == "weights":
+            weights[rest] = tensor
+        elif kind == "adam":
+            index, moment = rest.split("/")
+            moments[int(index)][moment] = tensor
+    load_weights(model, weights)
     optimizer.load_state_dict({"state": moments, "param_groups": optimizer.state_dict()["param_groups"]})
     torch.set_rng_state(tensors["random"])
     device = next(model.parameters()).device
@@ -138,9 +136,8 @@ def save_epoch(run: Run) -> None:
     load_weights(averaged, average_checkpoints([path for path in paths if path.exists()]))
     save_checkpoint(run.out, averaged, **run.task.info, settings=run.settings)
     save_state(run)
-    for path in (run.out / CHECKPOINTS).glob("*.safetensors"):
-        if path.stem.isdecimal() and int(path.stem) not in kept and path == _checkpoint(run.out, int(path.stem)):
-            path.unlink()
+    for path in {*(run.out / CHECKPOINTS).glob(f"{'[0-9]' * 7}.safetensors")} - {*paths}:
+        path.unlink()
 
 
 def save_state(run: Run) -> None:
@@ -152,14 +149,8 @@ def save_state(run: Run) -> None:
     device = next(run.model.parameters()).device
     if device.type != "cpu":
         tensors[f"random_{device.type}"] = getattr(torch, device.type).get_rng_state(device)
-    note = {
-        "run": run.identity,
-        "settings": run.settings,
-        "progress": asdict(run.progress),
-        "metrics": run.metrics,
-        "derived": run.length._asdict(),
-    }
-    save_tensors(run.out / STATE, tensors, note)
+    note = {"run": run.identity, "settings": run.settings, "progress": asdict(run.progress)}
+    save_tensors(run.out / STATE, tensors, note | {"metrics": run.metrics, "derived": run.length._asdict()})
 
 
 def _checkpoint(out: Path, step: int) -> Path:

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from annotated import training as plain
+from annotated import training
 from annotated.fast.training import make_optimizer
 from annotated.training import noam_rate, set_rate
 from annotated_workbench import distributed
@@ -58,7 +58,7 @@ def train(
     options: TrainingOptions | None = None,
     resume: bool = False,
 ) -> list[dict[str, Any]]:
-    """Train a model to translate, as `fit` does; arguments and errors as there and in `TranslationTask`."""
+    """Train a model to translate, as `fit` does."""
     options = options or TrainingOptions()
     if resume:
         load_state_note(out)
@@ -79,49 +79,35 @@ def fit(
 ) -> list[dict[str, Any]]:
     """Train a model and leave in `out` all that is needed to use it, and to go on training.
 
-    Each epoch adds a line to metrics.jsonl and a file to checkpoints/, and renews model.safetensors (the average of the
-    last checkpoints), config.json and state.safetensors (from where `resume` goes on, on a CPU exactly). The first
-    state is written before the first update.
+    Each epoch adds a line to metrics.jsonl, which is returned, and a file to checkpoints/, and renews model.safetensors
+    (the average of the last checkpoints, which the model ends with), config.json with `settings`, and
+    state.safetensors, from where `resume` goes on, on a CPU exactly; there must be a run then, and else none.
 
-    Args:
-        model: a new model; it ends with the averaged weights.
-        task: gives the batches, updates and validates.
-        out: the run's folder; no other process may train there.
-        options: how to train.
-        settings: what config.json keeps of how the run was started, by default the options.
-        resume: go on with the run in `out`. Its model, pairs, tokens, batches and seed must be the same, because where
-            it stands is counted in them. Epochs, minutes, schedule, rate, smoothing, dropout and averaging may change;
-            warm-up and rate stay what they were unless they are given. More epochs or minutes move the end at which the
-            linear schedule is 0: the rate jumps to what it is on the way there.
-
-    Returns:
-        The lines of metrics.jsonl.
+    A run that goes on must have the same model, pairs, tokens, batches and seed, because where it stands is counted in
+    them. Epochs, minutes, schedule, rate, smoothing, dropout and averaging may change; warm-up and rate stay unless
+    they are given. More epochs or minutes move the end at which the linear schedule is 0: the rate jumps up to it.
 
     Raises:
-        OSError: `out` holds a run and `resume` is not set, or none and it is; or another process is training there.
-        ValueError: the run in `out` is another one, or has nothing left to do; or the model is none that could be read
-            back; or a loss is not finite. Then the last good state is there to go on from.
+    OSError: there is a run and should be none, or the reverse; or another process is training there.
+    ValueError: it is another run, or done; the model could not be read back; or a loss is not finite. Then the last
+    good state is there to go on from.
     """
     run = _prepare(model, task, Path(out), options, settings or asdict(options), resume)
     with locked(run.out) if distributed.is_first() else nullcontext():
         objective = _begin(run, resume)
         while not run.ended():
             line, speed = _train_epoch(run, objective)
-            _require_finite(run)
+            if not all(weight.isfinite().all() for weight in model.parameters()):
+                raise ValueError(
+                    f"after update {run.progress.step} the weights are not finite. The last state is kept: go on from "
+                    "it with --resume and a lower --rate."
+                )
             scores = task.validate(run.model, options)
             run.look_at_the_clock()
             run.metrics.append(line | {"minutes": run.progress.seconds / 60, **scores, "tokens_per_second": speed})
             if distributed.is_first():
                 save_epoch(run)
             print(_report(run), flush=True)
-    step, warmup = run.progress.step, run.length.warmup
-    if step <= warmup:
-        more = "--epochs" if run.progress.epoch >= run.length.epochs else "--max-minutes"
-        print(
-            f"Careful: the run ended at update {step}, inside its warm-up of {warmup}. Go on with --resume and more "
-            f"{more}, or train anew with a shorter --warmup.",
-            flush=True,
-        )
     with distributed.in_turn():
         load_weights(run.model, load_tensors(run.out / WEIGHTS)[0])
     return run.metrics
@@ -160,7 +146,7 @@ def _prepare(
         "tokenizer": checksum([task.tokenizer.content()]),
     }
     distributed.require_same(f"{identity} {options} {length}")
-    optimizer = plain.make_optimizer(model) if options.plain else make_optimizer(model)
+    optimizer = training.make_optimizer(model) if options.plain else make_optimizer(model)
     return Run(model, task, out, options, settings, identity, length, optimizer)
 
 
@@ -219,18 +205,12 @@ def _train_epoch(run: Run, objective: nn.Module) -> tuple[dict[str, Any], float]
                     break
     if progress.position == len(groups):
         progress.epoch, progress.position = progress.epoch + 1, 0
-    line = {
-        "step": progress.step,
-        "epoch": progress.epoch + progress.position / len(groups),
-        "minutes": 0.0,  # until it has been validated
-        "rate": run.optimizer.param_groups[0]["lr"],
-        "loss": total / targets,
-    }
-    return line, speed
+    rate, epoch = run.optimizer.param_groups[0]["lr"], progress.epoch + progress.position / len(groups)
+    return {"step": progress.step, "epoch": epoch, "minutes": 0.0, "rate": rate, "loss": total / targets}, speed
 
 
 def epoch_seed(seed: int, epoch: int) -> int:
-    """Mix a run's seed and the number of an epoch into the seed of its batches: no other pair gives the same."""
+    """Mix a run's seed and an epoch's number into a seed that no other two numbers give."""
     return random.Random(f"{seed} {epoch}").getrandbits(63)
 
 
@@ -245,33 +225,11 @@ def _rate(progress: Progress, updates: int, options: TrainingOptions, length: Le
 
 
 def linear_rate(step: int, d_model: int, warmup: int, left: float) -> float:
-    """Warm up as `noam_rate` does, then fall linearly to 0 at the end of the run: a departure from §5.3.
+    """Warm up as `noam_rate` does, then fall with the share of the run that is left: a departure from §5.3.
 
     (d_model · warmup)^−0.5 · min(step / warmup, left).
-
-    Args:
-        step: number of the update, from 1.
-        d_model: width of the model.
-        warmup: updates until Noam's highest rate.
-        left: the share of the run that is left, from 1 to 0.
-
-    Raises:
-        ValueError: a number is below 1, or left is not a share.
     """
-    if step < 1:
-        raise ValueError(f"step={step} must be at least 1.")
-    if not 0 <= left <= 1:
-        raise ValueError(f"left={left} must lie in 0 … 1.")
     return noam_rate(warmup, d_model, warmup) * min(step / warmup, left)
-
-
-def _require_finite(run: Run) -> None:
-    moments = [moment for moments in run.optimizer.state.values() for moment in moments.values()]
-    if not all(tensor.isfinite().all() for tensor in (*run.model.parameters(), *moments)):
-        raise ValueError(
-            f"after update {run.progress.step} the weights are not finite. The last state is kept: go on from it with "
-            "--resume and a lower --rate."
-        )
 
 
 def _report(run: Run) -> str:

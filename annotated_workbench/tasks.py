@@ -54,18 +54,9 @@ class Task(ABC):
 
 
 class TranslationTask(Task):
-    """Learn to translate from pairs of sentences.
+    """Learn to translate from pairs of sentences, validated by greedy translations; too long pairs are left out.
 
-    Args:
-        tokenizer: turns the pairs into ids.
-        pairs: training pairs; too long ones are left out.
-        val: validation pairs, decoded greedily; too long ones are left out.
-        src, tgt: the languages of the pairs.
-        max_length: the longest source or target, in tokens.
-        mapped: a folder for the ids of pairs that do not fit into memory; the pairs are then `Lines`.
-
-    Raises:
-        ValueError: no pair is short enough; or as `encode_files` does.
+    With `mapped`, a folder for ids of pairs that do not fit into memory, the pairs are `Lines`.
     """
 
     report = "validation BLEU {val_bleu:5.2f}"
@@ -101,7 +92,7 @@ class TranslationTask(Task):
         self.val = Pairs(*([side[i] for i in short] for side in val))
 
     def batches(self, batch_tokens: int, seed: int | None = None) -> Batches:
-        """As `Task.batches`: pairs of similar length, at most `batch_tokens` ids a side."""
+        """As `Task.batches`: pairs of similar length."""
         return make_batches(self.sources, self.targets, batch_tokens, seed=seed)
 
     def validate(self, model: nn.Module, options: TrainingOptions) -> dict[str, float]:
@@ -118,17 +109,7 @@ class TranslationTask(Task):
 
 
 class TextTask(Task):
-    """Learn to continue a text.
-
-    Args:
-        tokenizer: turns the text into ids.
-        text: what to learn from.
-        val: what to measure the loss on.
-        max_length: how many tokens the model sees at once.
-
-    Raises:
-        ValueError: a text has fewer than two tokens.
-    """
+    """Learn to continue a text, of which a model sees `max_length` tokens at once, validated by the loss on another."""
 
     report = "validation loss {val_loss:.3f} nats, {val_bits:.3f} bits a token"
 
@@ -154,18 +135,7 @@ class TextTask(Task):
 
 
 class ClassificationTask(Task):
-    """Learn to sort texts into classes.
-
-    Args:
-        tokenizer: turns the texts into ids.
-        labelled: training texts; of one that is too long the beginning.
-        val: texts to measure the accuracy on.
-        language: of the texts.
-        max_length: how many tokens the model sees.
-
-    Raises:
-        ValueError: a validation text has a label that no training text has.
-    """
+    """Learn to sort texts into classes by their first `max_length` tokens, validated by the share sorted correctly."""
 
     report = "validation accuracy {val_accuracy:.1%}"
 

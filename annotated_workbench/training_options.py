@@ -22,11 +22,7 @@ class TrainingOptions:
 
     The paper has 25,000 ids a side in a batch (§5.1), the "noam" schedule with a warm-up of 4,000 updates and no factor
     on the rate (§5.3), a smoothing ε_ls of 0.1 (§5.4), and averages 5 or 20 checkpoints (§6.1). `length_of` chooses
-    epochs, warm-up and rate where they are None. `bf16` computes products in bfloat16; `plain` trains and validates by
-    the paper's own files.
-
-    Raises:
-        ValueError: a number that makes no sense; the message says which.
+    epochs, warm-up and rate where they are None. `plain` trains and validates by the paper's own files.
     """
 
     epochs: int | None = _option(None, "passes over the training pairs at most; follows from the corpus", type=COUNT)
@@ -66,17 +62,11 @@ class TrainingOptions:
 
 
 def defaults_for(pairs: int) -> dict[str, Any]:
-    """Choose sizes by the number of training pairs: the fewer, the smaller the model, its vocabulary and its batches.
+    """Choose options of `train` by the number of training pairs: the fewer, the smaller model, vocabulary and batches.
 
     Tried with the first 400, 3,000, 12,000 and all 29,000 pairs of Multi30k and ten minutes of two cores, one seed
     (`experiments/corpus_size.py`). Where the small model begins is a guess between 12,000 and 29,000; as it takes four
     times as long over a token, it gets smaller batches, so that ten minutes hold enough updates.
-
-    Args:
-        pairs: number of training pairs.
-
-    Returns:
-        The command line's options by name: preset, vocab_size, batch_tokens and dropout.
     """
     root = math.sqrt(pairs)
     if pairs >= 20_000:

@@ -30,24 +30,17 @@ def translate(
     """Translate texts, in batches of similar length; an empty text stays empty.
 
     Args:
-        model: a trained model.
-        tokenizer: the one it was trained with.
-        texts: sentences to translate.
-        language: the language they are in.
-        beam: hypotheses kept per sentence; 0 decodes greedily.
-        alpha: exponent of the length penalty.
-        max_extra: a translation ends after (source tokens + max_extra) tokens at the latest (§6.1).
-        batch_tokens: target tokens a batch may set memory aside for: sentences · hypotheses · longest translation. A
-            sentence that needs more is a batch of its own.
-        bf16: compute in bfloat16, with a copy of the model made by `in_bfloat16`.
-        plain: search by the paper's own file, which is slower; an ensemble has no other form than the fast one.
-
-    Raises:
-        TypeError: `texts` is one string.
-        ValueError: a text is longer than the model allows; says which. Or a number is out of range.
+    model, tokenizer: trained together.
+    texts: sentences to translate.
+    language: the language they are in.
+    beam: hypotheses kept per sentence; 0 decodes greedily.
+    alpha: exponent of the length penalty.
+    max_extra: a translation ends after (source tokens + max_extra) tokens at the latest (§6.1).
+    batch_tokens: target tokens a batch may set memory aside for: sentences · hypotheses · longest translation. A
+    sentence that needs more is a batch of its own.
+    bf16: compute in bfloat16, with a copy of the model made by `in_bfloat16`.
+    plain: search by the paper's own file, which is slower; an ensemble has no other form than the fast one.
     """
-    if batch_tokens < 1:
-        raise ValueError(f"batch_tokens={batch_tokens} must be at least 1.")
     limit: int = model.config.max_length
     rows = encode_sources(tokenizer, texts, language, limit)
     if bf16:
@@ -74,18 +67,7 @@ def translate(
 
 
 def encode_sources(tokenizer: Tokenizer, texts: Sequence[str], language: str, limit: int) -> list[list[int]]:
-    """Turn texts into ids, each row ending in <eos>.
-
-    Args:
-        tokenizer: the model's.
-        texts: sentences to translate.
-        language: the language they are in.
-        limit: how many tokens the model takes.
-
-    Raises:
-        TypeError: `texts` is one string.
-        ValueError: a text is longer than that; says which.
-    """
+    """Turn sentences into ids, each row ending in <eos>; a ValueError names one of more than `limit` tokens."""
     check_texts(texts=texts)
     rows = [[*ids, EOS] for ids in tokenizer.encode_batch(list(texts), language)]
     for number, row in enumerate(rows, start=1):

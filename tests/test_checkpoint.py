@@ -149,28 +149,12 @@ def folder(tmp_path) -> Path:
     return tmp_path / "run"
 
 
-@pytest.mark.parametrize("content", [b"", b"not weights", None], ids=["empty", "text", "cut short"])
-def test_damaged_weights_are_named(folder, content):
-    path = folder / "model.safetensors"
-    path.write_bytes(path.read_bytes()[:-5] if content is None else content)
-    with pytest.raises(ValueError, match=r"model\.safetensors is not a whole safetensors file"):
-        load_checkpoint(folder)
-
-
 @pytest.mark.parametrize(
     "content", [b"", b"{", b"{}", b"[]", b'{"model": {"depth": 3}}', b'{"model": {"vocab_size": "many"}}', b"\xff"]
 )
 def test_a_damaged_configuration_is_named(folder, content):
     (folder / "config.json").write_bytes(content)
     with pytest.raises(ValueError, match=r"config\.json is damaged"):
-        load_checkpoint(folder)
-
-
-def test_missing_files_are_named(folder, tmp_path):
-    with pytest.raises(FileNotFoundError, match=r"no model in .*elsewhere.*config\.json is missing"):
-        load_checkpoint(tmp_path / "elsewhere")
-    (folder / "model.safetensors").unlink()
-    with pytest.raises(FileNotFoundError, match=r"no weights at .*model\.safetensors"):
         load_checkpoint(folder)
 
 
@@ -195,26 +179,16 @@ def test_weights_of_another_model_or_no_numbers_are_refused_and_change_nothing(c
     torch.testing.assert_close(dict(model.named_parameters()), before, rtol=0, atol=0)
 
 
-@pytest.mark.parametrize("change", ["words", "languages"])
-def test_an_ensemble_agrees_on_tokens_and_on_languages(tmp_path, change):
-    for name in ("a", "b"):
-        odd = name == "b"
-        languages = dict(src="en", tgt="de") if odd and change == "languages" else dict(src="de", tgt="en")
-        save_checkpoint(tmp_path / name, make_model(), **languages)
-        words = [*SPECIALS, *("ihgfedcba" if odd and change == "words" else "abcdefghi")]
-        WordTokenizer(Vocabulary(words), ["de", "en"]).save(tmp_path / name)
+@pytest.mark.parametrize(
+    ("languages", "letters"), [(dict(src="de", tgt="en"), "ihgfedcba"), (dict(src="en", tgt="de"), "abcdefghi")]
+)
+def test_an_ensemble_agrees_on_tokens_and_on_languages(tmp_path, languages, letters):
+    for name, kept, words in (("a", dict(src="de", tgt="en"), "abcdefghi"), ("b", languages, letters)):
+        save_checkpoint(tmp_path / name, make_model(), **kept)
+        WordTokenizer(Vocabulary([*SPECIALS, *words]), ["de", "en"]).save(tmp_path / name)
     with pytest.raises(ValueError, match=r"b has other tokens or languages than .*a"):
         load_translator([tmp_path / "a", tmp_path / "b"])
     assert len(load_translator([tmp_path / "a", tmp_path / "a"])[0].models) == 2
-
-
-def test_a_run_whose_tokenizer_or_languages_do_not_fit_is_refused(folder):
-    WordTokenizer(Vocabulary([*SPECIALS, *"abcdefghi"]), ["de", "en"]).save(folder)
-    with pytest.raises(ValueError, match="does not say which languages"):
-        load_translator([folder])
-    WordTokenizer(Vocabulary([*SPECIALS, *"abcdefghij"]), ["de", "en"]).save(folder)
-    with pytest.raises(ValueError, match="has 14 tokens and the model 13"):
-        load_translator([folder])
 
 
 def test_tensors_are_stored_as_they_are(tmp_path):

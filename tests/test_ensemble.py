@@ -10,8 +10,6 @@ from annotated.models.recurrence import RecurrentConfig
 from annotated.transformer import Transformer
 from annotated_workbench.architectures import make_model
 from annotated_workbench.ensemble import Ensemble
-from annotated_workbench.translation import translate
-from annotated_workbench.vocabulary import SubwordTokenizer
 
 VOCAB = 13
 SIZES = dict(d_model=8, heads=2, d_k=3, d_v=5, d_ff=11, layers=2, max_length=23, dropout=0.5)
@@ -86,14 +84,6 @@ def test_the_score_is_the_models_own(kind):
             cut_off = len(found.ids) == src.size(1) + 5  # then it has no <eos>
             answer = torch.tensor(found.ids + [EOS] * (not cut_off))
             assert found.log_prob == pytest.approx(log_probs[range(len(answer)), answer].sum().item(), rel=1e-3)
-
-
-def test_an_ensemble_translates_texts_in_bfloat16_without_changing_its_models():
-    pairs = (["Ein Hund.", "Hund"], ["A dog.", "dog"])
-    tokenizer = SubwordTokenizer.train(pairs, ("de", "en"), 280)
-    models = [Transformer(TransformerConfig.tiny(len(tokenizer))) for _ in range(2)]
-    assert len(translate(Ensemble(models), tokenizer, pairs[0], "de", max_extra=3, bf16=True)) == 2
-    assert all(parameter.dtype == torch.float32 for model in models for parameter in model.parameters())
 
 
 def test_an_ensemble_of_nothing_or_of_different_models_is_an_error():

@@ -58,19 +58,15 @@ def test_rows_and_batches_are_those_from_memory(tmp_path, paths, seed, budget):
         assert all(torch.equal(side, its) for side, its in zip(batch, other, strict=True))
 
 
-def test_what_is_made_is_not_made_again(tmp_path, paths, monkeypatch, capsys):
-    encode(tmp_path, paths)
-    monkeypatch.setattr(mapped, "encode_pairs", None)
-    encode(tmp_path, paths)
-    assert capsys.readouterr().out == ""
-
-
-def test_what_was_cut_off_is_made_anew(tmp_path, paths, monkeypatch):
+def test_what_was_cut_off_is_made_anew_and_what_is_whole_is_not(tmp_path, paths, monkeypatch, capsys):
     left, whole = iter(range(3)), mapped.encode_pairs
     with monkeypatch.context() as patch, pytest.raises(StopIteration):
         patch.setattr(mapped, "encode_pairs", lambda *args, **how: (next(left), whole(*args, **how))[1])
         encode(tmp_path, paths)
     encode(tmp_path, paths)
+    monkeypatch.setattr(mapped, "encode_pairs", None)
+    encode(tmp_path, paths)
+    assert capsys.readouterr().out == ""
 
 
 @pytest.mark.parametrize("what", ["source", "target", "tokens", "languages", "longest"])

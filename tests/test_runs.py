@@ -18,7 +18,7 @@ from annotated.transformer import Transformer
 from annotated_workbench import distributed, run_folder, runs, tasks, training_options
 from annotated_workbench.checkpoint import load_checkpoint, load_note, save_tensors
 from annotated_workbench.data import Pairs, make_batches
-from annotated_workbench.files import UNFINISHED, locked
+from annotated_workbench.files import UNFINISHED
 from annotated_workbench.run_folder import Progress
 from annotated_workbench.runs import _rate, epoch_seed, linear_rate, train
 from annotated_workbench.training_options import TrainingOptions, length_of
@@ -245,28 +245,14 @@ def test_what_is_not_ours_stays(finished, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("changes", "name"),
-    [
-        (dict(options=replace(OPTIONS, batch_tokens=50)), "batch_tokens=40, not 50"),
-        (dict(options=replace(OPTIONS, accumulate=1)), "accumulate=2, not 1"),
-        (dict(options=replace(OPTIONS, seed=1)), "seed=0, not 1"),
-        (dict(src="en"), "src=de, not en"),
-        (dict(d_ff=12), "d_ff=11, not 12"),
-        (dict(norm_first=True), "norm_first=False, not True"),
-        (dict(last="neun"), "training_pairs="),
-        (dict(words=[*SPECIALS, *NUMBERS.values(), *NUMBERS]), "tokenizer="),
-    ],
+    ("changes", "words", "name"),
+    [(dict(d_ff=12), WORDS, "d_ff=11, not 12"), ({}, [*SPECIALS, *NUMBERS.values(), *NUMBERS], "tokenizer=")],
 )
-def test_what_gives_the_position_its_meaning_cannot_change(finished, changes, name):
+def test_what_gives_the_position_its_meaning_cannot_change(finished, changes, words, name):
     out, before = finished[0], contents(finished[0])
-    options, src = changes.pop("options", OPTIONS), changes.pop("src", "de")
-    pairs = Pairs([*PAIRS.source[:-1], changes.pop("last", PAIRS.source[-1])], PAIRS.target)
-    tokenizer = WordTokenizer(Vocabulary(changes.pop("words", WORDS)), ("de", "en"))
+    tokenizer = WordTokenizer(Vocabulary(words), ("de", "en"))
     with pytest.raises(ValueError, match=f"was started with {name}.*where it stands is counted in that"):
-        train(
-            *(new_model(**changes), tokenizer, pairs, pairs, out),
-            **dict(src=src, options=replace(options, epochs=5), resume=True),
-        )
+        train(new_model(**changes), tokenizer, PAIRS, PAIRS, out, options=replace(OPTIONS, epochs=5), resume=True)
     assert contents(out) == before
 
 
@@ -301,30 +287,10 @@ def test_a_new_run_touches_no_model_that_lies_there(tmp_path, name):
     assert contents(tmp_path) == {name: b"the only copy"}
 
 
-def test_there_must_be_a_whole_run_of_this_version_to_resume(tmp_path):
-    with pytest.raises(FileNotFoundError, match="no run to resume"):
-        run(tmp_path / "run", resume=True)
-    assert not (tmp_path / "run").exists()
+def test_a_run_of_another_version_is_not_resumed(tmp_path):
     save_tensors(tmp_path / "state.safetensors", {"w": torch.ones(2)}, {"progress": {}, "metrics": []})
     with pytest.raises(ValueError, match=r"state\.safetensors is of an older version of the course"):
         run(tmp_path, resume=True)
-    (tmp_path / "state.safetensors").write_bytes(b"not whole")
-    with pytest.raises(ValueError, match=r"state\.safetensors is not a whole safetensors file"):
-        run(tmp_path, resume=True)
-
-
-def test_a_finished_run_stays_as_it_is(finished):
-    before = contents(finished[0])
-    with pytest.raises(ValueError, match=r"the run has done 3 epochs .*--epochs"):
-        run(finished[0], resume=True)
-    assert contents(finished[0]) == before
-
-
-def test_two_runs_do_not_train_in_one_folder(tmp_path):
-    for resume in (False, True):
-        with locked(tmp_path), pytest.raises(BlockingIOError, match="is in use by another process"):
-            run(tmp_path, replace(OPTIONS, epochs=1 + resume), resume=resume)
-        run(tmp_path, replace(OPTIONS, epochs=1 + resume), resume=resume)
 
 
 def test_weights_that_are_no_numbers_end_a_run_and_its_last_good_state_stays(finished, tmp_path, monkeypatch):
@@ -371,11 +337,9 @@ def test_too_long_pairs_are_left_out_and_counted(tmp_path, capsys, monkeypatch):
     assert asked == [["eins", "zwei"]]
 
 
-def test_a_run_that_ends_within_its_warm_up_says_so_before_and_after(tmp_path, capsys):
+def test_a_run_that_will_end_within_its_warm_up_says_so(tmp_path, capsys):
     run(tmp_path / "few", replace(OPTIONS, epochs=1, warmup=50))
-    out = capsys.readouterr().out
-    before, after = "Careful: 3 updates in all, and a warm-up of 50: ", "Careful: the run ended at update 3, inside its"
-    assert out.index(before) < out.index("epoch  1.00") < out.index(after)
+    assert "Careful: 3 updates in all, and a warm-up of 50: " in capsys.readouterr().out
     run(tmp_path / "enough", replace(OPTIONS, epochs=1, warmup=2))
     assert "Careful" not in capsys.readouterr().out
 
@@ -436,13 +400,6 @@ def test_the_linear_rate_by_hand(step, left, rate):
     assert linear_rate(step, 16, 4, left) == pytest.approx(rate)
 
 
-def test_what_the_linear_rate_refuses():
-    with pytest.raises(ValueError, match=r"left=1\.1 must lie in 0 … 1"):
-        linear_rate(1, 16, 4, 1.1)
-    with pytest.raises(ValueError, match="step=0 must be at least 1"):
-        linear_rate(0, 16, 4, 1.0)
-
-
 @pytest.mark.parametrize(("seconds", "left"), [(0.0, 0.9), (7.5, 0.75), (15.0, 0.5), (30.0, 0.0), (31.0, 0.0)])
 def test_the_linear_schedule_falls_with_the_epochs_or_the_minutes_whichever_end_first(seconds, left):
     options = replace(OPTIONS, schedule="linear", epochs=20, warmup=2, rate=0.5, max_minutes=0.5)
@@ -477,22 +434,14 @@ def test_the_length_follows_from_the_updates_in_an_epoch(given, updates, chosen)
 
 
 @pytest.mark.parametrize(
-    ("name", "value", "limits"),
+    ("options", "message"),
     [
-        ("epochs", 0, "at least 1"),
-        ("max_minutes", 0.0, "above 0"),
-        ("batch_tokens", 10**6 + 1, "at least 1 and at most 1,000,000"),
-        ("seed", -1, "at least 0"),
-        ("seed", 2**32, "at least 0 and at most 4,294,967,295"),
-        ("smoothing", 1.0, "at least 0 and below 1"),
-        ("rate", math.nan, "above 0 and at most"),
+        (dict(epochs=0), "epochs=0 must be at least 1"),
+        (dict(rate=math.nan), "rate=nan must be above 0 and at most"),
+        (dict(schedule="cosine"), "schedule='cosine' is unknown: choose from noam, linear"),
+        (dict(plain=True, bf16=True), "plain training computes in float32: leave --precision bf16"),
     ],
 )
-def test_options_that_make_no_sense_are_named(name, value, limits):
-    with pytest.raises(ValueError, match=f"{name}={value} must be {limits}"):
-        TrainingOptions(**{name: value})
-
-
-def test_plain_training_has_32_bits():
-    with pytest.raises(ValueError, match="plain training computes in float32: leave --precision bf16"):
-        TrainingOptions(plain=True, bf16=True)
+def test_options_that_make_no_sense_are_named(options, message):
+    with pytest.raises(ValueError, match=message):
+        TrainingOptions(**options)

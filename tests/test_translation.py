@@ -77,13 +77,10 @@ def test_a_text_is_searched_with_the_given_beam_and_penalty(tokenizer, texter):
 
 
 def test_what_cannot_be_translated_is_named(tokenizer, texter):
-    for texts, message in ((["Ein Hund", "Hund " * 60], r"text 2 is \d+ tokens long and the model takes 59"),):
-        with pytest.raises(ValueError, match=message):
-            translate(texter, tokenizer, texts, "de")
+    with pytest.raises(ValueError, match=r"text 2 is \d+ tokens long and the model takes 59"):
+        translate(texter, tokenizer, ["Ein Hund", "Hund " * 60], "de")
     with pytest.raises(TypeError, match="texts is one string, which would be read letter by letter: give a list"):
         translate(texter, tokenizer, "Ein Hund", "de")
-    with pytest.raises(ValueError, match="batch_tokens=0 must be at least 1"):
-        translate(texter, tokenizer, TEXTS, "de", batch_tokens=0)
 
 
 def test_a_text_of_one_token_is_translated():

@@ -49,17 +49,12 @@ def test_an_unknown_exercise_names_the_known_ones() -> None:
 
 
 def stubborn(query, key, value):
-    while True:
-        with suppress(Exception):
-            query = query + 1
-
-
-def very_stubborn(query, key, value):
     with suppress(BaseException):  # catches the first alarm
         while True:
             query = query + 1
     while True:
-        query = query + 1
+        with suppress(Exception):
+            query = query + 1
 
 
 def in_torch(query, key, value):
@@ -85,24 +80,20 @@ OWN_LINE = r" \(line \d+: torch\.nn\.functional\.cross_entropy\(query, .*\)\)"  
 @pytest.mark.parametrize(
     ("answer", "printed"),
     [
-        (..., r"○ 01\.2 not attempted yet: Attention from scratch\n"),
-        (attend, r"✓ 01\.2 Attention from scratch\n"),
         (lambda query, key, value: print("here") or attend(query, key, value), r"here\nhere\n✓ 01\.2 .*\n"),
         (chatty, r"scores\nx{4993}\n… and 5,006 more characters that your code printed\n✗ 01\.2 .* returned None.*\n"),
         (lambda query, key, value: 3, r"✗ 01\.2 Attention from scratch: an int, expected a tensor of torch.float32\n"),
-        (None, r"✗ 01\.2 Attention from scratch: your code raised TypeError: 'NoneType' object is not callable.*\n"),
         (in_torch, rf"✗ 01\.2 Attention from scratch: your code raised ValueError: [^\n]*{OWN_LINE}\n"),
         (raises(KeyError("a\nb")), r"✗ .*: your code raised KeyError: 'a\\nb' \(line \d+: raise error\)\n"),
         (raises(NotImplementedError()), r"✗ .*: your code raised NotImplementedError: no message \(line .*\n"),
         (raises(SystemExit("enough")), r"✗ .*: your code raised SystemExit: enough \(line \d+: raise error\)\n"),
         (raises(ValueError("x" * 100_000)), r"✗ .*ValueError: x{500} \(line.*\n"),
         (stubborn, ENDLESS),
-        (very_stubborn, ENDLESS),
     ],
 )
 def test_what_check_prints(answer: object, printed: str, capsys: pytest.CaptureFixture[str]) -> None:
     before = signal.getsignal(signal.SIGALRM)
-    check("01.2", answer, seconds=0.1 if answer in (stubborn, very_stubborn) else 60.0)
+    check("01.2", answer, seconds=0.1 if answer is stubborn else 60.0)
     assert re.fullmatch(printed, capsys.readouterr().out)
     assert (signal.getsignal(signal.SIGALRM), signal.getitimer(signal.ITIMER_REAL)) == (before, (0, 0))
 

@@ -34,7 +34,7 @@ class AnyOf(tuple[Any, ...]):
 
 @dataclass(frozen=True)
 class Exercise:
-    """What a reader is asked for, and what is usually got wrong: the five to eight mistakes that people make.
+    """What a reader is asked for, and what is usually got wrong: the mistakes that most people make, five at most.
 
     Any other wrong answer is told where it differs, and by which two numbers.
 
@@ -165,13 +165,6 @@ def keeping(*given: Any) -> Run:
 def in_32_bits(result: Any) -> Any:
     """Round a tensor of floats to 32 bits, so that it may come in 64."""
     return result.float() if isinstance(result, Tensor) and result.is_floating_point() else result
-
-
-def form(result: Any) -> Any:
-    """Replace tensors by zeros, also in a list, so that a comparison sees their shapes alone."""
-    if isinstance(result, list | tuple):
-        return [form(one) for one in result]
-    return torch.zeros(result.shape) if isinstance(result, Tensor) else result
 
 
 def as_numbers(answer: Any) -> Tensor:

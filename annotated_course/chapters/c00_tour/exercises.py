@@ -6,7 +6,7 @@ from typing import Any
 import torch
 
 from annotated.config import BOS, EOS
-from annotated_course.exercises.exercise import AnyOf, Exercise
+from annotated_course.exercises.exercise import Exercise
 from annotated_workbench.checkpoint import load_checkpoint
 from annotated_workbench.data import DATA_FOLDER
 from annotated_workbench.vocabulary import load_tokenizer
@@ -52,10 +52,10 @@ EXERCISES["00.1"] = Exercise(
     cases={},
     examine=examine_hidden_word,
     caught={
-        "give one German word as a string": AnyOf(2, ["jagt"]),
-        "is not one of the words": AnyOf("jagen", "garten", ""),
-        "too easy": AnyOf("Katze", "Hund"),
-        "the cat is still there": AnyOf("Ein", "eine", "durch", "den", "Garten"),
+        "give one German word as a string": ["jagt"],
+        "is not one of the words": "garten",
+        "too easy": "Katze",
+        "the cat is still there": "eine",
     },
 )
 
@@ -89,11 +89,10 @@ EXERCISES["00.2"] = Exercise(
     cases={},
     examine=examine_look,
     caught={
-        "give three words": AnyOf("dog", ("dog", 4, "Hund")),
-        "the first two are": AnyOf(("Katze", "dog", "Katze"), ("chases", "jagt", "Hund")),
+        "give three words": ("dog", 4, "Hund"),
+        "the first two are": ("chases", "jagt", "Hund"),
         "is the right noun for": ("cat", "Katze", "Katze"),
         "where it should be": ("yard", "Katze", "Katze"),
-        "Its darkest square is in another column": ("dog", "Garten", "Katze"),
         "Third comes the animal": ("dog", "Katze", "dog"),
         "as it did before": ("dog", "Katze", "hund"),
     },

@@ -9,7 +9,7 @@ from torch import Tensor
 from annotated.attention import attention
 from annotated.masking import padding_mask
 from annotated.multi_head import MultiHeadAttention
-from annotated_course.exercises.exercise import Exercise, as_numbers, calls, form, is_same
+from annotated_course.exercises.exercise import Exercise, as_numbers, calls, is_same
 
 EXERCISES: dict[str, Exercise] = {}
 
@@ -66,9 +66,6 @@ EXERCISES["02.3"] = Exercise(
             "permute(1, 2, 0, 3).flatten(2) → transpose(0, 1).reshape(2, 5, 12)"
         ),
         "the heads are interleaved: all of head 0 must come first, then all of head 1.": "2, 0, 3 → 2, 3, 0",
-        "the heads are joined along the positions; join them along the last axis.": (
-            "permute(1, 2, 0, 3).flatten(2) → transpose(0, 1).flatten(1, 2)"
-        ),
     },
 )
 
@@ -95,9 +92,7 @@ PADDING = padding_mask(torch.tensor([[5, 6, 7, 0, 0], [5, 6, 7, 8, 9]]))
 PER_HEAD = torch.rand(2, 4, 3, 5, generator=torch.Generator().manual_seed(1)) < torch.tensor([1, 0.5, 0.5, 0.5, 0.5])
 STACKED_HEADS = {
     CONCATENATION: "(heads @ W_o).sum(1) → heads.transpose(1, 2).flatten(2)",
-    "the parts of the heads are not yet added up (section 5).": ".sum(1) →",
     ACROSS: "(heads @ W_o).sum(1) → heads.reshape(2, 3, 24) @ W_o.flatten(0, 1)",
-    "the scores are divided by √d_model; it is √d_k, the width of one head.": "@ W_q → @ W_q * math.sqrt(7 / 13)",
     "the scores are not scaled: `attention` does it, with the width of one head.": "@ W_q → @ W_q * math.sqrt(7)",
     "it has no effect.": "values, mask) → values)",
     "it works the wrong way round: True = may attend.": "values, mask) → values, None if mask is None else ~mask)",
@@ -130,7 +125,6 @@ SCORES_6, SCORES_7 = (3 * left @ right.T for left, right in (draw((6, 2), (6, 2)
 HEADS_TO_ORDER = {
     "the scores are too small by the factor √d_k: the head divides by it.": "math.sqrt(d_k) * →",
     "the scores are too large by the factor √d_k: the head divides by it once.": "math.sqrt(d_k) → d_k",
-    "rows and columns are exchanged: queries and keys have changed places.": "svd(scores) → svd(scores.T)",
     "the singular values are missing: U and V alone do not make the table.": "math.sqrt(d_k) * (U * s) → U",
     "the singular values are in twice: one side is enough.": "math.sqrt(d_k) * →; Vh.T → (Vh.T * s)",
 }
@@ -138,7 +132,7 @@ EXERCISES["02.5"] = Exercise(
     "A head to order",
     right=by_svd,
     cases={
-        "n=7, d_k=5: W_q and W_k must both have the shape (7, 5): ": lambda answer: form(answer(SCORES_7, 5)),
+        "n=7, d_k=5, the shapes of W_q and W_k: ": lambda answer: [tuple(W.shape) for W in answer(SCORES_7, 5)],
         "n=6, d_k=2: ": lambda answer: head_made(answer(SCORES_6, 2)),
         "n=7, d_k=5: ": lambda answer: head_made(answer(SCORES_7, 5)),
     },

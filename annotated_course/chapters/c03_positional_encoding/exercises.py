@@ -60,9 +60,6 @@ PICTURES = {
     "you added both codes: the patches (1, 2) and (2, 1) are now alike.": (
         lambda height, width, d_model: sinusoids(height, d_model)[:, None] + sinusoids(width, d_model)
     ),
-    "this numbers the patches one after the other; the patch below is then `width` positions away.": (
-        lambda height, width, d_model: sinusoids(height * width, d_model).view(height, width, d_model)
-    ),
     "the first axis is the row, the second the column; yours are exchanged.": "dim=-1) → dim=-1).transpose(0, 1)",
 }
 EXERCISES["03.2"] = Exercise(
@@ -73,10 +70,7 @@ EXERCISES["03.2"] = Exercise(
     },
     mistakes=PICTURES,
     examine=examine_widths,
-    caught={
-        "d_model = 10 must end": "d_model % 4 → False; d_model // 2 → d_model // 4 * 2",
-        "d_model = 9 must end": "d_model % 4 → False",
-    },
+    caught={"d_model = 10 must end": "d_model % 4 → False; d_model // 2 → d_model // 4 * 2"},
 )
 
 
@@ -99,7 +93,6 @@ def mirror(length: int, d_model: int) -> Tensor:
 MIRRORS = {
     "position 0 must become length − 1, as positions are counted from 0; yours becomes length.": "length - 1 → length",
     "this moves every position on, and their order stays: the hands must turn back.": "-+++ → ++-+",
-    "this is T(1 − length): it moves every position back, but their order stays.": "-+++ → +-++",
     "this maps p to −p; now move on by length − 1.": "(length - 1) → 0",
     "the exponent of the frequency is 2i/d_model; you used i/d_model.": "rates(d_model) → rates(d_model, 1.0)",
 }
@@ -112,18 +105,15 @@ EXERCISES["03.3"] = Exercise(
 )
 
 
-def read_clock(first=31, last=0, wrapped=True, nearest=torch.round) -> Any:
-    """Read the clock from one hand down to a faster one, with a way to choose the number of full turns."""
-
-    def answer(encodings: Tensor) -> Tensor:
-        turns = 2 * math.pi / rates(64)  # positions until a hand has gone round
-        hands = torch.atan2(encodings[:, 0::2], encodings[:, 1::2]) / (2 * math.pi) * turns
-        position = hands[:, first].remainder(turns[first]) if wrapped else hands[:, first]
-        for i in range(first - 1, last - 1, -1):
-            position = hands[:, i] + turns[i] * nearest((position - hands[:, i]) / turns[i])
-        return position.round().long()
-
-    return answer
+def read_clock(encodings: Tensor) -> Tensor:
+    """Read the clock from the slowest hand down to the fastest."""
+    turns = 2 * math.pi / rates(64)  # positions until a hand has gone round
+    hands = torch.atan2(encodings[:, 0::2], encodings[:, 1::2]) / (2 * math.pi) * turns
+    position = hands[:, -1].remainder(turns[-1])
+    for i in range(30, -1, -1):
+        full_turns = torch.round((position - hands[:, i]) / turns[i])
+        position = hands[:, i] + turns[i] * full_turns
+    return position.round().long()
 
 
 POSITIONS = torch.randint(2_000, 30_000, (100,), generator=torch.Generator().manual_seed(0))
@@ -142,18 +132,14 @@ def examine_clock(answer: Any) -> str | None:
 
 EXERCISES["03.4"] = Exercise(
     "Read the clock",
-    right=read_clock(),
+    right=read_clock,
     cases={"": lambda answer: answer(NOISY).round().long()},
     mistakes={
-        "all positions are off by 1; they are counted from 0, where every sine is 0.": lambda e: read_clock()(e) + 1,
-        "this is the slowest hand alone: correct it with faster hands.": AnyOf(
-            read_clock(last=31), read_clock(last=31, wrapped=False)
-        ),
-        "this is wrong beyond half a turn of the slowest hand: atan2 gives −π … π, not 0 … 2π.": (
-            read_clock(wrapped=False)
-        ),
-        "let the fastest hands have the last word, and round.": read_clock(last=8),
-        "choose the number of full turns that is nearest to the position so far.": read_clock(nearest=torch.floor),
+        "all positions are off by 1; they are counted from 0.": "return position → return 1 + position",
+        "this is the slowest hand alone: correct it with faster hands.": "range(30, -1, -1) → []",
+        "this is wrong beyond half a turn of the slowest hand: atan2 gives −π … π.": ".remainder(turns[-1]) →",
+        "let the fastest hands have the last word, and round.": "range(30, -1, -1) → range(30, 7, -1)",
+        "choose the number of full turns that is nearest to the position so far.": "torch.round( → torch.floor(",
     },
     examine=examine_clock,
     caught={"read the hands instead": lambda encodings: torch.cdist(encodings, sinusoids(30_001, 64)).argmin(dim=1)},
@@ -195,12 +181,7 @@ EXERCISES["03.5"] = Exercise(
             "99.0 → 1.0", "99.0 → math.inf", "slice(d_k) → slice(d_model - d_k, None)"
         ),
     },
-    caught={
-        "return two tensors: w_query and w_key": AnyOf(
-            lambda k, d_model, d_k: turn(-k * rates(d_model)), lambda k, d_model, d_k: look_back(k, d_model, d_model)
-        ),
-        "600), where positions k, … look with at least 0.99 (else −1): at [0]: 2, expected 0": "(-k → (-1",
-    },
+    caught={"return two tensors: w_query and w_key": lambda k, d_model, d_k: turn(-k * rates(d_model))},
 )
 
 
@@ -221,7 +202,6 @@ ROTATIONS: dict[str, Any] = {
     "the first row is position start = 0 and must not change; yours is turned by T(1).": "+ start → + start + 1",
     "the exponent of the frequency is 2i/d; you used i/d.": "rates(x.size(-1)) → rates(x.size(-1), 1.0)",
     "`start` has no effect: the first row is position `start`.": "+ start →",
-    "this adds the encoding; turn the row instead.": lambda x, start=0: x + sinusoids(*x.shape[-2:]),
 }
 EXERCISES["03.6"] = Exercise(
     "Turn instead of add",

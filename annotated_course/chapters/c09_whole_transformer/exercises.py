@@ -29,7 +29,6 @@ COUNTS = {
     "a decoder layer has two attentions.": "3 * 4 → 2 * 4",
     "W₁ and W₂ have biases.": "+ d_ff + d_model →",
     "layer normalisation has a gain and a bias for each number.": "+ 5 * 2 * d_model →",
-    "layer normalisation has a gain and a bias.": "5 * 2 * → 5 *",
     "the attentions have no biases.": "d_model**2 → (d_model**2 + d_model)",
 }
 EXERCISES["09.1"] = Exercise(
@@ -58,12 +57,10 @@ def scored(model: nn.Module, src: Tensor, tgt: Tensor) -> Tensor:
 
 SCORES = {
     "padding is counted: it is not part of the translation.": "* (wanted != PAD) →",
-    "<eos> is missing: that the sentence ends there is a choice as well.": "!= PAD → > EOS",
     "a sentence's probability is a product, its logarithm a sum, no mean.": "sum(1) → sum(1) / (wanted != PAD).sum(1)",
     "the logits at a position are of the token after it: shift the target.": "tgt[:, :-1], tgt[:, 1:] → tgt, tgt",
     "these are probabilities; the logarithm is missing.": "sum(1) → sum(1).exp()",
     "look up the token that comes next, not the one just read.": "tgt[:, 1:] → tgt[:, :-1]",
-    "the sign is reversed: log-probabilities are at most 0.": "return → return -",
 }
 SRC = torch.tensor([[5, 6, 7, EOS], [8, 9, EOS, PAD]])
 TGT = torch.tensor([[BOS, 10, 11, 12, EOS], [BOS, 13, EOS, PAD, PAD]])
@@ -97,7 +94,6 @@ class LanguageModel(nn.Module):
 
 
 IDS = torch.arange(5, 15).view(2, 5)
-UNTIED = "self.output.weight = self.embedding.weight → pass"
 
 
 def model_output(answer: Callable[..., nn.Module]) -> Tensor:
@@ -118,7 +114,7 @@ EXERCISES["09.3"] = Exercise(
         "its logits: ": model_output,
     },
     mistakes={
-        "the output matrix is another than the embedding: tie them, as in §3.4.": UNTIED,
+        "the output matrix is another than the embedding: tie them, as in §3.4.": "self.output.weight = → _ =",
         "the embeddings are not multiplied by √d_model.": "config.d_model**0.5 → 1.0",
         "no positions are added: without them order is lost.": "self.positions(self.embedding → (self.embedding",
         "return logits, not log-probabilities.": "self.output(x) → self.output(x).log_softmax(-1)",

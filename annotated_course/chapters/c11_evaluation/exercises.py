@@ -130,7 +130,6 @@ EXERCISES["11.4"] = Exercise(
     mistakes={
         "average the probabilities, not the logits.": lambda logits: logits.mean(0).log_softmax(-1),
         "take the logarithm of the mean, not the mean of the logarithms.": "logsumexp(0) - log(len(logits)) → mean(0)",
-        "this is the sum of the probabilities: subtract the logarithm of the number of models.": "- log(len(logits)) →",
         "each model's logits need their own softmax before they are joined.": ".log_softmax(-1) →",
         "a probability was too small for 32 bits: use logsumexp.": lambda logits: logits.softmax(-1).mean(0).log(),
     },

@@ -6,7 +6,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from annotated_course.exercises.exercise import AnyOf, Exercise, LargestTensor, as_numbers, calls, keeping, parts
+from annotated_course.exercises.exercise import Exercise, LargestTensor, as_numbers, calls, keeping, parts
 
 EXERCISES: dict[str, Exercise] = {}
 
@@ -72,9 +72,6 @@ EXERCISES["13.2"] = Exercise(
     },
     mistakes={
         "multiply each total by exp(its maximum − the new one) first.": "= share + share_2 → = t + t_2",
-        "the factor is exp(its maximum − the new one), at most 1.": (
-            "(m - finite) → (finite - m); (m_2 - finite) → (finite - m_2)"
-        ),
         "rescale the second, too: it may have the smaller maximum.": "(m_2 - finite).exp() * t_2 → t_2",
     },
 )
@@ -129,7 +126,6 @@ def examine_memory(answer: Any) -> str | None:
 
 
 SEES_KEYS = torch.tensor([1, 0, 1])[:, None]  # the second query is not allowed to see anything
-OTHERS = "a larger score also makes the other weights of its row smaller."
 EXERCISES["13.4"] = Exercise(
     "Back through a softmax",
     right=back,
@@ -140,13 +136,10 @@ EXERCISES["13.4"] = Exercise(
         "with weights of 0: ": keeping(weights_and_gradient(3, 6)[0] * SEES_KEYS, weights_and_gradient(3, 6)[1]),
     },
     mistakes={
-        f"this is p · g alone: {OTHERS}": lambda p, g: p * g,
-        f"this is p · (1 − p) · g alone: {OTHERS}": lambda p, g: p * (1 - p) * g,
+        "this is p · g alone: a larger score also makes the other weights of its row smaller.": lambda p, g: p * g,
         "p stands before both parts; yours is p · g − Σ p · g.": "p * (g - (p * g).sum → (p * g - (p * g).sum",
         "the sum to subtract is weighted by p: Σ p · g; yours is Σ g.": "(p * g).sum → g.sum",
-        "each row is a softmax of its own: sum over dim=-1, and keep the axis (keepdim=True).": AnyOf(
-            "-1, keepdim → -2, keepdim", "-1, keepdim=True → ", "-1, keepdim=True → -1"
-        ),
+        "each row is a softmax of its own: sum over dim=-1, and keep the axis (keepdim=True).": "-1, keepdim=True →",
     },
     examine=examine_memory,
     caught={

@@ -52,12 +52,6 @@ EXERCISES["14.2"] = Exercise(
     right=largest,
     cases={remark: keeping(*given) for remark, given in POOLS.items()},
     mistakes={
-        "NaN times 0 is NaN: replace padding (masked_fill).": (
-            lambda states, real: largest(states, real) + 0 * states.sum(dim=1)
-        ),
-        "max(dim=…) returns places, too: take amax.": (
-            lambda states, real: states.masked_fill(~real[..., None], -math.inf).max(dim=1)
-        ),
         "padding counts: it may hold larger values than the tokens.": lambda states, real: states.amax(dim=1),
         "values below 0 are lost: padding is replaced by 0, or the result is cut off there.": "-math.inf → 0.0",
         "the largest is that of each feature over the tokens (dim=1), not over features.": "amax(dim=1) → amax(dim=2)",
@@ -123,14 +117,11 @@ EXERCISES["14.4"] = Exercise(
         "texts of thousands of words: ": texts(2, 6, 9, new=3, least=1000),
     },
     mistakes={
-        "the products have become 0, and 0 / 0 is NaN. Add logarithms.": AnyOf(
-            "logs.softmax(dim=1) → (logs.exp() / logs.exp().sum(dim=1, keepdim=True))",
-            "logs.softmax(dim=1) → (logs.exp() / logs.exp().sum(dim=1, keepdim=True).clamp(min=1e-30))",
+        "the products have become 0, and 0 / 0 is NaN. Add logarithms.": (
+            "logs.softmax(dim=1) → (logs.exp() / logs.exp().sum(dim=1, keepdim=True))"
         ),
         "p(c) is missing: the share of the training texts that have class c.": "+ prior.log() →",
-        "add 1 to each count before you divide: a word never seen would forbid the class.": AnyOf(
-            "words + 1 → words + 1e-9", "words + 1 → words"
-        ),
+        "add 1 to each count before you divide: a word never seen would forbid the class.": "words + 1 → words",
         "these are logarithms; probabilities are wanted.": AnyOf(".softmax(dim=1) →", ".softmax → .log_softmax"),
     },
 )

@@ -167,9 +167,6 @@ EXERCISES["15.4"] = Exercise(
     mistakes={
         "above 1 no probability may be: min(1, target / draft).": ".clamp(max=1) →",
         "this is target: divide by draft.": "return keep → return target",
-        "0 / 0 is NaN. Where the two agree give any one.": (
-            "torch.where(total > 1e-6, missing / total, target) → missing / total"
-        ),
         "what is missing must be made to sum to 1.": "missing / total → missing",
         "this is target itself: draw only what is missing.": "return keep, rest → return keep, target",
     },

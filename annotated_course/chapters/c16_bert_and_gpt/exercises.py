@@ -67,7 +67,6 @@ EXERCISES["16.2"] = Exercise(
         "all pieces of a chosen word are chosen, not its first alone.": "words & → words & (word != word.roll(1, 1)) &",
         "fate decides: below 0.8 the mask, from 0.9 on the random token.": "< 0.8 → < 2; >= 0.9 → > 2",
         "those that stay, or become a random token, are predicted, too.": "where(chosen, → where(chosen & masked,",
-        "targets are the ids from before, not what is read.": "(chosen, ids → (chosen, read",
     },
 )
 

@@ -15,7 +15,7 @@ from annotated.masking import Mask, padding_mask
 from annotated.training import make_optimizer, noam_rate, set_rate
 from annotated.transformer import Transformer
 from annotated_course.doctor.recipe import Recipe as DoctorRecipe
-from annotated_course.exercises.exercise import AnyOf, Exercise, Run, WrongFormError, calls, on_paper, parts, slip
+from annotated_course.exercises.exercise import Exercise, Run, WrongFormError, calls, on_paper, parts, slip
 from annotated_workbench.data import pad
 
 EXERCISES: dict[str, Exercise] = {}
@@ -242,9 +242,7 @@ EXERCISES["19.3"] = Exercise(
     cases={},
     examine=examine_ward,
     caught={
-        "give each patient, A, B, C, D, E, F, G, H, I, one of these diagnoses": AnyOf(
-            list(WARD), {name: WARD[name] for name in "ABCDE"}, WARD | {"C": "leaky"}
-        ),
+        "give each patient, A, B, C, D, E, F, G, H, I, one of these diagnoses": WARD | {"C": "leaky"},
         "8 of 9 are right. C is not healthy: which check have you not tried on it?": WARD | {"C": "healthy"},
         "8 of 9 are right. B is healthy: your check cries wolf.": WARD | {"B": "twins"},
         "7 of 9 are right. A is sick, but not of 'twins'.": WARD | {"A": "twins", "I": "padding counted"},

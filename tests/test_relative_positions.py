@@ -38,22 +38,6 @@ def relative(k: int) -> RelativeAttention:
     return randomise(RelativeAttention(D_MODEL, HEADS, k=k, **SIZES)).double()
 
 
-def plain_with_weights_of(module: MultiHeadAttention) -> MultiHeadAttention:
-    plain = MultiHeadAttention(D_MODEL, HEADS, **SIZES).double()
-    plain.load_state_dict(module.state_dict(), strict=False)
-    return plain
-
-
-# Distances
-
-
-def test_signed_distances_by_hand() -> None:
-    assert signed_distances(3, 3).tolist() == [[0, 1, 2], [-1, 0, 1], [-2, -1, 0]]
-    assert signed_distances(1, 3).tolist() == [[-2, -1, 0]]
-    with pytest.raises(ValueError, match="3 queries are not the last of 2 keys"):
-        signed_distances(3, 2)
-
-
 # Relative
 
 
@@ -71,7 +55,7 @@ def test_relative_by_hand() -> None:
     assert_close(found.flatten(), torch.tensor([(8 + 4) / 2, 0.75 * (8 + 2) + 0.25 * 4]))
 
 
-@pytest.mark.parametrize("k", [0, 1, 2, 6, 9])
+@pytest.mark.parametrize("k", [0, 2, 9])
 def test_relative_equals_the_naive_sum(k: int) -> None:
     q, v = torch.randn(2, HEADS, LENGTH, D_K), torch.randn(2, HEADS, LENGTH, D_V)
     keys, values = torch.randn(2 * k + 1, D_K), torch.randn(2 * k + 1, D_V)
@@ -93,12 +77,9 @@ def test_zero_tables_are_plain_attention(mask: torch.Tensor | None) -> None:
     with torch.no_grad():
         module.distance_keys.zero_()
         module.distance_values.zero_()
-    found, expected = module(x, x, x, mask), plain_with_weights_of(module)(x, x, x, mask)
-    assert_close(found, expected)
-    with torch.no_grad():
-        module.distance_keys[0, 0] = 1.0
-    if mask is None:
-        assert not torch.allclose(module(x, x, x, mask), expected)
+    plain = MultiHeadAttention(D_MODEL, HEADS, **SIZES).double()
+    plain.load_state_dict(module.state_dict(), strict=False)
+    assert_close(module(x, x, x, mask), plain(x, x, x, mask))
 
 
 def test_a_query_may_see_nothing_and_what_is_hidden_has_no_gradient() -> None:
@@ -122,11 +103,9 @@ def test_rotate_by_hand() -> None:
     assert_close(rotate(x), expected)
     assert_close(rotate(x[:1], 2), expected[2:])
     assert_close(rotate(x, base=math.inf)[:, 2:], x[:, 2:])  # an endless wave does not turn
-    with pytest.raises(ValueError, match="width 3"):
-        rotate(torch.zeros(2, 3))
 
 
-def test_halves_are_the_formula_with_rotate_half_and_the_same_in_another_order() -> None:
+def test_halves_are_hugging_faces_formula_and_the_same_in_another_order() -> None:
     x = torch.randn(2, LENGTH, 6, dtype=torch.float64)
     rates = 10000.0 ** (-torch.arange(0, 6, 2, dtype=torch.float64) / 6)
     angle = torch.outer(torch.arange(LENGTH, dtype=torch.float64), rates).repeat(1, 2)
@@ -134,7 +113,6 @@ def test_halves_are_the_formula_with_rotate_half_and_the_same_in_another_order()
     assert_close(rotate(x, halves=True), x * angle.cos() + half_turned * angle.sin())
     order = torch.tensor([0, 2, 4, 1, 3, 5])
     assert_close(rotate(x[..., order], halves=True), rotate(x)[..., order])
-    assert not torch.allclose(rotate(x, halves=True), rotate(x))
 
 
 @pytest.mark.parametrize("halves", [False, True])
@@ -219,23 +197,22 @@ def test_chains_are_sequences() -> None:
 # Errors
 
 
-def test_refused() -> None:
-    with pytest.raises(ValueError, match="k=-1 must be at least 0"):
-        RelativeAttention(D_MODEL, HEADS, k=-1, **SIZES)
-    with pytest.raises(ValueError, match="d_k=3 is odd"):
-        RotaryAttention(9, 3)
-    with pytest.raises(ValueError, match="go round in a circle"):
-        tree_distances(torch.tensor([[1, 2, 0]]))
-    with pytest.raises(ValueError, match=r"0 … 2; got 0 … 3"):
-        tree_distances(torch.tensor([[0, 3, 1]]))
-    with (
-        pytest.raises(ValueError, match="Linear contains no RelativeAttention"),
-        given_distances(torch.nn.Linear(1, 1), torch.zeros(1, 1, 1, dtype=torch.long)),
-    ):
-        pass
+def test_what_does_not_fit_is_refused() -> None:
     module, x = relative(2), inputs()
-    with (
-        pytest.raises(ValueError, match=r"distances of shape \(1, 5, 5\)"),
-        given_distances(module, torch.zeros(1, 5, 5, dtype=torch.long)),
+
+    def attend_with(distances: torch.Tensor, module: torch.nn.Module = module) -> None:
+        with given_distances(module, distances):
+            module(x, x, x)
+
+    for refused, message in (
+        (lambda: signed_distances(3, 2), "3 queries are not the last of 2 keys"),
+        (lambda: RelativeAttention(D_MODEL, HEADS, k=-1, **SIZES), "k=-1 must be at least 0"),
+        (lambda: RotaryAttention(9, 3), "d_k=3 is odd"),
+        (lambda: rotate(torch.zeros(2, 3)), "width 3"),
+        (lambda: tree_distances(torch.tensor([[1, 2, 0]])), "go round in a circle"),
+        (lambda: tree_distances(torch.tensor([[0, 3, 1]])), r"0 … 2; got 0 … 3"),
+        (lambda: attend_with(IDS[..., None], torch.nn.Linear(1, 1)), "Linear contains no RelativeAttention"),
+        (lambda: attend_with(torch.zeros(1, 5, 5, dtype=torch.long)), r"distances of shape \(1, 5, 5\)"),
     ):
-        module(x, x, x)
+        with pytest.raises(ValueError, match=message):
+            refused()

@@ -23,7 +23,7 @@ from annotated.models.language_model import LanguageModel, LanguageModelConfig
 from annotated.transformer import Transformer
 from annotated_course.chapters.c19_debugging.exercises import WARD, patients
 from annotated_course.doctor import examine
-from experiments import strangers
+from experiments import annotated_transformer, strangers
 from experiments.debugging import names_of_lesson
 from experiments.results import about, arguments, save
 
@@ -47,7 +47,7 @@ def cases() -> Iterator[Case]:
     ours["LanguageModel"] = lambda: LanguageModel(LanguageModelConfig(14, **SIZES))
     ours["Gpt"] = lambda: OurGpt(GptConfig(14, **SIZES))
     yield from (Case("ours", name, make) for name, make in ours.items())
-    yield Case("others", "The Annotated Transformer", strangers.Annotated, "its first two rates are equal")
+    yield Case("others", "The Annotated Transformer", annotated_transformer.Annotated, "its first two rates are equal")
     old = tuple(map(int, torch.__version__.split(".")[:2])) < (2, 5)
     yield Case("others", "nn.Transformer", strangers.Wrapped, "torch < 2.5: NaN from a row of padding" if old else "")
     yield Case("others", "in the manner of nanoGPT", strangers.Gpt)
@@ -68,11 +68,10 @@ def cases() -> Iterator[Case]:
 
 
 def main() -> None:
-    """Examine all, write the file, print the table."""
+    """Examine all, write the file."""
     args = arguments(__doc__).parse_args()
     rows = [examined(case) for case in tqdm(list(cases()))]
     save(args.results, {"about": about(), "models": rows})
-    print(table(rows))
 
 
 def examined(case: Case) -> dict[str, Any]:
@@ -85,20 +84,6 @@ def examined(case: Case) -> dict[str, Any]:
     verdict = ("found" if case.sick else "false alarm") if rang else ("missed" if case.sick else "healthy")
     row = {"group": case.group, "model": case.name, "sick": case.sick, "verdict": verdict, "rang": rang}
     return row | {"seconds": round(time.monotonic() - begun, 1)}
-
-
-def table(rows: list[dict[str, Any]]) -> str:
-    """Write the rows as a table of Markdown."""
-    lines = ["| | model | what is wrong | verdict | checks that rang |", "|---|---|---|---|---|"]
-    for row in rows:
-        wrong = "" if row["sick"] == row["model"] else row["sick"]
-        rang = ", ".join(f"`{name}`" for name in row["rang"])
-        lines.append(f"| {row['group']} | {row['model']} | {wrong} | {row['verdict']} | {rang} |")
-    counts = {verdict: sum(row["verdict"] == verdict for row in rows) for verdict in ("found", "missed", "false alarm")}
-    sick = sum(bool(row["sick"]) for row in rows)
-    lines += ["", f"{sick} sick: {counts['found']} found, {counts['missed']} missed. {len(rows) - sick} healthy: "
-              f"{counts['false alarm']} false alarms."]  # fmt: skip
-    return "\n".join(lines)
 
 
 if __name__ == "__main__":

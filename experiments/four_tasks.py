@@ -75,8 +75,9 @@ class Apply(nn.Module):
 
 def mlp() -> nn.Module:
     """Make a network with weights of its own for each place."""
+    embedded = [nn.Embedding(LETTERS, 16), nn.Flatten()]
     layers = [nn.Linear(LENGTH * 16, 84), nn.ReLU(), nn.Linear(84, 36), nn.ReLU(), nn.Linear(36, 2)]
-    return nn.Sequential(nn.Embedding(LETTERS, 16), nn.Flatten(), *layers)
+    return nn.Sequential(*embedded, *layers)
 
 
 def convolution() -> nn.Module:

@@ -15,7 +15,7 @@ from once import once
 
 from annotated_course.exercises import all_exercises
 from tools import working_copy
-from tools.sync import ROOT, is_lesson, notebook_paths
+from tools.sync import ROOT, notebook_paths
 from tools.working_copy import Sources, changed, merge, sources, start_page, update, update_page
 
 pytestmark = once
@@ -34,13 +34,6 @@ def write(path: Path, *cells: tuple[str, str]) -> None:
 
 def texts(path: Path) -> list[str]:
     return [cell.source for cell in nbformat.read(path, as_version=4).cells]
-
-
-def give_pages(course: Path) -> None:
-    """Copy what the first page is made of."""
-    (course / "docs").mkdir()
-    for name in ("README.md", "docs/WAYS.md"):
-        shutil.copy(ROOT / name, course / name)
 
 
 @pytest.fixture
@@ -84,15 +77,6 @@ def test_an_update_replaces_what_nobody_touched_and_keeps_answers(course: Path, 
     assert update(course, work) == []
 
 
-def test_a_stub_that_changed_gives_way_to_the_answer(course: Path, tmp_path: Path) -> None:
-    work = tmp_path / "work"
-    update(course, work)
-    write(work / "01_attention.ipynb", CARD, ("stub", "answer = 1"))
-    write(course / "01_attention.ipynb", CARD, ("stub", "answer = ...  # a number"))
-    update(course, work)
-    assert texts(work / "01_attention.ipynb") == [CARD[1], "answer = 1"]
-
-
 def old_format(path: Path, minor: int) -> None:
     """Save a notebook as classic Notebook and Colab do (4.4), as IPython did (3), or with double ids (0)."""
     notebook = nbformat.read(path, as_version=4)
@@ -127,7 +111,7 @@ def test_cells_without_ids_are_known_by_what_they_say(course: Path, tmp_path: Pa
     assert update(course, work) == []
 
 
-@pytest.mark.parametrize("content", [b"", b"{", b"\xff\xfe", b'{"cells": 3}', b"[]", b'{"cells": [], "nbformat": 4}'])
+@pytest.mark.parametrize("content", [b"{", b"\xff\xfe", b"[]", b'{"cells": [], "nbformat": 4}'])
 def test_what_cannot_be_read_is_left_as_it_is(course: Path, tmp_path: Path, content: bytes) -> None:
     work = tmp_path / "work"
     update(course, work)
@@ -142,32 +126,14 @@ def test_what_cannot_be_read_is_left_as_it_is(course: Path, tmp_path: Path, cont
     assert texts(mine)[-1] == "end"
 
 
-def test_without_its_memory_nothing_of_the_reader_s_is_lost_either(course: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("record", ["\ufeff{", "[1]", '{"01_attention.ipynb": [1]}', ""])
+def test_a_damaged_memory_loses_nothing_of_the_reader_s(course: Path, tmp_path: Path, record: str) -> None:
     work = tmp_path / "work"
     update(course, work)
     write(work / "01_attention.ipynb", CARD, ("stub", "answer = 1"))
-    (work / working_copy.GIVEN).unlink()
+    (work / working_copy.GIVEN).write_text(record)
     update(course, work)
     assert texts(work / "01_attention.ipynb") == [CARD[1], "answer = 1"]
-
-
-@pytest.mark.parametrize("record", ["\ufeff{", "[1]", '{"01_attention.ipynb": [1]}', None])
-def test_a_damaged_memory_loses_nothing_of_the_reader_s(course: Path, tmp_path: Path, record: str | None) -> None:
-    work = tmp_path / "work"
-    update(course, work)
-    write(work / "01_attention.ipynb", CARD, ("stub", "answer = 1"))
-    (work / working_copy.GIVEN).unlink()
-    if record:
-        (work / working_copy.GIVEN).write_text(record)
-    update(course, work)
-    assert texts(work / "01_attention.ipynb") == [CARD[1], "answer = 1"]
-
-
-def test_where_nothing_can_be_written_it_says_so_in_a_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "work").write_text("a file in its place")
-    monkeypatch.setattr(working_copy, "WORK", tmp_path / "work")
-    with pytest.raises(SystemExit, match=r"work: .*try again; nothing is lost\."):
-        working_copy.main()
 
 
 def test_notes_on_the_first_page_stay(tmp_path: Path) -> None:
@@ -212,16 +178,16 @@ def test_whatever_was_given_and_whatever_is_new_a_reader_s_text_stays(given, rea
         assert pairs == new
 
 
-def test_the_first_page_lists_every_notebook_with_what_is_solved(tmp_path: Path) -> None:
+def test_the_first_page_begins_with_the_tour_and_lists_every_notebook_with_what_is_solved() -> None:
     text = start_page(ROOT, {"00.1", "00.2", "01.1", "01.3", "99.9", "no"})
     assert "**4 of 102 exercises solved**" in text.replace(str(len(all_exercises())), "102")
     assert "The next one is 01.2" in text
     assert text.count("✓ 7 more checks") == 1  # said here, once
+    assert re.findall(r"\]\((.*?)\)", text)[0] == "00_tour.ipynb"
+    assert re.findall("^#+ .*", text, re.MULTILINE)[1:] == ["## Which way through", "## The notebooks"]
     (row,) = re.findall(r"^\| \[01_attention\].*", text, re.MULTILINE)
     assert re.search(r" \| \d\d \| ●○●○○○ \|$", row)
-    lessons = [path.name for path in notebook_paths() if is_lesson(path)]
     listed = re.findall(r"^\| \[\w+\]\((\w+\.ipynb)\)", text, re.MULTILINE)
-    assert listed[: len(lessons)] == lessons
     assert sorted(listed) == [path.name for path in notebook_paths() if path.parent.name == "notebooks"]
     shown = re.findall(r'src="([^"]+)"', text)
     for address in [*re.findall(r"\]\((?!https?:)([^)#]+)", text), *shown]:
@@ -229,20 +195,19 @@ def test_the_first_page_lists_every_notebook_with_what_is_solved(tmp_path: Path)
     assert len(shown) == len(listed)
 
 
-def test_the_first_page_begins_with_the_tour_then_come_the_ways_then_the_notebooks() -> None:
-    text = start_page(ROOT, set())
-    assert re.findall(r"\]\((.*?)\)", text)[0] == "00_tour.ipynb"
-    assert re.findall("^#+ .*", text, re.MULTILINE)[1:] == ["## Which way through", "## The notebooks"]
-    assert text.count("](../docs/TEACHING.md)") == 1  # as WAYS.md, itself in docs/, calls it TEACHING.md
-
-
-def test_the_command_makes_the_folder_and_its_first_page(
+def test_the_command_makes_the_folder_and_its_first_page_or_says_why_it_cannot(
     course: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    give_pages(tmp_path)
-    monkeypatch.setattr(working_copy, "ROOT", tmp_path)
-    monkeypatch.setattr(working_copy, "WORK", tmp_path / "work")
-    monkeypatch.setattr(working_copy, "solved", set)
+    work = tmp_path / "work"
+    (tmp_path / "docs").mkdir()
+    for name in ("README.md", "docs/WAYS.md"):
+        shutil.copy(ROOT / name, tmp_path / name)
+    for name, value in {"ROOT": tmp_path, "WORK": work, "solved": set}.items():
+        monkeypatch.setattr(working_copy, name, value)
+    work.write_text("a file in its place")
+    with pytest.raises(SystemExit, match=r"work: .*try again; nothing is lost\."):
+        working_copy.main()
+    work.unlink()
     working_copy.main()
     assert "2 notebooks of the course copied" in capsys.readouterr().out
-    assert f"**0 of {len(all_exercises())} exercises solved**" in (tmp_path / "work" / "start.md").read_text("utf-8")
+    assert f"**0 of {len(all_exercises())} exercises solved**" in (work / "start.md").read_text("utf-8")

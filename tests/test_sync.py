@@ -54,13 +54,6 @@ def project(tmp_path: Path) -> Path:
     return tmp_path
 
 
-@pytest.mark.parametrize(
-    ("name", "lesson"), [("01_attention", True), ("questions", False), ("solutions/01_solutions", False)]
-)
-def test_a_lesson_is_a_numbered_notebook_and_no_solution(name: str, lesson: bool) -> None:
-    assert sync.is_lesson(Path("notebooks") / f"{name}.ipynb") is lesson
-
-
 def test_a_cell_that_differs_is_found_with_the_text_it_should_have(project: Path) -> None:
     asks = {"annotated": {"source": "annotated.some.first"}}
     cells = [new_code_cell(text, metadata=asks) for text in ("def first(x): ...", FIRST)]
@@ -76,15 +69,15 @@ def test_a_cell_that_differs_is_found_with_the_text_it_should_have(project: Path
         ("annotated.some.LIMIT", "# annotated/some.py\nLIMIT = 3"),
     ],
 )
-def test_a_cell_shows_the_source_word_for_word(project: Path, names: str | list[str], expected: str) -> None:
+def test_a_cell_shows_the_source_word_for_word_or_plain(project: Path, names: str | list[str], expected: str) -> None:
     assert sync.cell_source({"source": names}, project) == expected
+    assert sync.cell_source({"plain": names}, project) == expected.replace("x: int) -> int", "x)")
 
 
 @pytest.mark.parametrize(
     ("names", "message"),
     [
         ("annotated.some.third", "annotated.some.third: annotated/some.py defines no such"),
-        ("annotated.other.first", "no file annotated/other.py"),
         (["annotated.some.first", "annotated.other.first"], "objects of one file"),
         ("first", "package.module.object"),
     ],
@@ -157,9 +150,7 @@ LONG = '''class Attention(nn.Module):
         return 1
 
     def drop(self, x: Float[Tensor, "*shape"]) -> Float[Tensor, "*shape"]:
-        return options(
-            dropped=x,
-        )
+        return x
 
     def caches(self) -> tuple[Float[Tensor, "*batch _"], ...]:
         """Make none.
@@ -175,21 +166,20 @@ PLAIN_LONG = """class Attention(nn.Module):
         return 1
 
     def drop(self, x):
-        return options(
-            dropped=x,
-        )
+        return x
 
     def caches(self):  # → each (…, _)
         ..."""
 
 
-def test_plain_code_has_no_types_no_checks_and_one_line_of_documentation() -> None:
-    assert plain(GUARDED, without=["log"]) == PLAIN
-    assert plain(CLASS, without=["extra_repr"]) == PLAIN_CLASS
-
-
-def test_plain_code_writes_the_shapes_of_the_types_in_lines_that_fit() -> None:
-    assert plain(LONG) == PLAIN_LONG
+@pytest.mark.parametrize(
+    ("source", "without", "expected"),
+    [(GUARDED, ["log"], PLAIN), (CLASS, ["extra_repr"], PLAIN_CLASS), (LONG, [], PLAIN_LONG)],
+)
+def test_plain_code_has_shapes_for_types_no_checks_and_one_line_of_documentation(
+    source: str, without: list[str], expected: str
+) -> None:
+    assert plain(source, without) == expected
 
 
 def test_plain_code_keeps_fields_and_what_is_not_a_check() -> None:
@@ -221,12 +211,3 @@ def test_plain_code_of_the_whole_paper_computes_the_same() -> None:
         torch.testing.assert_close(models[0](src, tgt), models[1](src, tgt))
         losses = [f(models[0](src, tgt), tgt) for f in (plainly["label_smoothed_loss"], label_smoothed_loss)]
         torch.testing.assert_close(*losses)
-
-
-def test_a_cell_can_show_the_plain_code(project: Path) -> None:
-    cell = {"plain": ["annotated.some.first", "annotated.some.Second"]}
-    expected = (
-        '# annotated/some.py\n@functools.cache\ndef first(x):\n    """Return x."""\n    return x  # as it is\n\n\n'
-        + SECOND
-    )
-    assert sync.cell_source(cell, project) == expected

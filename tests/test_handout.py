@@ -38,6 +38,7 @@ def test_a_handout_has_every_exercise_and_nothing_to_copy(path) -> None:
     assert sum("..." in cell.source for cell in code) >= len(chapter)
     assert not re.search(r"\b[Ss]olutions?\b", text) and ".ipynb" not in text
     assert re.fullmatch(rf"# {path.stem[:2]} · .+: exercises", given.cells[0].source) and "## Summary" not in text
+    assert list(answers(path)) == chapter and told(given, path) == []
 
 
 def strings(node: Any) -> Iterator[str]:
@@ -64,12 +65,6 @@ def told(given: nbformat.NotebookNode, path) -> list[str]:
     return [
         number for number, answer in answers(path).items() if sum(map(lines.__contains__, answer)) > 0.7 * len(answer)
     ]
-
-
-@pytest.mark.parametrize("path", LESSONS, ids=lambda path: path.stem)
-def test_a_handout_tells_no_answer(path) -> None:
-    assert len(answers(path)) == sum(number.startswith(path.name[:2]) for number in all_exercises())
-    assert told(handout(nbformat.read(path, as_version=4)), path) == []
 
 
 def test_an_answer_in_a_stub_is_refused() -> None:
@@ -115,18 +110,13 @@ def test_a_handout_runs_by_itself_and_passes_with_the_right_answers(path, capsys
     ]
 
 
-def test_a_notebook_without_exercises_is_refused() -> None:
-    with pytest.raises(ValueError, match="no section ## Exercises"):
-        handout(nbformat.v4.new_notebook(cells=[nbformat.v4.new_markdown_cell("# 1 · A chapter")]))
-
-
 def test_the_command_writes_one_for_each_chapter(tmp_path, monkeypatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setattr(sys, "argv", ["handout", str(tmp_path / "new" / "folder")])
     module.main()
     written = sorted((tmp_path / "new" / "folder").iterdir())
     assert [path.name for path in written] == [f"{path.stem[:2]}_exercises.ipynb" for path in LESSONS]
     assert capsys.readouterr().out.split() == [str(path) for path in written]
-    for path in written:
-        nbformat.validate(nbformat.read(path, as_version=4))
+    with pytest.raises(ValueError, match="no section ## Exercises"):
+        handout(nbformat.v4.new_notebook(cells=[nbformat.v4.new_markdown_cell("# 1 · A chapter")]))
     undefined = [sys.executable, "-m", "ruff", "check", "--isolated", "--select", "F821", str(tmp_path)]
     assert subprocess.run(undefined, capture_output=True, text=True).stdout == "All checks passed!\n"

@@ -52,7 +52,7 @@ const headingsLike = (words) => {
     if (likeness < LIKE) return;
     for (const [page, id, isMain] of places) {
       const isName = kind === "index" && !isMain; // of the module
-      if (isName || docnames[page].includes("/solutions/")) continue;
+      if (isName || /\/solutions\/|^CONTRIBUTING$/.test(docnames[page])) continue;
       const title = titles[page] === text ? text : `${titles[page]} > ${text}`;
       const result = [docnames[page], title, id ? `#${id}` : "", null, likeness, filenames[page], kind];
       const place = `${page} ${id}`;

@@ -292,17 +292,11 @@ def _draw_words(ax: Any, words: Sequence[Sequence[str]]) -> None:
 
 
 def thumbnail(tensor: Tensor) -> np.ndarray:
-    """Flatten one sentence's tensor into a picture: positions downwards, everything else across, heads side by side.
+    """Flatten one sentence's vectors into a picture: positions downwards, numbers across.
 
     Of a tensor with more than `WIDEST` columns each column of the picture shows the largest of several numbers.
-
-    Args:
-        tensor: (length, width), (1, length, width) or (1, heads, length, width), or ids.
     """
-    picture = tensor.float()
-    if picture.dim() == 4:
-        picture = picture.transpose(1, 2).flatten(2)  # (1, length, heads · width)
-    picture = picture.reshape(-1, picture.size(-1))
+    picture = tensor.float().reshape(-1, tensor.size(-1))
     if picture.size(-1) > WIDEST:
         picture = F.adaptive_max_pool1d(picture, WIDEST)
     return picture.numpy()

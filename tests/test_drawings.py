@@ -10,7 +10,7 @@ from matplotlib.patches import Circle, PathPatch, Polygon, Rectangle
 from once import once
 
 from annotated_course.drawings import Node, describe_tree, plot_dials, plot_plane, plot_tree
-from tests.test_plotting import no_window  # noqa: F401
+from tests.test_plotting import no_window, words  # noqa: F401
 
 pytestmark = once
 
@@ -58,15 +58,6 @@ def test_panels_share_their_scale_and_may_do_without_labels() -> None:
     assert [len(ax.texts) for ax in panels] == [2, 0]
 
 
-def test_bad_points_are_refused() -> None:
-    with pytest.raises(ValueError, match=r"'a' must be \(x, y\); got 3 numbers"):
-        plot_plane({"a": (1, 2, 3)})
-    with pytest.raises(ValueError, match="no point 'z'; there are 'a'"):
-        plot_plane({"a": (1, 2)}, corners=["z"])
-    with pytest.raises(ValueError, match="no points"):
-        plot_plane({})
-
-
 TREE = [
     Node("<bos>"),
     Node("a", "−0.5", 0),
@@ -81,28 +72,18 @@ def frames(ax):
     return [patch for patch in ax.patches if isinstance(patch, Rectangle)]
 
 
-def test_a_tree_grows_to_the_right_in_the_order_of_its_parents() -> None:
-    ax = plot_tree(TREE, levels=["start", "1", "2", "3"], title="a beam of two")
-    assert ax.get_title() == "a beam of two"
-    boxes = frames(ax)[:5]  # the last is followed by its inner frame
-    start, a, the, cat, dog = ((box.get_x(), box.get_y()) for box in boxes)
-    assert start[0] < a[0] == the[0] < cat[0] == dog[0]
-    assert a[1] > the[1] and dog[1] > cat[1]  # although "cat" comes first, its parent stands lower
-    shown = [text.get_text() for text in ax.texts]
-    for expected in ("start", "<bos>", "the", "−0.9", "3"):
-        assert expected in shown
-
-
-def test_what_became_of_a_hypothesis_is_seen_and_said() -> None:
-    ax = plot_tree(TREE, best=5)
-    start, a, the, _, dog, eos, inner = frames(ax)
+def test_a_tree_grows_to_the_right_and_shows_and_says_what_became_of_each_hypothesis() -> None:
+    ax = plot_tree(TREE, best=5, levels=["start", "1", "2", "3"], title="a beam of two")
+    assert ax.get_title() == "a beam of two" and {"start", "<bos>", "the", "−0.9", "3"} <= {*words(ax.texts)}
+    start, a, the, cat, dog, eos, inner = frames(ax)
+    assert start.get_x() < a.get_x() == the.get_x() < cat.get_x() == dog.get_x()
+    assert a.get_y() > the.get_y() and dog.get_y() > cat.get_y()  # "cat" comes first, but its parent stands lower
     assert dog.get_linestyle() == "--" and dog.get_facecolor() != a.get_facecolor()
     assert start.get_linewidth() == the.get_linewidth() == eos.get_linewidth() > a.get_linewidth()
     assert eos.get_x() < inner.get_x() and inner.get_width() < eos.get_width()
     to_a, to_the, *_ = (edge for edge in ax.patches if isinstance(edge, PathPatch))
     assert to_the.get_linewidth() > to_a.get_linewidth() and to_the.get_zorder() > to_a.get_zorder()
-    key = ax.texts[-1].get_text()
-    assert all(word in key for word in ("kept", "dropped", "finished", "best"))
+    assert all(word in ax.texts[-1].get_text() for word in ("kept", "dropped", "finished", "best"))
     assert plot_tree(TREE[:3]).texts[-1].get_text() == "filled: kept"
     assert describe_tree(TREE, best=5) == (
         "Level 0: <bos>. Level 1: <bos> a, −0.5, kept; <bos> the, −0.9, kept. Level 2: <bos> a dog, −2.1, dropped; "
@@ -122,17 +103,6 @@ def test_a_factor_stands_on_its_edge_clear_of_the_boxes() -> None:
     assert "(start) A old, × 25 %, 11 %, kept, the best" in describe_tree(nodes, best=2)
 
 
-def test_a_tree_that_is_none_is_refused() -> None:
-    with pytest.raises(ValueError, match=r"node 1 \('a'\) must stand after its parent; got parent 2"):
-        plot_tree([Node("<bos>"), Node("a", parent=2), Node("b", parent=0)])
-    with pytest.raises(ValueError, match="best must be the place of a node, 0 to 5; got 6"):
-        plot_tree(TREE, best=6)
-    with pytest.raises(ValueError, match="the tree has 4 levels; got 1"):
-        plot_tree(TREE, levels=["start"])
-    with pytest.raises(ValueError, match="no nodes"):
-        describe_tree([])
-
-
 def test_a_hand_points_to_sine_and_cosine() -> None:
     ax = plot_dials(torch.tensor([[0.0, math.pi / 2], [math.pi, 0.6]]), rows=["fast", "slow"], columns=["0", "1"])
     middles = [patch.center for patch in ax.patches if isinstance(patch, Circle)]
@@ -145,8 +115,20 @@ def test_a_hand_points_to_sine_and_cosine() -> None:
     assert [text.get_text() for text in ax.texts] == ["fast", "slow", "0", "1"]
 
 
-def test_dials_without_a_matrix_or_with_other_labels_are_refused() -> None:
-    with pytest.raises(ValueError, match=r"a matrix \(frequency, position\); got shape \(3,\)"):
-        plot_dials([0.0, 1.0, 2.0])
-    with pytest.raises(ValueError, match=r"\(2, 3\) need 3 column labels; got 2"):
-        plot_dials(torch.zeros(2, 3), columns=["a", "b"])
+REFUSED = {
+    r"'a' must be \(x, y\); got 3 numbers": lambda: plot_plane({"a": (1, 2, 3)}),
+    "no point 'z'; there are 'a'": lambda: plot_plane({"a": (1, 2)}, corners=["z"]),
+    "no points": lambda: plot_plane({}),
+    r"node 1 \('a'\) must stand after its parent; got parent 2": lambda: plot_tree([Node("<bos>"), Node("a", "", 2)]),
+    "best must be the place of a node, 0 to 5; got 6": lambda: plot_tree(TREE, best=6),
+    "the tree has 4 levels; got 1": lambda: plot_tree(TREE, levels=["start"]),
+    "no nodes": lambda: describe_tree([]),
+    r"a matrix \(frequency, position\); got shape \(3,\)": lambda: plot_dials([0.0, 1.0, 2.0]),
+    r"\(2, 3\) need 3 column labels; got 2": lambda: plot_dials(torch.zeros(2, 3), columns=["a", "b"]),
+}
+
+
+@pytest.mark.parametrize("message", REFUSED)
+def test_what_cannot_be_drawn_is_named(message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        REFUSED[message]()

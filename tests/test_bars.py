@@ -11,14 +11,11 @@ from annotated_course.bars import progress_bar
 pytestmark = once
 
 
-class Display:
-    """In place of IPython's display and its handle: it keeps what is shown."""
-
-    def __init__(self) -> None:
-        self.shown: list[str] = []
+class Display(list[str]):
+    """In place of IPython's display and its handle: the list of what is shown."""
 
     def __call__(self, data: dict[str, str], raw: bool, display_id: bool = True) -> "Display":
-        self.shown.append(data.get("text/html", ""))
+        self.append(data.get("text/html", ""))
         assert raw and data["text/plain"] == ""
         return self
 
@@ -33,7 +30,7 @@ def shown(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     monkeypatch.setattr("IPython.get_ipython", object)
     monkeypatch.setattr("IPython.display.display", display)
     monkeypatch.setattr(module.time, "monotonic", lambda: float(next(seconds)))
-    return display.shown
+    return display
 
 
 def test_all_items_pass_and_nothing_stays(shown: list[str]) -> None:

@@ -23,24 +23,28 @@ def attentions_of(model: Transformer) -> Iterator[MultiHeadAttention]:
     return (part for part in model.modules() if isinstance(part, MultiHeadAttention))
 
 
+def in_turn(*changes: Callable[[Transformer], None]) -> Callable[[Transformer], None]:
+    """Make one change of several."""
+
+    def change(model: Transformer) -> None:
+        for each in changes:
+            each(model)
+
+    return change
+
+
 def set_last_norm(model: Transformer, norm: Callable[[], nn.Module]) -> None:
     """Let both stacks end in another norm, or in none."""
     model.encoder.norm, model.decoder.norm = norm(), norm()
 
 
-def norm_the_branches(model: Transformer) -> None:
-    """Put a LayerNorm after each sub-layer, before its output is added."""
-    for layer in layers_of(model):
-        layer.feed_forward.W_2 = nn.Sequential(layer.feed_forward.W_2, LayerNorm(model.config.d_model))
+def norm_the_branches(model: Transformer, *, alone: bool = False) -> None:
+    """Put a LayerNorm after each sub-layer, before its output is added; alone: take away the norm before it."""
     for attention in attentions_of(model):
         attention.W_o = nn.Sequential(attention.W_o, LayerNorm(model.config.d_model))
-
-
-def norm_only_the_branches(model: Transformer) -> None:
-    """Do the same, and take away the norm before the sub-layer."""
-    norm_the_branches(model)
     for layer in layers_of(model):
-        for residual in layer.residuals:
+        layer.feed_forward.W_2 = nn.Sequential(layer.feed_forward.W_2, LayerNorm(model.config.d_model))
+        for residual in layer.residuals if alone else ():
             residual.norm = nn.Identity()
 
 
@@ -70,25 +74,12 @@ def concatenate_sinusoids(model: Transformer) -> None:
     model.positions.table = torch.cat((angle.sin(), angle.cos()), dim=1)
 
 
-class Unscaled(nn.Module):
-    """Positions added to embeddings without the factor √d_model."""
-
-    def __init__(self, positions: nn.Module):
-        super().__init__()
-        self.positions = positions
-
-    def forward(self, x: Tensor, start: int = 0) -> Tensor:
-        """Undo the factor, then add."""
-        return self.positions(x / math.sqrt(x.size(-1)), start)
-
-
 def draw_embeddings(model: Transformer, draw: Callable[[Tensor], object], *, scaled: bool = True) -> None:
     """Draw the embeddings in another way; unless they are tied, the output projection stays as it is."""
-    draw(model.src_embedding.weight)
-    if model.tgt_embedding.weight is not model.src_embedding.weight:
-        draw(model.tgt_embedding.weight)
-    if not scaled:
-        model.positions = Unscaled(model.positions)
+    for weight in dict.fromkeys((model.src_embedding.weight, model.tgt_embedding.weight)):
+        draw(weight)
+    if not scaled:  # what the positions are added to has the factor √d_model
+        model.positions.register_forward_pre_hook(lambda _, args: (args[0] / math.sqrt(args[0].size(-1)), *args[1:]))
 
 
 def draw_as_one_matrix(model: Transformer) -> None:
@@ -113,15 +104,3 @@ def without_biases(model: Transformer) -> None:
     """Take away the biases of the feed-forward networks."""
     for layer in layers_of(model):
         layer.feed_forward.W_1.bias = layer.feed_forward.W_2.bias = None
-
-
-def as_in_june_2017(model: Transformer) -> None:
-    """Do what else the authors' code of June 2017 did."""
-    concatenate_sinusoids(model)
-    draw_as_one_matrix(model)
-
-
-def as_tensor2tensor_is_now(model: Transformer) -> None:
-    """Do what else the last tensor2tensor does."""
-    concatenate_sinusoids(model)
-    drop_in_four_places(model)

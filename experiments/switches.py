@@ -12,19 +12,7 @@ from torch import nn
 from annotated.encoder import LayerNorm
 from annotated.training import make_optimizer, noam_rate
 from annotated.transformer import Transformer
-from experiments.model_changes import (
-    as_in_june_2017,
-    as_tensor2tensor_is_now,
-    concatenate_sinusoids,
-    draw_as_one_matrix,
-    draw_embeddings,
-    draw_small,
-    drop_in_four_places,
-    norm_only_the_branches,
-    norm_the_branches,
-    set_last_norm,
-    without_biases,
-)
+from experiments import model_changes as changes
 
 WARM_UP, PEAK = 40, 0.006  # updates of the warm-up, and the highest learning rate
 WIDTH, HEADS = 64, 4
@@ -33,19 +21,13 @@ PAPER = "the paper"
 Rate = Callable[[int, int], float]  # of a step in a training of so many updates
 
 
-def paper_rate(step: int, updates: int = 0) -> float:
-    """Follow the paper's schedule, for a short training."""
-    return PEAK * noam_rate(step, WIDTH, WARM_UP) / noam_rate(WARM_UP, WIDTH, WARM_UP)
+def paper_rate(step: int, updates: int = 0, *, factor: float = 1, warm_up: int = WARM_UP, begin: int = 1) -> float:
+    """Follow the paper's schedule, for a short training; begin: all earlier steps have the rate of this one."""
+    return factor * PEAK * noam_rate(max(step, begin), WIDTH, warm_up) / noam_rate(WARM_UP, WIDTH, WARM_UP)
 
 
-def at_once(step: int, updates: int = 0) -> float:
-    """Begin with the highest rate."""
-    return paper_rate(max(step, WARM_UP))
-
-
-def twice(step: int, updates: int = 0) -> float:
-    """Follow the schedule of the last tensor2tensor: twice the rate, and twice as long a warm-up."""
-    return 2 * PEAK * noam_rate(step, WIDTH, 2 * WARM_UP) / noam_rate(WARM_UP, WIDTH, WARM_UP)
+at_once = partial(paper_rate, begin=WARM_UP)
+twice = partial(paper_rate, factor=2, warm_up=2 * WARM_UP)  # the schedule of the last tensor2tensor
 
 
 def cosine(step: int, updates: int) -> float:
@@ -55,16 +37,17 @@ def cosine(step: int, updates: int) -> float:
     return PEAK * min(1, step / short) * (1 - 0.9 * fallen)
 
 
-def _half(step: int, updates: int, rate: Rate) -> float:
-    return rate(step, updates) / 2
-
-
 def adamw(model: nn.Module, rate: float = 1e-3) -> torch.optim.Optimizer:
     """Make AdamW as nanoGPT has it: decay of the matrices alone."""
     matrices = [parameter for parameter in model.parameters() if parameter.dim() > 1]
     others = [parameter for parameter in model.parameters() if parameter.dim() < 2]
     groups = [{"params": matrices, "weight_decay": 0.1}, {"params": others, "weight_decay": 0.0}]
     return torch.optim.AdamW(groups, rate, betas=(0.9, 0.95), eps=1e-9)
+
+
+def adam_of_tensor2tensor(model: nn.Module) -> torch.optim.Optimizer:
+    """Make Adam with the β₂ that tensor2tensor has now."""
+    return torch.optim.Adam(model.parameters(), betas=(0.9, 0.997), eps=1e-9)
 
 
 @dataclass(frozen=True)
@@ -80,57 +63,55 @@ class Switch:
     clip: float = math.inf
 
 
-PRE = {"norm_first": True}
+PRE, UNTIED = {"norm_first": True}, {"tie_embeddings": False}
 NORMS = {
     "norm first, and one at the end": Switch(PRE),
-    "norm first, none at the end": Switch(PRE, change=partial(set_last_norm, norm=nn.Identity)),
-    "norm after, and one more at the end": Switch(change=partial(set_last_norm, norm=partial(LayerNorm, WIDTH))),
-    "norm before and after": Switch(PRE, change=norm_the_branches),
-    "norm on the branch alone": Switch(PRE, change=norm_only_the_branches),
+    "norm first, none at the end": Switch(PRE, change=partial(changes.set_last_norm, norm=nn.Identity)),
+    "norm after, and one more at the end": Switch(
+        change=partial(changes.set_last_norm, norm=partial(LayerNorm, WIDTH))
+    ),
+    "norm before and after": Switch(PRE, change=changes.norm_the_branches),
+    "norm on the branch alone": Switch(PRE, change=partial(changes.norm_the_branches, alone=True)),
 }
 SWITCHES = {
     PAPER: Switch(),
     **NORMS,
     "RMSNorm": Switch(parts={"rms_norm": True}),
-    "dropout in four places": Switch(change=drop_in_four_places),
+    "dropout in four places": Switch(change=changes.drop_in_four_places),
     "no dropout": Switch({"dropout": 0.0}),
-    "sines, then cosines": Switch(change=concatenate_sinusoids),
+    "sines, then cosines": Switch(change=changes.concatenate_sinusoids),
     "learned positions": Switch({"positions": "learned"}),
     "rotary positions": Switch(parts={"rotary": True}),
-    "untied matrices": Switch({"tie_embeddings": False}),
-    "untied, N(0, 1) × √d_model": Switch(
-        {"tie_embeddings": False}, change=partial(draw_embeddings, draw=partial(nn.init.normal_, std=1.0))
-    ),
-    "untied, Xavier × √d_model": Switch(
-        {"tie_embeddings": False}, change=partial(draw_embeddings, draw=nn.init.xavier_uniform_)
-    ),
+    "untied matrices": Switch(UNTIED),
+    "untied, N(0, 1) × √d_model": Switch(UNTIED, change=partial(changes.draw_embeddings, draw=nn.init.normal_)),
+    "untied, Xavier × √d_model": Switch(UNTIED, change=partial(changes.draw_embeddings, draw=nn.init.xavier_uniform_)),
     "N(0, 0.02²), no √d_model": Switch(
-        change=partial(draw_embeddings, draw=partial(nn.init.normal_, std=0.02), scaled=False)
+        change=partial(changes.draw_embeddings, draw=partial(nn.init.normal_, std=0.02), scaled=False)
     ),
-    "all matrices N(0, 0.02²)": Switch(change=draw_small),
-    "Q, K, V drawn as one matrix": Switch(change=draw_as_one_matrix),
+    "all matrices N(0, 0.02²)": Switch(change=changes.draw_small),
+    "Q, K, V drawn as one matrix": Switch(change=changes.draw_as_one_matrix),
     "biases in Q, K, V, O": Switch({"attention_bias": True}),
-    "no biases in the feed-forward": Switch(change=without_biases),
+    "no biases in the feed-forward": Switch(change=changes.without_biases),
     "heads twice as wide": Switch({"d_k": 2 * WIDTH // HEADS, "d_v": 2 * WIDTH // HEADS}),
     "QK norm": Switch(parts={"qk_norm": True}),
     "2 groups for 4 heads": Switch(parts={"groups": 2}),
     "1 group for 4 heads": Switch(parts={"groups": 1}),
     "GELU": Switch({"activation": "gelu"}),
     "SwiGLU": Switch(parts={"gated": True}),
-    "Adam, β₂ = 0.997": Switch(
-        optimizer=lambda model: torch.optim.Adam(model.parameters(), betas=(0.9, 0.997), eps=1e-9)
-    ),
+    "Adam, β₂ = 0.997": Switch(optimizer=adam_of_tensor2tensor),
     "AdamW, decay 0.1": Switch(optimizer=adamw),
     "twice the rate and the warm-up": Switch(rate=twice),
     "cosine schedule": Switch(rate=cosine),
     "gradients clipped at 1": Switch(clip=1.0),
     "no label smoothing": Switch(smoothing=0.0),
-    "all of June 2017": Switch({"attention_bias": True}, change=as_in_june_2017),
+    "all of June 2017": Switch(
+        {"attention_bias": True}, change=changes.in_turn(changes.concatenate_sinusoids, changes.draw_as_one_matrix)
+    ),
     "all of the last tensor2tensor": Switch(
         PRE,
-        change=as_tensor2tensor_is_now,
+        change=changes.in_turn(changes.concatenate_sinusoids, changes.drop_in_four_places),
         rate=twice,
-        optimizer=lambda model: torch.optim.Adam(model.parameters(), betas=(0.9, 0.997), eps=1e-9),
+        optimizer=adam_of_tensor2tensor,
     ),
     "all of today": Switch(
         PRE | {"dropout": 0.0},
@@ -142,7 +123,7 @@ SWITCHES = {
     ),
 }
 PLACES = {  # of the norm, at half the rate
-    f"{place}, {start}": replace(switch, rate=partial(_half, rate=rate))
+    f"{place}, {start}": replace(switch, rate=partial(rate, factor=0.5))
     for place, switch in (("after", Switch()), ("first", NORMS["norm first, and one at the end"]))
     for start, rate in (("warm-up", paper_rate), ("no warm-up", at_once))
 }

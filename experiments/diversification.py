@@ -15,8 +15,8 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Sequence
-from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 
@@ -27,10 +27,8 @@ from annotated_workbench.run_folder import METRICS, STATE
 
 DIRECTIONS = (LANGUAGES, LANGUAGES[::-1])
 ANNOTATED = (sys.executable, "-m", "annotated")
-OPTIONS = (
-    "--preset small --dropout 0.2 --vocab-size 6000 --batch-tokens 4096 --schedule linear --warmup 1000 --rate 1 "
-    "--average 1"
-)
+OPTIONS = "--preset small --dropout 0.2 --vocab-size 6000 --batch-tokens 4096 --average 1"
+OPTIONS += " --schedule linear --warmup 1000 --rate 1"
 SEARCH = "--beam 4 --alpha 1.8 --max-extra 10"
 
 
@@ -49,31 +47,19 @@ def main(arguments: Sequence[str] | None = None) -> None:
     for split in ("train", "val"):
         for language, lines in zip(LANGUAGES, load_corpus("multi30k", split, *LANGUAGES), strict=True):
             write_lines(out / f"{split}.{language}", lines)
-    teachers, searches, students = [], [], []
+    trained, translated, students = [], [], []
     for src, tgt in DIRECTIONS:
         for seed in range(given.teachers):
             run = out / f"teacher-{src}-{tgt}-{seed}"
-            teachers.append(partial(train, run, src, tgt, "train", given.teacher_epochs, seed))
-            searches.append(partial(translate, run, out / f"train.{src}", out / f"{src}-{tgt}-{seed}.{tgt}"))
+            trained.append(partial(train, run, src, tgt, "train", given.teacher_epochs, seed))
+            translated.append(partial(translate, run, out / f"train.{src}", out / f"{src}-{tgt}-{seed}.{tgt}"))
         for seed in given.seeds:
             run = out / f"{src}-{tgt}-{seed}"
             students.append(partial(train, run, src, tgt, f"{src}-{tgt}", given.epochs, seed))
+    written = [partial(write_pairs, out, src, tgt, given.teachers) for src, tgt in DIRECTIONS]
     with ThreadPoolExecutor(given.jobs) as pool:
-        do(pool, teachers)
-        do(pool, searches)
-        for src, tgt in DIRECTIONS:
-            write_pairs(out, src, tgt, given.teachers)
-        do(pool, students)
-
-
-def do(pool: ThreadPoolExecutor, jobs: Sequence[Callable[[], None]]) -> None:
-    """Do all jobs; after one that fails, no other begins."""
-    futures = [pool.submit(job) for job in jobs]
-    ended, _ = wait(futures, return_when=FIRST_EXCEPTION)
-    for future in futures:
-        future.cancel()
-    for future in ended:
-        future.result()
+        for jobs in (trained, translated, written, students):
+            list(pool.map(lambda job: job(), jobs))  # raises what a job raises; those that wait are then cancelled
 
 
 def train(run: Path, src: str, tgt: str, pairs: str, epochs: int, seed: int) -> None:
@@ -86,11 +72,8 @@ def train(run: Path, src: str, tgt: str, pairs: str, epochs: int, seed: int) -> 
         command += [f"--{option}source", str(run.parent / f"{name}.{src}")]
         command += [f"--{option}target", str(run.parent / f"{name}.{tgt}")]
     command += ["--resume"] if (run / STATE).exists() else [*OPTIONS.split(), "--seed", str(seed)]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
-        for line in process.stdout:
-            print(f"{run.name}: {line}", end="", flush=True)
-    if process.returncode:
-        raise subprocess.CalledProcessError(process.returncode, command)
+    print(f"{run.name} begins", flush=True)
+    subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
 
 
 def translate(run: Path, texts: Path, translations: Path) -> None:
@@ -100,7 +83,6 @@ def translate(run: Path, texts: Path, translations: Path) -> None:
     with texts.open("rb") as lines:
         command = [*ANNOTATED, "translate", str(run), *SEARCH.split()]
         write_whole(translations, subprocess.run(command, stdin=lines, stdout=subprocess.PIPE, check=True).stdout)
-    print(f"{run.name}: {translations} is written", flush=True)
 
 
 def write_pairs(out: Path, src: str, tgt: str, teachers: int) -> None:

@@ -18,26 +18,22 @@ import torch
 
 from annotated.config import TransformerConfig
 from annotated.fast.training import make_optimizer
-from annotated_course.bench import processor
 from experiments.contest import Call
 from experiments.contestants import generate, library, our_module, ours, ours_plain, products, search, textbook
 from experiments.paper_run import VOCABULARY, weights_and_operations
 from experiments.peers import installed
-from experiments.results import save
+from experiments.results import about, save
 
 PRODUCTS = 10  # of which the peak is measured
-CONFIGS = {
-    "small": TransformerConfig.small(6000),
-    "base": TransformerConfig.base(VOCABULARY),
-    "big": TransformerConfig.big(VOCABULARY),
-}
+CONFIGS = {"small": TransformerConfig.small(6000), "base": TransformerConfig.base(VOCABULARY)}
+CONFIGS["big"] = TransformerConfig.big(VOCABULARY)
 FULL = {"update": (833, 30), "translated": (512, 30, 256), "turns": 5, "calls": 3, "square": 8192}  # 25,000 ids a side
 QUICK = {"update": (3, 4), "translated": (4, 4, 2), "turns": 1, "calls": 1, "square": 64}
 TINY = dict.fromkeys(CONFIGS, TransformerConfig(50, d_model=16, d_ff=16, heads=2, layers=1))
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Measure all, print tables, and write the figures after each."""
+    """Measure all, and write the figures after each model."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("file", nargs="?", type=Path, help="where to write the figures")
     parser.add_argument("--quick", action="store_true", help="tiny sizes: are all paths alive?")
@@ -46,9 +42,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     if device == "cpu" and not args.quick:
         parser.error("there is no GPU that CUDA can use: --quick tries the command without one.")
     sizes, configs = (QUICK, TINY) if args.quick else (FULL, CONFIGS)
-    machine = torch.cuda.get_device_name() if device == "cuda" else processor()
-    results: dict[str, Any] = {"device": machine, "torch": torch.__version__, "date": time.strftime("%Y-%m-%d")}
-    print(*results.values(), sep=", ")
+    origin = about()
+    machine = torch.cuda.get_device_name() if device == "cuda" else origin["processor"]
+    results: dict[str, Any] = {"device": machine, "torch": origin["torch"], "date": origin["date"]}
     torch.manual_seed(0)
     squares = {kind: partial(products, kind, PRODUCTS, sizes["square"], device) for kind in ("bfloat16", "float32")}
     work = PRODUCTS * 2 * sizes["square"] ** 3
@@ -98,21 +94,18 @@ def training(preset: str, config: TransformerConfig, sizes: dict, device: str, p
         contestants["ours, float32, the plain form"] = partial(ours_plain, *update)
     rows, length = sizes["update"]
     work = weights_and_operations(config, length)[1] * rows * length
-    print(f"\nTraining step, {preset}, {rows} × {length} tokens a side: ms, tokens/s, times ours, of peak, GB")
     timed = in_turns(contestants, sizes, device)
     for name, row in timed.items():
         row["tokens_per_second"] = 2 * rows * length / row["seconds"]
         row["times_ours"] = row["seconds"] / timed["ours, bfloat16"]["seconds"]
         row["of_peak"] = work / row["seconds"] / peaks["float32" if "float32" in name else "bfloat16"]
-        print(f"  {name:40} {row['seconds'] * 1e3:7.1f} {row['tokens_per_second']:11,.0f}", end="")
-        print(f" {row['times_ours']:6.2f} {row['of_peak']:8.1%} {row['gigabytes']:6.2f}", flush=True)
+        print(preset, name, row, flush=True)
     return timed
 
 
 def decoding(preset: str, config: TransformerConfig, sizes: dict, device: str) -> dict:
     """Time the translation of sentences that all take as many steps as they have tokens."""
     translated, timed = (config, sizes["translated"], device), {}
-    print(f"\nTranslating {sizes['translated'][0]} sentences, {preset}, bfloat16: s, tokens/s")
     for beam, name in ((1, "greedy"), (4, "beam 4")):
         contestants = {f"{name}, ours": partial(search, *translated, beam=beam, bf16=True)}
         if installed("transformers"):
@@ -120,7 +113,7 @@ def decoding(preset: str, config: TransformerConfig, sizes: dict, device: str) -
         timed |= in_turns(contestants, sizes | {"calls": 1}, device)
     for name, row in timed.items():
         row["tokens_per_second"] = sizes["translated"][0] * sizes["translated"][1] / row["seconds"]
-        print(f"  {name:40} {row['seconds']:7.2f} {row['tokens_per_second']:11,.0f}", flush=True)
+        print(preset, name, row, flush=True)
     return timed
 
 

@@ -10,10 +10,8 @@ on one thread: the least processor time of several turns, and how much the memor
 import argparse
 import json
 import math
-import time
 from collections.abc import Callable
 from functools import partial
-from pathlib import Path
 
 import torch
 from torch import Tensor, nn
@@ -28,12 +26,12 @@ from annotated.models.long_attention import (
     attention_in_blocks,
 )
 from annotated.multi_head import MultiHeadAttention
-from annotated_course.bench import processor
 from annotated_workbench.checkpoint import load_run
 from annotated_workbench.data import DATA_FOLDER
 from experiments.contest import Call, contest
+from experiments.results import about, save
 
-RESULTS = Path(__file__).parent.parent / "data" / "results" / "long_sequences.json"
+RESULTS = DATA_FOLDER / "results" / "long_sequences.json"
 LENGTHS = [256, 512, 1024, 2048, 4096, 8192]
 D_MODEL, HEADS, D_FF, K = 256, 4, 1024, 128
 TURNS = 9
@@ -85,15 +83,10 @@ def cost() -> dict:
         for name, times in contest({name: partial(sublayer, name, length) for name in seconds}, TURNS).items():
             seconds[name].append(round(min(times.cpu), 5))
             megabytes[name].append(round(times.megabytes, 1))
-            print(f"{name:20}{length:6}{1000 * min(times.cpu):10.1f} ms{times.megabytes:10.1f} MB", flush=True)
-    return {
-        "made by": "python -m experiments.long_sequences cost",
-        "machine": f"{processor()}, torch {torch.__version__}, one thread, {time.strftime('%Y-%m-%d')}",
-        "sizes": {"d_model": D_MODEL, "heads": HEADS, "d_ff": D_FF, "k": K},
-        "lengths": LENGTHS,
-        "seconds": seconds,
-        "megabytes": megabytes,
-    }
+    machine = "{processor}, torch {torch}, one thread, {date}".format(**about())
+    sizes = {"d_model": D_MODEL, "heads": HEADS, "d_ff": D_FF, "k": K}
+    origin = {"made by": "python -m experiments.long_sequences cost", "machine": machine, "sizes": sizes}
+    return origin | {"lengths": LENGTHS, "seconds": seconds, "megabytes": megabytes}
 
 
 def mixtures(steps: int = 400) -> dict:
@@ -107,7 +100,7 @@ def mixtures(steps: int = 400) -> dict:
         keys, values = layer.project(states, states)
         queries = layer.split(layer.W_q(states))
         exact = attention(queries, keys, values)
-    found = {}
+    off = {}
     for k in (16, 64, 128):
         means = F.one_hot(torch.arange(ids.size(1)) * k // ids.size(1)).T.float()
         means /= means.sum(dim=-1, keepdim=True)
@@ -121,15 +114,14 @@ def mixtures(steps: int = 400) -> dict:
             optimizer.zero_grad()
             error.backward()
             optimizer.step()
-        found[k] = {"means of neighbours": round(errors[0], 3), "fitted": round(min(errors), 3)}
-        print(k, found[k], flush=True)
-    return {"made by": "python -m experiments.long_sequences mixtures", "tokens": ids.size(1), "off": found}
+        off[k] = {"means of neighbours": round(errors[0], 3), "fitted": round(min(errors), 3)}
+    return {"made by": "python -m experiments.long_sequences mixtures", "tokens": ids.size(1), "off": off}
 
 
 def write(part: str, measured: dict) -> None:
     """Put one part into the file, beside the others."""
     results = json.loads(RESULTS.read_text(encoding="utf-8")) if RESULTS.exists() else {}
-    RESULTS.write_text(json.dumps(results | {part: measured}, indent=1) + "\n", encoding="utf-8")
+    save(RESULTS, results | {part: measured})
 
 
 def main() -> None:

@@ -99,12 +99,8 @@ def needle() -> dict:
             "right beyond": [round(one[~known.T].mean().item(), 4) for one in by_pair] if not known.all() else [],
         }
         print(name, json.dumps(rows[name]), flush=True)
-    return {
-        "made by": "python -m experiments.needle",
-        "sizes": {"length": LENGTH, "block": BLOCK, "layers": LAYERS, "d_model": WIDTH, "values": VALUES},
-        "seeds": list(range(10)),
-        "patterns": rows,
-    }
+    sizes = {"length": LENGTH, "block": BLOCK, "layers": LAYERS, "d_model": WIDTH, "values": VALUES}
+    return {"made by": "python -m experiments.needle", "sizes": sizes, "seeds": list(range(10)), "patterns": rows}
 
 
 if __name__ == "__main__":

@@ -108,16 +108,10 @@ def run(task: tuple[str, int]) -> dict[str, Any]:
         metrics = train(model, tokenizer, pairs, few, out, src=SRC, tgt=TGT, options=options)
     nats = loss_per_token(model.eval(), tokenizer, val, SRC, TGT)
     score, signature = bleu(translate(model, tokenizer, val.source, SRC, bf16=bf16), val.target)
-    return {
-        "row": name,
-        "seed": seed,
-        "parameters": sum(parameter.numel() for parameter in model.parameters()),
-        "train_loss": round(metrics[-1]["loss"], 3),
-        "ppl": round(math.exp(nats), 3),
-        "bleu": round(score, 2),
-        "signature": signature,
-        "minutes": round(metrics[-1]["minutes"], 1),
-    }
+    parameters = sum(parameter.numel() for parameter in model.parameters())
+    line = {"row": name, "seed": seed, "parameters": parameters, "train_loss": round(metrics[-1]["loss"], 3)}
+    line |= {"ppl": round(math.exp(nats), 3), "bleu": round(score, 2), "signature": signature}
+    return line | {"minutes": round(metrics[-1]["minutes"], 1)}
 
 
 def summarise(lines: list[dict[str, Any]]) -> list[dict[str, Any]]:

@@ -30,15 +30,10 @@ OUT_OF_MEMORY = ("can't allocate memory", "not enough memory", "out of memory") 
 
 
 def main(arguments: Sequence[str] | None = None, further: Mapping[str, Command] = MappingProxyType({})) -> int:
-    """Run one command and return its exit status.
+    """Run one command, or one of `further` packages, and return its exit status.
 
-    Args:
-        arguments: the command and its options; those of this process unless given.
-        further: commands of other packages, which this one does not know.
-
-    Returns:
-        0, or what the command returns; 2 after a one-line error; 130 after an interruption; 141 where nobody reads the
-        output. With --debug, or ANNOTATED_DEBUG=1, an error is raised instead of being told in one line.
+    0, or what the command returns; 2 after a one-line error; 130 after an interruption; 141 where nobody reads the
+    output. With --debug, or ANNOTATED_DEBUG=1, an error is raised instead of being told in one line.
     """
     arguments = sys.argv[1:] if arguments is None else arguments
     args = argparse.Namespace()

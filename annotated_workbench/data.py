@@ -3,7 +3,6 @@
 import gzip
 import os
 from collections.abc import Iterator, Sequence
-from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
@@ -61,11 +60,8 @@ class Batch(NamedTuple):
 class Lines(Sequence[str]):
     """The sentences of a UTF-8 file, perhaps a .gz, one a line, without outer spaces; each pass reads the file.
 
-    Only a newline ends a line, as in other tools: a Unicode line separator inside a sentence ends nothing.
-
-    Raises:
-        FileNotFoundError: there is no such file.
-        ValueError: it is empty; or, in a pass, a line is empty or not UTF-8, and the message says which.
+    Only a newline ends a line, as in other tools: a Unicode line separator inside a sentence ends nothing. An error
+    says that the file is missing or empty or, in a pass, which line is empty or not UTF-8.
     """
 
     def __init__(self, path: str | Path):
@@ -90,12 +86,8 @@ class Lines(Sequence[str]):
                     raise ValueError(f"{name}: empty. Remove this line from both files of the pair.")
                 yield text
 
-    @cached_property
-    def _in_memory(self) -> list[str]:
-        return list(self)
-
     def __getitem__(self, index: Any) -> Any:
-        return self._in_memory[index]  # one pass over the file for all indices, and not one for each
+        return list(self)[index]
 
 
 def read_lines(path: str | Path) -> list[str]:
@@ -147,10 +139,6 @@ def load_corpus(name: str, split: str, src: str = "de", tgt: str = "en") -> Pair
 
     "captions" lies in the repository. "multi30k" (Elliott et al., 2016) is taken from $ANNOTATED_DATA/multi30k where
     that is set, else from the user's cache, else downloaded into that cache; both with a checksum.
-
-    Raises:
-        ValueError: the corpus, split or language is unknown, or a download has the wrong checksum.
-        FileNotFoundError: the files are not here and cannot be downloaded; says where to put them.
     """
     if name not in CORPORA:
         raise ValueError(f"unknown corpus {name!r}; there are {', '.join(CORPORA)}.")
@@ -188,12 +176,7 @@ def data_folder(name: str) -> Path | None:
 
 
 def download(name: str, file: str) -> Path:
-    """Find a file of a corpus in the user's cache, or download it; its checksum is compared each time.
-
-    Raises:
-        ValueError: the download has another checksum than downloads.txt says.
-        FileNotFoundError: it cannot be downloaded; says where to put it.
-    """
+    """Find a file of a corpus in the user's cache, or download it; its checksum is compared each time."""
     pooch = load("pooch")
     cache = pooch.create(pooch.os_cache("annotated"), base_url="")
     cache.load_registry(DOWNLOADS)
@@ -302,16 +285,8 @@ def make_batches(
 ) -> Batches:
     """Group pairs of similar length into batches of r rows: r · longest row ≤ max_tokens, on both sides (§5.1).
 
-    Each pair is in exactly one batch.
-
-    Args:
-        sources, targets: rows of ids, as many of each.
-        max_tokens: the budget for one side of a batch, in ids, padding included.
-        seed: shuffles pairs of equal length and the order of the batches, the same everywhere; one seed per epoch.
-            None keeps everything sorted by length.
-
-    Raises:
-        ValueError: different numbers of rows, none at all, or one pair alone is above the budget.
+    A seed, one an epoch, shuffles pairs of equal length and the order of the batches, the same everywhere; None keeps
+    everything sorted by length.
     """
     if len(sources) != len(targets) or not len(sources):
         raise ValueError(f"need as many sources as targets, at least one; got {len(sources)} and {len(targets)}.")
@@ -347,13 +322,8 @@ def make_text_batches(
 ) -> list[tuple[Int[Tensor, "rows window_1"]]]:
     """Cut a text into pieces of `window` + 1 tokens, each beginning with the last of the one before, and batch them.
 
-    So each token but the first is predicted once, from at most `window` before it. The ends are padded.
-
-    Args:
-        ids: the text, at least two tokens.
-        window: how many tokens a model sees at once.
-        max_tokens: the budget of a batch: rows · window; a ValueError says that it holds no window.
-        seed: shifts the cuts and shuffles the pieces, the same everywhere; one seed per epoch. None: from the start on.
+    So each token but the first is predicted once, from at most `window` before it. The ends are padded. A batch has at
+    most `max_tokens` / `window` rows. A seed, one an epoch, shifts the cuts and shuffles the pieces.
     """
     if window > max_tokens:
         raise ValueError(f"a window has {window} tokens; max_tokens = {max_tokens} must hold at least one.")

@@ -12,8 +12,6 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext, redirect_stderr, redirect_stdout
 from datetime import timedelta
-from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any, TypeVar
 
 import torch
@@ -22,8 +20,6 @@ from torch.nn.parallel import DistributedDataParallel
 
 from annotated.training import check_loss
 from annotated_workbench.data import count_targets
-from annotated_workbench.files import write_whole
-from annotated_workbench.vocabulary import TOKENIZER, Tokenizer, load_tokenizer
 
 PATIENCE = timedelta(hours=2)  # that a process waits for the others: the first one may have much to write
 Value = TypeVar("Value")
@@ -102,16 +98,6 @@ def from_first(make: Callable[[], Value]) -> Value:
     if processes() > 1:
         distributed.broadcast_object_list(values)
     return values[0]
-
-
-def tokenizer_of_first(make: Callable[[], Tokenizer]) -> Tokenizer:
-    """Return the tokenizer that the first process makes, in all processes."""
-    if processes() == 1:
-        return make()
-    content = from_first(lambda: make().content())
-    with TemporaryDirectory() as folder:
-        write_whole(Path(folder) / TOKENIZER, content)
-        return load_tokenizer(folder)
 
 
 def divided(compute: Callable[[Sequence[Any]], Iterable[Any]], items: Sequence[Any]) -> list[Any]:

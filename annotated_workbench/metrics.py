@@ -46,31 +46,25 @@ def chrf(hypotheses: Sequence[str], references: Sequence[str]) -> tuple[float, s
     return metric.corpus_score(list(hypotheses), [list(references)]).score, str(metric.get_signature())
 
 
+@cache
 def sacrebleus_words(language: str) -> str | None:
     """Choose what `bleu` counts as a word: sacrebleu's name for it, None for its default."""
-    name = SACREBLEUS_WORDS.get(re.split("[-_.@]", language.strip().lower())[0])
-    return name if name is None or _can_split(name) else "char"
-
-
-@cache
-def _can_split(name: str) -> bool:
     from sacrebleu.metrics import BLEU
 
+    name = SACREBLEUS_WORDS.get(re.split("[-_.@]", language.strip().lower())[0])
     try:
         BLEU(tokenize=name)
     except RuntimeError:  # packages are missing
-        print(f"BLEU counts characters, not words: for those, pip install 'sacrebleu[{name[:2]}]'", flush=True)
-        return False
-    return True
+        print(f"BLEU counts characters, not words: for those, pip install 'sacrebleu[{language[:2]}]'", flush=True)
+        return "char"
+    return name
 
 
 def _check_pairs(hypotheses: Sequence[str], references: Sequence[str]) -> None:
     check_texts(hypotheses=hypotheses, references=references)
     if not len(hypotheses) == len(references) > 0:
-        raise ValueError(
-            f"{len(hypotheses)} hypotheses and {len(references)} references: give one reference for each hypothesis, "
-            "and at least one."
-        )
+        counts = f"{len(hypotheses)} hypotheses and {len(references)} references"
+        raise ValueError(f"{counts}: give one reference for each hypothesis, and at least one.")
 
 
 def loss_per_token(model: Any, tokenizer: Tokenizer, pairs: Pairs, src: str, tgt: str, *, plain: bool = False) -> float:

@@ -74,10 +74,6 @@ def load_bert(folder: str | Path) -> Bert:
 
     The folder holds config.json and model.safetensors, as `save_pretrained` writes them; the model is in eval mode. The
     pooler or the head is left out where the folder has no weights for it.
-
-    Raises:
-        FileNotFoundError: a file is missing.
-        ValueError: the folder holds another kind of model, or its files are damaged or do not fit together.
     """
     names = dict(zip(SIZES, BERT_SIZES, strict=True)) | {"segments": "type_vocab_size"}
     config = BertConfig(**_sizes(folder, "bert", names))
@@ -94,10 +90,7 @@ def load_bert(folder: str | Path) -> Bert:
 
 
 def load_gpt2(folder: str | Path) -> Gpt:
-    """Read a published GPT-2: the same states and logits as in Hugging Face's `GPT2LMHeadModel`.
-
-    Argument, result and errors as for `load_bert`.
-    """
+    """Read a published GPT-2: the same states and logits as in Hugging Face's `GPT2LMHeadModel`."""
     config = GptConfig(**_sizes(folder, "gpt2", dict(zip(SIZES, GPT_SIZES, strict=True))))
     weights = {}
     for name, weight in _weights(folder, "transformer.").items():

@@ -15,19 +15,11 @@ PLACE = re.compile(r"(?:.*/)?(train|val|test)/(?!unsup/)([^/]+)/[^/.][^/]*\.txt"
 
 
 def load_reviews(name: str, split: str) -> Labelled:
-    """Read one split of a collection of reviews this course knows.
+    """Read one split of a collection in `REVIEWS`; "val" is a random tenth of what is there for training.
 
     "rt_polarity" (Pang and Lee, 2005), ten thousand sentences, is taken from $ANNOTATED_DATA/rt_polarity: train.pos and
     train.neg, a sentence a line; a random tenth is the test set. "imdb" (Maas et al., 2011), 50,000 whole reviews, is
     taken from $ANNOTATED_DATA/imdb, where its archive or its unpacked folders may lie, or else downloaded.
-
-    Args:
-        name: one of `REVIEWS`.
-        split: one of `SPLITS`; "val" is a random tenth of what is there for training.
-
-    Raises:
-        ValueError: the name or split is unknown, or a download has the wrong checksum.
-        FileNotFoundError: the files are not here and cannot be downloaded; says where to put them.
     """
     if name not in REVIEWS:
         raise ValueError(f"unknown reviews {name!r}; there are {', '.join(REVIEWS)}.")
@@ -47,15 +39,7 @@ def load_reviews(name: str, split: str) -> Labelled:
 
 
 def split_reviews(parts: dict[str, Labelled], split: str) -> Labelled:
-    """Choose a split of what is read: where there is no test set it is a tenth; "val" is a tenth of the rest.
-
-    Args:
-        parts: "train", and "val" and "test" if there are such.
-        split: one of `SPLITS`.
-
-    Raises:
-        ValueError: the split is unknown, or there are too few texts to hold any out.
-    """
+    """Choose one of `SPLITS`: where there is no test set it is a tenth of the texts; "val" is a tenth of the rest."""
     if split not in SPLITS:
         raise ValueError(f"unknown split {split!r}; there are {', '.join(SPLITS)}.")
     parts = dict(parts)
@@ -70,16 +54,8 @@ def split_reviews(parts: dict[str, Labelled], split: str) -> Labelled:
 def read_reviews(path: str | Path) -> dict[str, Labelled]:
     """Read a collection in the layout of IMDb: train/<label>/<name>.txt, the same in val and test, one text a file.
 
-    Args:
-        path: the folder, or one around it; or an archive of it (.tar, .tar.gz …), which is read where it lies: nothing
-            is unpacked.
-
-    Returns:
-        The texts by part, "train" and perhaps "val" and "test", in the order of their files' names.
-
-    Raises:
-        FileNotFoundError: there is nothing at `path`.
-        ValueError: no text of two labels is in train, another part has other labels, or a file is damaged or not UTF-8.
+    `path` is the folder, one around it, or an archive (.tar, .tar.gz …), of which nothing is unpacked. Returns the
+    texts of each part in the order of their files' names.
     """
     path = Path(path)
     if not path.exists():

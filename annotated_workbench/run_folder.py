@@ -94,11 +94,6 @@ def load_state_note(out: str | Path) -> dict[str, Any]:
     return note
 
 
-def load_settings(out: str | Path) -> dict[str, Any]:
-    """Read how the run in `out` was started; raises as `load_state_note` does."""
-    return load_state_note(out)["settings"]
-
-
 def load_state(run: Run) -> None:
     """Take the model, the optimizer and the random numbers back to where the run stands."""
     note, model, optimizer = load_state_note(run.out), run.model, run.optimizer

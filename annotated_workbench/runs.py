@@ -87,10 +87,7 @@ def fit(
     them. Epochs, minutes, schedule, rate, smoothing, dropout and averaging may change; warm-up and rate stay unless
     they are given. More epochs or minutes move the end at which the linear schedule is 0: the rate jumps up to it.
 
-    Raises:
-    OSError: there is a run and should be none, or the reverse; or another process is training there.
-    ValueError: it is another run, or done; the model could not be read back; or a loss is not finite. Then the last
-    good state is there to go on from.
+    An OSError or ValueError says why it cannot begin, or that a loss is not finite; the last good state stays.
     """
     run = _prepare(model, task, Path(out), options, settings or asdict(options), resume)
     with locked(run.out) if distributed.is_first() else nullcontext():

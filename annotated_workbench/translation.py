@@ -30,16 +30,16 @@ def translate(
     """Translate texts, in batches of similar length; an empty text stays empty.
 
     Args:
-    model, tokenizer: trained together.
-    texts: sentences to translate.
-    language: the language they are in.
-    beam: hypotheses kept per sentence; 0 decodes greedily.
-    alpha: exponent of the length penalty.
-    max_extra: a translation ends after (source tokens + max_extra) tokens at the latest (§6.1).
-    batch_tokens: target tokens a batch may set memory aside for: sentences · hypotheses · longest translation. A
-    sentence that needs more is a batch of its own.
-    bf16: compute in bfloat16, with a copy of the model made by `in_bfloat16`.
-    plain: search by the paper's own file, which is slower; an ensemble has no other form than the fast one.
+        model, tokenizer: trained together.
+        texts: sentences to translate.
+        language: the language they are in.
+        beam: hypotheses kept per sentence; 0 decodes greedily.
+        alpha: exponent of the length penalty.
+        max_extra: a translation ends after (source tokens + max_extra) tokens at the latest (§6.1).
+        batch_tokens: target tokens a batch may set memory aside for: sentences · hypotheses · longest translation. A
+            sentence that needs more is a batch of its own.
+        bf16: compute in bfloat16, with a copy of the model made by `in_bfloat16`.
+        plain: search by the paper's own file, which is slower; an ensemble has no other form than the fast one.
     """
     limit: int = model.config.max_length
     rows = encode_sources(tokenizer, texts, language, limit)

@@ -164,10 +164,7 @@ class SubwordTokenizer(Tokenizer):
     ) -> "SubwordTokenizer":
         """Learn the merges from all sides of the training split together; the same texts give the same merges.
 
-        Args:
-            sides: the texts of each language.
-            languages: not needed here; it keeps the call the same as for words.
-            vocab_size: number of tokens, with the 4 specials and the 256 bytes. A small corpus may yield fewer.
+        `vocab_size` counts the 4 specials and the 256 bytes, too; a small corpus may yield fewer.
         """
         alphabet = tokenizers.pre_tokenizers.ByteLevel.alphabet()
         smallest = len(SPECIALS) + len(alphabet)
@@ -235,22 +232,22 @@ class CharacterTokenizer(Tokenizer):
 
 
 def load_tokenizer(folder: str | Path) -> WordTokenizer | SubwordTokenizer | CharacterTokenizer:
-    """Read whichever tokenizer a `save` wrote into a folder, such as that of a trained model.
-
-    Raises:
-        FileNotFoundError: the folder holds no tokenizer.
-        ValueError: its file is damaged; or as in `WordTokenizer`.
-    """
+    """Read whichever tokenizer a `save` wrote into a folder, such as that of a trained model."""
     path = Path(folder) / TOKENIZER
     if not path.is_file():
         raise FileNotFoundError(f"there is no tokenizer {path}. Give the folder of a trained model.")
+    return tokenizer_of(path.read_bytes(), path)
+
+
+def tokenizer_of(content: bytes, name: str | Path = TOKENIZER) -> WordTokenizer | SubwordTokenizer | CharacterTokenizer:
+    """Make the tokenizer whose `content` this is; a ValueError says that what `name` names is damaged."""
     try:
-        content = json.loads(path.read_bytes())
-        if "characters" in content:
-            return CharacterTokenizer(Vocabulary([*SPECIALS, *content["characters"]]))
-        if "words" not in content:
-            return SubwordTokenizer(tokenizers.Tokenizer.from_file(str(path)))
-        vocabulary, languages = Vocabulary(content["words"]), content["languages"]
+        table = json.loads(content)
+        if "characters" in table:
+            return CharacterTokenizer(Vocabulary([*SPECIALS, *table["characters"]]))
+        if "words" not in table:
+            return SubwordTokenizer(tokenizers.Tokenizer.from_str(content.decode()))
+        vocabulary, languages = Vocabulary(table["words"]), table["languages"]
     except Exception as error:  # `tokenizers` raises nothing more special
-        raise ValueError(f"{path} is damaged ({error}). Save the tokenizer again.") from None
+        raise ValueError(f"{name} is damaged ({error}). Save the tokenizer again.") from None
     return WordTokenizer(vocabulary, languages)  # a language without rules is no damage

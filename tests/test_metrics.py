@@ -59,7 +59,7 @@ def test_scores_are_sacrebleus(lowercase):
     ],
 )
 def test_what_is_a_word_follows_the_language(language, words, capsys):
-    metrics._can_split.cache_clear()
+    metrics.sacrebleus_words.cache_clear()
     same = ["今天 天气 很 好 。", "我 喜欢 学习 。"]
     (score, signature), again = bleu(same, same, language), bleu(same, same, language)
     assert again == (score, signature)

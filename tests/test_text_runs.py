@@ -1,7 +1,6 @@
 """Learning to continue a text: its pieces, its tokens, the fast model and its loss, runs and their commands."""
 
 import contextlib
-import json
 import math
 import re
 from pathlib import Path
@@ -126,14 +125,6 @@ def test_a_run_says_what_it_does(learned: Path) -> None:
     assert out.startswith("chosen for text: --preset characters --dropout 0.1 --rate 0.25 ")
     assert "1,872 training and 208 validation characters, 19 tokens in the vocabulary" in out
     assert re.search(r"epoch  1\.00 .* validation loss \d\.\d{3} nats, \d\.\d{3} bits a token ", out)
-
-
-def test_a_plain_run_is_the_fast_one_to_rounding(learned: Path) -> None:
-    losses = []
-    for out, more in (("fast", []), ("plain", ["--plain"])):
-        assert main(words(learned, out, "--epochs", "1", "--dropout", "0", *more)) == 0
-        losses.append(json.loads((learned / out / "metrics.jsonl").read_text())["loss"])
-    assert losses[0] == pytest.approx(losses[1], abs=1e-4)
 
 
 def test_a_run_that_goes_on_is_the_one_that_never_stopped_wherever_its_text_lies_now(learned: Path) -> None:

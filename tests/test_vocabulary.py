@@ -139,11 +139,6 @@ def test_subwords_give_back_any_text(subwords, text):
     assert subwords.encode(subwords.decode(ids), "en") == subwords.encode(text.strip(), "en")
 
 
-def test_subwords_have_the_size_asked_for_and_the_specials_in_front(subwords):
-    assert len(subwords) == 290
-    assert subwords.decode([4]) != subwords.decode([PAD, BOS, EOS]) == ""
-
-
 def test_subwords_learn_the_same_merges_every_time(tmp_path):
     for run in "ab":
         SubwordTokenizer.train(PAIRS, LANGUAGES, vocab_size=290).save(tmp_path / run)
@@ -151,11 +146,8 @@ def test_subwords_learn_the_same_merges_every_time(tmp_path):
     assert first == second
 
 
-def test_subwords_need_room_for_every_byte_and_a_small_corpus_yields_fewer():
-    with pytest.raises(ValueError, match=r"at least 260 \(4 specials and 256 bytes\).*got 259"):
-        SubwordTokenizer.train(PAIRS, LANGUAGES, vocab_size=259)
-    with pytest.raises(ValueError, match=r"at most 1,000,000; got 1000001"):
-        SubwordTokenizer.train(PAIRS, LANGUAGES, vocab_size=1_000_001)
+def test_subwords_are_as_many_as_asked_for_and_fewer_of_a_small_corpus(subwords):
+    assert len(subwords) == 290
     assert len(SubwordTokenizer.train((["ab"], ["ab"]), LANGUAGES, vocab_size=1000)) < 270
 
 
@@ -196,16 +188,3 @@ def test_a_saved_tokenizer_is_the_same_again(tokenizer, tmp_path):
     text = "Die Frau jagt den Elefanten, z.B. im Haus."
     assert again.encode(text, "de") == tokenizer.encode(text, "de")
     assert again.decode(range(4, len(again))) == tokenizer.decode(range(4, len(tokenizer)))
-
-
-def test_loading_needs_a_tokenizer(tmp_path):
-    with pytest.raises(FileNotFoundError, match=r"no tokenizer .*nowhere.*Give the folder of a trained model"):
-        load_tokenizer(tmp_path / "nowhere")
-
-
-def test_loading_rejects_a_damaged_file(tokenizer, tmp_path):
-    tokenizer.save(tmp_path)
-    file = next(tmp_path.iterdir())
-    file.write_bytes(file.read_bytes()[:-7])
-    with pytest.raises(ValueError, match="is damaged"):
-        load_tokenizer(tmp_path)

@@ -14,7 +14,7 @@ from annotated_workbench.architectures import PRESETS, USES, TaskName
 from annotated_workbench.data import CORPORA, DATA_FOLDER, TEXTS
 from annotated_workbench.export import EXPORTS
 from annotated_workbench.reviews import REVIEWS
-from annotated_workbench.run_folder import load_settings
+from annotated_workbench.run_folder import load_state_note
 from annotated_workbench.training_options import TrainingOptions
 
 PROGRAM = "annotated" if Path(sys.argv[0]).stem == "annotated" else "python -m annotated"
@@ -149,7 +149,7 @@ def complete(command: Command, parser: ArgumentParser, arguments: Sequence[str])
     """Read a command's arguments; add a run's settings to --resume, and the task; refuse options that do nothing."""
     args = parser.parse_intermixed_args(arguments)
     if getattr(args, "resume", False):
-        kept = load_settings(args.out)
+        kept = load_state_note(args.out)["settings"]
         parser.set_defaults(**kept)
         args = parser.parse_intermixed_args(arguments)
         refuse_another_run(args, kept)

@@ -16,7 +16,7 @@ from annotated_workbench.architectures import ARCHITECTURES, PRESETS, USES, conf
 from annotated_workbench.commands.options import COMPUTE, PROGRAM, Command, option_of
 from annotated_workbench.commands.shared import find_device, load_split, wants_bfloat16
 from annotated_workbench.data import Lines, Pairs, hold_out, load_corpus, load_text, read_pairs, read_text, split_text
-from annotated_workbench.distributed import in_turn, is_first, joined, processes, tokenizer_of_first
+from annotated_workbench.distributed import from_first, in_turn, is_first, joined, processes
 from annotated_workbench.run_folder import require_new
 from annotated_workbench.runs import fit
 from annotated_workbench.tasks import ClassificationTask, Task, TextTask, TranslationTask
@@ -54,9 +54,10 @@ def _train(args: Namespace, device: torch.device) -> None:
     if chosen := _choose(args, material.defaults):
         print(f"chosen for {material.kind}: {chosen}")
     kept = args.resume and (Path(args.out) / vocabulary.TOKENIZER).exists()
-    tokenizer = tokenizer_of_first(
-        lambda: vocabulary.load_tokenizer(args.out) if kept else _new_tokenizer(args, material)
+    made = from_first(
+        lambda: (vocabulary.load_tokenizer(args.out) if kept else _new_tokenizer(args, material)).content()
     )
+    tokenizer = vocabulary.tokenizer_of(made)
     model = _new_model(args, len(tokenizer), material.changes).to(device)
     bf16 = wants_bfloat16(args, model)
     print(

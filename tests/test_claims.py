@@ -15,59 +15,37 @@ def raise_value_error() -> None:
 
 
 @pytest.mark.parametrize(
-    ("found", "options"),
-    [
-        (True, {}),
-        (torch.tensor([[True, True]]), {}),
-        (3, {"expected": 3}),
-        (0.1 + 0.2, {"expected": 0.3}),
-        (0.31, {"expected": 0.3, "within": 0.02}),
-        ("der Hund", {"expected": "der Hund"}),
-        (torch.ones(2, 3), {"expected": 1}),
-        (torch.tensor([1, 2]), {"expected": [1, 2]}),
-        ([torch.ones(2), {"a": 0.5}], {"expected": [[1.0, 1.0], {"a": 0.5}]}),
-        (lambda: 7, {"expected": 7}),
-        (0.04, {"between": (0, 0.05)}),
-        (torch.tensor([0.0, 0.05]), {"between": (0, 0.06)}),
-        (raise_value_error, {"raises": ValueError}),
-    ],
-)
-def test_what_holds_is_ticked(found: object, options: dict, capsys: pytest.CaptureFixture) -> None:
-    claim("it is so", found, **options)
-    assert capsys.readouterr().out == "✓ it is so\n"
-
-
-@pytest.mark.parametrize(
     ("found", "options", "problem"),
     [
+        (True, {}, None),
+        (torch.tensor([[True, True]]), {}, None),
+        (0.1 + 0.2, {"expected": 0.3}, None),
+        (0.31, {"expected": 0.3, "within": 0.02}, None),
+        (torch.ones(2, 3), {"expected": 1}, None),
+        ([torch.ones(2), {"a": 0.5}], {"expected": [[1.0, 1.0], {"a": 0.5}]}, None),
+        (lambda: 7, {"expected": 7}, None),
+        (0.04, {"between": (0, 0.05)}, None),
+        (torch.tensor([0.0, 0.05]), {"between": (0, 0.06)}, None),
+        (raise_value_error, {"raises": ValueError}, None),
         (False, {}, "False, expected True"),
         (torch.tensor([[True, False]]), {}, "at [0, 1]: False, expected True"),
         (10_001, {"expected": 10_000}, "10001, expected 10000"),
-        (0.83, {"expected": 1}, "0.83, expected 1"),
         (None, {"expected": 0.5}, "None, expected 0.5"),
         (torch.tensor([1.0, 0.83]), {"expected": 1}, "at [1]: 0.83, expected 1"),
         (torch.tensor([math.nan]), {"expected": torch.tensor([math.nan])}, "at [0]: nan, expected nan"),
-        (torch.ones(2, 3), {"expected": torch.ones(3, 2)}, "shape (2, 3), expected (3, 2)"),
         (torch.ones(1), {"expected": torch.ones(3)}, "shape (1,), expected (3,)"),
         (torch.ones(0), {"expected": 1}, "nothing to compare"),
-        (torch.ones(0), {"between": (0, 1)}, "nothing to compare"),
-        ([1, 2], {"expected": [1]}, "2 entries, expected 1"),
         ([1, [2, 3]], {"expected": [1, [2, 4]]}, "at [1]: at [1]: 3, expected 4"),
         ({"a": 1}, {"expected": {"b": 1}}, "the names ['a'], expected ['b']"),
-        ({"a": 1}, {"expected": {"a": 2}}, "at ['a']: 1, expected 2"),
-        ("Hund", {"expected": "Katze"}, "'Hund', expected 'Katze'"),
-        (0.07, {"between": (0, 0.05)}, "0.07, expected 0 to 0.05"),
         (math.nan, {"between": (0, 1)}, "nan, expected 0 to 1"),
         (torch.tensor([0.5, -1.0]), {"between": (0, 1)}, "-1, expected 0 to 1"),
         (raise_value_error, {}, "ValueError: no such head"),
         (lambda: 1, {"raises": TypeError}, "no error, expected TypeError"),
     ],
 )
-def test_what_does_not_hold_is_crossed_and_told(
-    found: object, options: dict, problem: str, capsys: pytest.CaptureFixture
-) -> None:
+def test_a_claim_is_ticked_or_told_what_does_not_hold(found: Any, options: dict, problem: str | None, capsys) -> None:
     claim("it is so", found, **options)
-    assert capsys.readouterr().out == f"✗ it is so: {problem}\n"
+    assert capsys.readouterr().out == (f"✗ it is so: {problem}\n" if problem else "✓ it is so\n")
 
 
 @pytest.mark.parametrize(
@@ -75,18 +53,12 @@ def test_what_does_not_hold_is_crossed_and_told(
     [
         (3, 3.0, None),
         (np.float64(0.5), 0.5, None),
-        (torch.tensor(3), 3, None),
         (np.array([1, 2]), [1, 2], None),
-        ((1, 2), [1, 2], None),
-        (math.nan, math.nan, None),
         (torch.tensor([math.nan]), torch.tensor([math.nan]), None),
-        (torch.ones(0), torch.ones(0), None),
         (True, 1, "a bool, expected an int"),
         (1.0, 1, "a float, expected an int"),
-        (None, 1, "a NoneType, expected an int"),
         (3, torch.ones(2), "an int, expected a tensor of torch.float32"),
         (torch.ones(2, dtype=torch.float64), torch.ones(2), "a tensor of torch.float64, expected a tensor of torch.fl"),
-        (torch.ones(1), torch.ones(2), "shape (1,), expected (2,)"),
         ({"a": [1, True]}, {"a": [1, False]}, "at ['a']: at [1]: True, expected False"),
     ],
 )

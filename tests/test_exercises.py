@@ -10,7 +10,7 @@ import nbformat
 import pytest
 import torch
 
-from annotated_course.chapters.c12_model_variations.exercises import shuffled_share
+from annotated_course.chapters.c12_model_variations.exercises import shuffled_share as share_of
 from annotated_course.exercises import CHAPTERS, all_exercises, check, exercises_of
 from annotated_course.exercises.exercise import AnyOf, Exercise, calls, difference, numbers, slip, wrong_answers
 
@@ -57,9 +57,7 @@ def test_the_solutions_are_saved_as_right(chapter: str) -> None:  # nbval runs t
 
 
 @pytest.mark.parametrize("number", EXERCISES)
-def test_the_right_answer_passes_and_every_mistake_earns_its_own_sentence(
-    number: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_right_answer_passes_and_every_mistake_earns_its_own_sentence(number: str, capsys, monkeypatch) -> None:
     monkeypatch.setattr(jaxtyping.config, "jaxtyping_disable", True)  # no more than the reader's notebook checks
     exercise = EXERCISES[number]
     assert verdict(capsys, number, exercise.right) == f"✓ {number} {exercise.title}"
@@ -73,7 +71,7 @@ def test_the_right_answer_passes_and_every_mistake_earns_its_own_sentence(
 
 
 @pytest.mark.parametrize("number", BY_HAND)
-def test_a_diagnosis_does_not_tell_a_number_that_is_the_answer(number: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_diagnosis_does_not_tell_a_number_that_is_the_answer(number: str, capsys) -> None:
     right = torch.as_tensor(EXERCISES[number].right, dtype=torch.float64)
     for place, secret in enumerate(right.flatten().tolist()):
         wrong = right.clone()
@@ -88,24 +86,16 @@ def scaled_in_place(query, key, value):
     return (query @ key.transpose(-2, -1)).softmax(-1) @ value
 
 
-def share_of_one_list(base, row):
-    runs = len(base)
-    base += row
-    return shuffled_share(base[:runs], row)
-
-
 @pytest.mark.parametrize(
     ("number", "answer", "sign"),
     [
         ("01.2", scaled_in_place, "✓"),
-        ("12.5", share_of_one_list, "✓"),
+        ("12.5", lambda base, row: share_of(base[:], [row.pop() for _ in row[:]]), "✓"),
         ("01.2", lambda query, key, value: value.zero_()[..., :1, :].expand(*query.shape[:-1], -1), "✗"),
         ("07.5", lambda weight, gradients, *_: [g.zero_() for g in gradients] and weight.clone(), "✗"),
     ],
 )
-def test_an_answer_may_work_in_place_and_does_not_make_itself_right_by_it(
-    number: str, answer: object, sign: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_an_answer_may_work_in_place_and_does_not_make_itself_right_by_it(number, answer, sign, capsys) -> None:
     assert verdict(capsys, number, answer).startswith(sign)
     EXERCISES[number].results.clear()
     assert verdict(capsys, number, answer).startswith(sign)  # what an answer changed is not what the next one is given
@@ -125,9 +115,7 @@ SUM = Exercise(
         (lambda x, y: y + x, None),
         (lambda x, y: x * y, "with larger numbers: multiplied"),  # as right as any where 2 · 2 = 2 + 2
         (lambda x, y: y + y, "with larger numbers: doubled"),
-        (lambda x, y: x - y, "0, expected 4"),
         (lambda x, y: None, "your function returned None: does it end in a return?"),
-        (lambda x, y: float(x + y), "a float, expected an int"),
     ],
 )
 def test_a_known_mistake_comes_before_a_general_remark(answer: Any, said: str | None) -> None:
@@ -137,7 +125,6 @@ def test_a_known_mistake_comes_before_a_general_remark(answer: Any, said: str | 
 @pytest.mark.parametrize(
     ("given", "said"),
     [
-        ([2.0, 3.5], "at [1]: 3.5, expected 3"),
         ([4.0, 6.0], "at [0]: 4, expected 2; all numbers are off by the factor 2"),
         ([2.0, torch.inf], "at [1]: inf, expected 3: does an exponential overflow, or is there a logarithm of 0"),
     ],
@@ -158,9 +145,3 @@ def test_numbers_by_hand_are_told_one_by_one() -> None:
     assert three.diagnose([1, 4, 5]) == "number 1: squared"
     assert three.diagnose(torch.tensor([1, 2, 5])) == "number 2: 5 is not right"
     assert three.diagnose([1, 2]) == "give 3 things: number 0, number 1, number 2."
-
-
-def test_examine_comes_last() -> None:
-    exercise = Exercise("A number", 400, examine=lambda answer: "too large" if answer > 100 else None)
-    assert exercise.diagnose(400) == "too large"
-    assert exercise.diagnose(300) == "300, expected 400"

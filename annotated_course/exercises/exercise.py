@@ -34,7 +34,7 @@ class AnyOf(tuple[Any, ...]):
 
 @dataclass(frozen=True)
 class Exercise:
-    """What a reader is asked for, and what is usually got wrong: the mistakes that most people make, five at most.
+    """What a reader is asked for, and what is usually got wrong: the mistakes that people make, mostly five.
 
     Any other wrong answer is told where it differs, and by which two numbers.
 

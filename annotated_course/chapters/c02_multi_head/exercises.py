@@ -206,9 +206,7 @@ def grouped(x_q, x_kv, W_q, W_k, W_v, W_o, heads, groups) -> Tensor:
 
 
 GROUPINGS = {
-    "neighbouring heads share a group (0, 0, 0, 1, …), they do not take turns.": (
-        "head * groups // heads → head % groups"
-    ),
+    "neighbouring heads share a group: 0, 0, 0, 1, …": "head * groups // heads → head % groups",
     "all heads use the first group.": "head * groups // heads → 0",
     CONCATENATION: "@ W_o →",
     ACROSS: "mixed.transpose(1, 2).flatten(2) → mixed.reshape(2, 3, 24)",

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from annotated.attention import attention_weights
 from annotated.positional_encoding import sinusoids
-from annotated_course.exercises.exercise import AnyOf, Exercise, LargestTensor, Run, WrongFormError, as_numbers, calls
+from annotated_course.exercises.exercise import Exercise, LargestTensor, Run, WrongFormError, as_numbers, calls
 
 EXERCISES: dict[str, Exercise] = {}
 
@@ -57,9 +57,7 @@ def examine_widths(answer: Any) -> str | None:
 PICTURES = {
     "the row comes first, then the column; yours are exchanged.": "dim=-1) → dim=-1).roll(d_model // 2, -1)",
     "each half has the rates of its own width, d_model / 2.": "d_model // 2) → d_model)[:, : d_model // 2]",
-    "you added both codes: the patches (1, 2) and (2, 1) are now alike.": (
-        lambda height, width, d_model: sinusoids(height, d_model)[:, None] + sinusoids(width, d_model)
-    ),
+    "you added both codes: (1, 2) and (2, 1) are alike.": lambda h, w, d: sinusoids(h, d)[:, None] + sinusoids(w, d),
     "the first axis is the row, the second the column; yours are exchanged.": "dim=-1) → dim=-1).transpose(0, 1)",
 }
 EXERCISES["03.2"] = Exercise(
@@ -177,9 +175,7 @@ EXERCISES["03.5"] = Exercise(
     mistakes={
         "each position attends to itself: the query must be the encoding k places back.": "(-k → (0",
         "you look k places ahead: rows are multiplied from the right, row @ T.T.": "(-k → (k",
-        "choose the hands that move most in one step, and multiply a matrix by a number; √d_k divides the lead.": AnyOf(
-            "99.0 → 1.0", "99.0 → math.inf", "slice(d_k) → slice(d_model - d_k, None)"
-        ),
+        "choose the hands that move most in one step, and multiply a matrix by a number.": "99.0 → 1.0",
     },
     caught={"return two tensors: w_query and w_key": lambda k, d_model, d_k: turn(-k * rates(d_model))},
 )

@@ -54,9 +54,7 @@ EXERCISES["05.2"] = Exercise(
     cases={"": calls([[7, 8, 9], [5], [6, 4]], 21, 22, 20)},
     mistakes={
         "there is no shift: the decoder reads what it should predict.": "return reads → return predicts",
-        "the end symbol stands after the padding: a short sentence ends before it.": (
-            "filled([[*words, eos] for words in sentences], pad) → F.pad(filled(sentences, pad), (0, 1), value=eos)"
-        ),
+        "the end symbol stands after the padding.": "[*words, eos] for → [*words, *[pad] * (3 - len(words)), eos] for",
         "the end is never predicted, so the model would never stop.": "[*words, eos] → [*words, pad]",
     },
 )

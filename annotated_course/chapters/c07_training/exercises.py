@@ -85,9 +85,7 @@ MERGES = {
     "pairs are counted across the end of a word; a merge stays inside a word.": (
         "[(list(word), count) for word, count in counts.items()] → [([*''.join(w * n for w, n in counts.items())], 1)]"
     ),
-    "a draw must go to the pair that comes first alphabetically; yours goes to the last.": (
-        "min(pairs, key=lambda pair: (-pairs[pair], pair)) → max(pairs, key=lambda pair: (pairs[pair], pair))"
-    ),
+    "a draw must go to the pair that comes first alphabetically.": "min(pairs → max(pairs; (-pairs → (pairs",
 }
 WORDS: list[tuple[dict[str, int], int]] = [
     ({"Haus": 6, "Bau": 5, "Maus": 4, "Hausmaus": 2, "Fledermaus": 1}, 5),
@@ -126,9 +124,7 @@ BUDGETS: dict[str, Any] = {
     "that is for the sentences as they come; group those of similar length.": "sorted(lengths) → lengths",
     "you counted without the padding: a batch takes rows × longest row.": "len(rows) * max(rows) → sum(rows)",
     "a batch may take exactly the budget: one place less will do.": "> budget → >= budget",
-    "tokens / limit leaves no place for padding.": (
-        lambda lengths, limit: max(max(lengths), math.ceil(sum(lengths) / limit))
-    ),
+    "tokens / limit leaves no place for padding.": lambda ns, limit: max(*ns, 1, math.ceil(sum(ns) / limit)),
 }
 LENGTHS = [([4, 12, 5, 11], 2), ([3, 12, 4, 11, 3, 5, 9, 3], 3), ([3, 20, 5], 3), ([7], 1)]
 MANY = torch.randint(3, 21, (97,), generator=torch.Generator().manual_seed(0)).tolist()
@@ -250,9 +246,7 @@ def loop(model: Transformer, parts: Any, optimizer: Any, step: int, warmup: int)
 
 
 TRAINING_FAULTS = {
-    "the rate is set after the update; set it first.": (
-        "set_rate(optimizer, → rate = (; return mean → set_rate(optimizer, rate) or mean"
-    ),
+    "the rate is set after the update; set it first.": "set_rate( → late = (; return mean → set_rate(*late) or mean",
     "the gradients of the step before are still there: zero_grad() before the first part.": "optimizer.zero_grad() →",
     "zero_grad() in the loop forgets the parts before.": "loss.backward() → optimizer.zero_grad() or loss.backward()",
     "the target is not shifted: read tgt[:, :-1], and compare with tgt[:, 1:].": "tgt[:, :-1] → tgt; tgt[:, 1:] → tgt",

@@ -138,13 +138,9 @@ OF_ALL = "ranked = holding → ranked = candidates; if ids[-1] == EOS → if ids
 SEARCHES = {
     "the length penalty has no effect.": "length, alpha → length, 0.0; limit, alpha) → limit, 0.0)",
     "|Y| counts <eos> as well.": "total, length → total, length - 1; bound, limit → bound, limit - 1",
-    "beginnings that have the word lose to those that have not: keep a beam for each.": (
-        f"{OF_ALL}; (holding, waiting) → [candidates]"
-    ),
+    "keep a beam for each: those with the word, and those without.": f"{OF_ALL}; (holding, waiting) → [candidates]",
     "rank an <eos> among the continuations that have the word, not among all.": OF_ALL,
-    "the beam shrinks when a sentence finishes: go on with the best unfinished ones.": (
-        "in group if → in group[:beam] if"
-    ),
+    "the beam shrinks when a sentence finishes: keep as many unfinished ones.": "in group if → in group[:beam] if",
     "it stops at the first finished sentence, although a better one may come.": FIRST,
     "leave <eos> out of the ids you return.": "return found → return [([*ids, EOS], total) for ids, total in found]",
 }
@@ -214,9 +210,7 @@ EXERCISES["08.5"] = Exercise(
     },
     mistakes={
         "leave <eos> out of the ids you return.": spoiled(lambda table, ids, log_p: ([*ids, EOS], log_p)),
-        "this is log P of <eos> alone; that of the sentence adds up all steps.": spoiled(
-            lambda table, ids, log_p: (ids, table(ids)[EOS].item())
-        ),
+        "this is log P of <eos> alone: add up all steps.": spoiled(lambda table, ids, _: (ids, table(ids)[EOS].item())),
         "this is what greedy search finds.": lambda table, limit: slip(finished, FIRST)(table, 1, 0.0, limit, -1)[0],
     },
     examine=examine_proof,

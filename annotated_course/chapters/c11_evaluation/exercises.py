@@ -106,9 +106,7 @@ EXERCISES["11.3"] = Exercise(
     mistakes={
         "either direction counts: compare absolute values.": "= differences.abs() → = differences; [0].abs() → [0]",
         "an exchange that makes exactly the real difference counts as well: at least as large.": ">= → >; - 1e → + 1e",
-        "what a system gets the other gives: exchange in both.": (
-            "torch.where(swaps, ours, theirs) → theirs + 0 * swaps"
-        ),
+        "what a system gets the other gives: exchange in both.": "(swaps, ours, theirs) → (swaps, theirs, theirs)",
     },
     tolerance=1e-6,
 )
@@ -152,8 +150,6 @@ EXERCISES["11.5"] = Exercise(
     mistakes={
         "this is the flat index: give layer and head (divmod).": "return layer, head → return int(scores.argmax())",
         "that head looks in the other direction: rows look, columns are looked at.": "diagonal(by → diagonal(-by",
-        "a position without such a token does not count; you went round the end.": (
-            "weights.diagonal(by → weights.roll(-by, dims=-1).diagonal(0"
-        ),
+        "a position without such a token does not count; you went round.": "diagonal(by → roll(-by, -1).diagonal(0",
     },
 )

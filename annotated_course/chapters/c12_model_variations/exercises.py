@@ -21,10 +21,7 @@ EXERCISES["12.1"] = on_paper(
     {
         "the change is row minus base: here positive.": (0, -3.0),
         "each row loses one run for its mean: divide 2 + 10 by 2 + 3, not by 3 + 4.": (1, sqrt(12 / 7)),
-        "a row counts by its runs less one: pool the squares, 2 + 10, not the variances.": (
-            1,
-            sqrt((2 / 2 + 10 / 3) / 2),
-        ),
+        "a row counts by its runs less one: pool the squares, not the variances.": (1, sqrt((2 / 2 + 10 / 3) / 2)),
         "this is still a variance: take the root.": (1, 12 / 5),
         "both means are uncertain: 1/3 + 1/4, not the row's 1/4 alone.": (2, sqrt(12 / 5 / 4)),
     },
@@ -98,9 +95,7 @@ EXERCISES["12.3"] = Exercise(
         for base, heads, width in DESIGNS
     },
     mistakes={
-        "without d_k and d_v, other heads get another width, d_model / heads: give both.": design(
-            1, d_k=None, d_v=None
-        ),
+        "without d_k and d_v, other heads get another width: give both.": design(1, d_k=None, d_v=None),
         "values have a width, too: mind d_v.": design(2, d_v=None),
         "the order is base, number, width, both.": lambda *given: [two_causes(*given)[i] for i in (0, 2, 1, 3)],
     },

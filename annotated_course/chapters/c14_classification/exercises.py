@@ -117,9 +117,7 @@ EXERCISES["14.4"] = Exercise(
         "texts of thousands of words: ": texts(2, 6, 9, new=3, least=1000),
     },
     mistakes={
-        "the products have become 0, and 0 / 0 is NaN. Add logarithms.": (
-            "logs.softmax(dim=1) → (logs.exp() / logs.exp().sum(dim=1, keepdim=True))"
-        ),
+        "the products have become 0, and 0 / 0 is NaN. Add logarithms.": "logs.softmax → logs.exp().log().softmax",
         "p(c) is missing: the share of the training texts that have class c.": "+ prior.log() →",
         "add 1 to each count before you divide: a word never seen would forbid the class.": "words + 1 → words",
         "these are logarithms; probabilities are wanted.": AnyOf(".softmax(dim=1) →", ".softmax → .log_softmax"),
@@ -192,8 +190,6 @@ EXERCISES["14.5"] = Exercise(
         "the label is 0 if 'good' comes first": lambda: [(text, 1 - label) for text, label in reviews()],
         "each text has ',', 'not', 'good' and 'bad' once": rewritten(" , ", ", "),
         "Put the same words around 'not' in both": AnyOf(rewritten("really ", ""), rewritten("really bad", "so bad")),
-        "Let either clause come first": lambda: [
-            one for one in reviews() if one[0].index("good") < one[0].index("bad")
-        ],
+        "Let either clause come first": lambda: [one for one in reviews() if one[0].find("good") < one[0].find("bad")],
     },
 )

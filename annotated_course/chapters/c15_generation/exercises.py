@@ -106,9 +106,7 @@ EXERCISES["15.3"] = Exercise(
         f"{length} tokens, window {window}: ": calls(reader(window), a_text(length), window) for length, window in SIZES
     },
     mistakes={
-        "the windows overlap: each begins half a window later.": (
-            "read - half, 1), half → read, 1), window; half if start else 0 → 0"
-        ),
+        "windows overlap: each begins half a window later.": "half, 1), half → 0, 1), window; half if start else 0 → 0",
         "from the second window on, only the second half counts.": "half if start else 0 → 0",
         "of the first window, too, only the second half counts: the first predictions are lost.": "if start else 0 →",
         "divide by the number of predicted tokens; the first is not predicted.": "mean()) → sum() / len(ids))",
@@ -276,12 +274,8 @@ EXERCISES["15.5"] = Exercise(
     cases={remark + what: run for remark, ids, counts in TEXTS for what, run in coding(ids, counts).items()},
     mistakes={
         "round up to the next multiple of 2⁻ⁿ, not down.": "math.ceil → math.floor",
-        "ask counts for each token, with the tokens before it.": (
-            "(ids, counts) → (ids, lambda before: counts([])); counts(list(ids)) → counts([])"
-        ),
-        "a float takes part, and has 53 bits: use whole numbers or Fraction.": AnyOf(
-            "low * → float(low) *", "place, ids = → place, ids = 1.0 *"
-        ),
+        "ask counts for each token, with the tokens before it.": "counts(list(ids)) → counts([])",
+        "a float takes part, and has 53 bits: use whole numbers or Fraction.": "low * → float(low) *",
         "the beginning of a token's part belongs to it, the end does not.": "place < sum → place <= sum",
     },
 )

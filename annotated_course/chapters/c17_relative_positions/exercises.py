@@ -87,9 +87,7 @@ EXERCISES["17.2"] = Exercise(
     mistakes={
         "row 0 is the distance −k; to the left is −n.": "k - n → k + n",
         "the weight falls below 0.99: by how much must one score lead 999 others?": AnyOf("12.0 → 7.0", "12.0 → 2.0"),
-        "all that is k or more to the left has one row: raise a ValueError.": (
-            "if n >= k → if False; k - n → max(k - n, 0)"
-        ),
+        "all that is k or more to the left has one row: raise a ValueError.": "if n >= k → if n > k",
     },
 )
 
@@ -149,9 +147,7 @@ EXERCISES["17.4"] = Exercise(
         for heads, d_k, d_model in ((3, 6, 5), (1, 8, 3), (4, 2, 7), (2, 10, 4))
     },
     mistakes={
-        "this is the way back, from halves to pairs.": (
-            lambda weight, heads: weight.unflatten(0, (heads, 2, -1)).transpose(1, 2).reshape(weight.shape)
-        ),
+        "this is the way back, from halves to pairs.": "(heads, -1, 2) → (heads, 2, -1)",
         "the heads are mixed: each head has pairs and halves of its own.": lambda weight, heads: halves(weight, 1),
     },
 )
@@ -174,9 +170,7 @@ EXERCISES["17.5"] = Exercise(
     right=steps,
     cases={f"parents {tree}: ": calls(tree) for tree in TREES},
     mistakes={
-        "first the steps up from i, then those down to j.": (
-            "(depth[:, None] - common, depth - common) → (depth - common, depth[:, None] - common)"
-        ),
+        "first the steps up from i, then those down to j.": "dim=-1) → dim=-1).flip(-1)",
         "both paths go up to the root; turn round at the first word that is on both.": "- common → - 1 + 0 * common",
         "the axis of the two numbers belongs to the end: (n, n, 2).": "dim=-1 → dim=0",
     },

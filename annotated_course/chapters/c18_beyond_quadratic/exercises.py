@@ -92,9 +92,7 @@ EXERCISES["18.3"] = Exercise(
         }.items()
     },
     mistakes={
-        "the residual keeps what a position has: set the diagonal.": (
-            "pattern | torch.eye(len(pattern)).bool() → pattern"
-        ),
+        "the residual keeps what a position has: set the diagonal.": "| torch.eye(len(pattern)).bool() →",
         "off by one. What does one layer, the pattern itself, already reach?": "range(1, 211) → range(211)",
         "the numbers of ways overflow: ask only whether there is one.": "(known @ step > 0).float() → known @ step",
         "never, where a position cannot know of another: return None.": lambda pattern: layers(pattern) or len(pattern),

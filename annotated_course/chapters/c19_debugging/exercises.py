@@ -84,7 +84,6 @@ BUILDS: dict[str, Callable[[], nn.Module]] = {  # the first seven keep all there
     "layers in a plain list": lambda: Stack(list),
     "a random table in a buffer that is not saved": lambda: Stack(table=torch.randn(6), saved=False),
     "a random table as a plain attribute": lambda: Stack(table=torch.randn(6)),
-    "layers in a plain list, and dropout": lambda: Stack(list, dropout=0.5),
     "a table whose absence shows by less than a hundredth": lambda: Stack(table=0.01 * torch.rand(5, 6)),
     "a table of which one number is not 0": lambda: Stack(table=F.pad(5 * torch.randn(1, 1), (5, 0, 4, 0))),
     "running means that are not saved": lambda: Stack(norm=unsaved_mean()),
@@ -309,12 +308,10 @@ EXERCISES["19.4"] = Exercise(
     mistakes={
         "the optimizer holds the weights of another model; these never move.": "SGD(model. → SGD(copy.deepcopy(model).",
         "the gradient is not clipped: clip_grad_norm_(…, 1.0) after backward(), before step().": "1.0 → math.inf",
-        "after validation it stays in eval mode: train() in each epoch.": (
-            "model.train() →; optimizer = → optimizer = model.train() and"
-        ),
-        "the validation loss is a mean of the batches' means: add up all tokens, and divide by their number.": (
-            "sum(total.item() for total, _ in losses) / sum(count for _, count in losses) → "
-            "sum(total.item() / count for total, count in losses) / len(losses)"
+        "after validation it stays in eval mode: train() again.": "model.train() → best < math.inf or model.train()",
+        "the validation loss is a mean of means: divide the sum by all tokens.": (
+            "sum(total.item() for total, _ in → sum(total.item() / count for total, count in; "
+            "sum(count for _, count in losses) → len(losses)"
         ),
         "the weights of the last epoch are left in the model: keep a copy of the best, for state_dict() hands out the "
         "weights themselves, which go on moving.": "copy.deepcopy( → (",

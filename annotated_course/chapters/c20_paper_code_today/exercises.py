@@ -5,7 +5,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from annotated_course.exercises.exercise import AnyOf, Exercise, calls
+from annotated_course.exercises.exercise import Exercise, calls
 
 EXERCISES: dict[str, Exercise] = {}
 
@@ -25,9 +25,7 @@ EXERCISES["20.1"] = Exercise(
         for d_model, d_ff, multiple in ((8, 75, 1), (5, 23, 1), (512, 2048, 256), (5, 20, 3))
     },
     mistakes={
-        "the paper's network has biases, too: d_ff and d_model of them.": AnyOf(
-            "+ d_ff + d_model →", "+ d_ff + d_model → + d_ff", "+ d_ff + d_model → + d_model"
-        ),
+        "the paper's network has biases, too: d_ff and d_model of them.": "+ d_ff + d_model →",
         "a gated network has three matrices.": "(3 * d_model) → (2 * d_model)",
         "round up, not down, to a width that is large enough.": "-(-paper // (3 * d_model)) → paper // (3 * d_model)",
         "round up to the next multiple, not down.": "-(-least // multiple) * multiple → least // multiple * multiple",

@@ -56,19 +56,17 @@ def test_sinusoids_are_added_and_not_saved():
 
 
 WAYS = {
-    "to_empty": lambda encoding: torch.nn.Sequential(encoding).to_empty(device="cpu")[0],
     "through meta": lambda encoding: encoding.to("meta").to_empty(device="cpu"),
-    "double": lambda encoding: encoding.double(),
     "to meta and back, in bfloat16": lambda encoding: encoding.to("meta").bfloat16().to_empty(device="cpu"),
-    "share_memory": lambda encoding: encoding.share_memory(),
+    "double": lambda encoding: encoding.double(),
     "deepcopy": copy.deepcopy,
     "pickle": lambda encoding: pickle.loads(pickle.dumps(encoding)),
 }
 
 
-@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("way", WAYS.values(), ids=WAYS)
 def test_sinusoids_survive_every_way_through_memory(way):
-    moved = WAYS[way](SinusoidalEncoding(6, 11))
+    moved = way(SinusoidalEncoding(6, 11))
     assert torch.equal(moved.table, sinusoids(11, 6).to(moved.table.dtype))
     assert not moved.state_dict()
 

@@ -122,16 +122,8 @@ def run_python(code: str) -> str:
 
 
 EXTRA = [
-    "IPython",
-    "ctranslate2",
-    "datasets",
-    "matplotlib",
-    "onnx",
-    "pooch",
-    "seaborn",
-    "spacy",
-    "torchtext",
-    "transformers",
+    *("IPython", "ctranslate2", "datasets", "matplotlib", "onnx"),
+    *("pooch", "seaborn", "spacy", "torchtext", "transformers"),
 ]
 
 

@@ -34,11 +34,7 @@ def plain(source: str, without: Collection[str] = (), types: Mapping[str, str] |
 
 
 def formatted(text: str) -> str:
-    """Format Python code as the course's own.
-
-    Args:
-        text: the code.
-    """
+    """Format Python code as the course's own."""
     call = [sys.executable, "-m", "ruff", "format", "--quiet", "--line-length", str(WIDTH), "-"]
     return subprocess.run(call, input=text.encode(), capture_output=True, check=True).stdout.decode()
 
@@ -184,12 +180,7 @@ class _Editor:
 
 
 def shape_comment(node: ast.FunctionDef, width: int) -> list[str]:
-    """Write down the shapes that a function's types tell, as lines of a comment; none where they tell none.
-
-    Args:
-        node: a function whose types are those of jaxtyping.
-        width: the most columns of a line.
-    """
+    """Write down the shapes that a function's types tell, as lines of a comment; none where they tell none."""
     shapes = {argument.arg: _shapes(argument.annotation) for argument in _arguments(node)}
     returned = _shapes(node.returns)
     if {*shapes.values(), returned} <= {"", "(…)"}:  # any shape, and the same again
@@ -208,12 +199,7 @@ def shape_comment(node: ast.FunctionDef, width: int) -> list[str]:
 
 
 def simple_type(annotation: ast.expr, names: Mapping[str, str]) -> str:
-    """Write a type without shapes: `tuple[Float[Tensor, "batch length"], ...]` is tuple[Tensor, ...].
-
-    Args:
-        annotation: any type.
-        names: what to write for some types, by what is written for them otherwise.
-    """
+    """Write a type without shapes, `Float[Tensor, "batch length"]` as Tensor, and others by the names given."""
 
     class Simpler(ast.NodeTransformer):
         def visit(self, node: ast.AST) -> ast.AST:

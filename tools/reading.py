@@ -1,4 +1,4 @@
-"""Count what a reader of each lesson, and of each notebook beside them, meets: python -m tools.reading
+"""Count what a reader of a lesson meets.
 
 On the main line (all but the exercises and *Deeper*): words, visible lines of code, lines with a tick that are seen,
 claims, figures. A formula counts as one word, a table as its words; folded cells are not visible, and checks that
@@ -8,10 +8,7 @@ unfold are one line with a tick.
 import re
 from typing import NamedTuple
 
-import nbformat
 from nbformat import NotebookNode
-
-from tools.sync import notebook_paths
 
 FORMULA = re.compile(r"\$\$.+?\$\$|\$.+?\$", re.DOTALL)
 WORD = re.compile(r"\w[\w'.,-]*")
@@ -69,16 +66,3 @@ def verdicts(cell: NotebookNode, shown_as: str) -> int:
     outputs = cell.get("outputs", []) if "claim(" in cell.source else []
     texts = (output.get("text", "") + output.get("data", {}).get(shown_as, "") for output in outputs)
     return sum(len(CLAIM.findall(text)) for text in texts)
-
-
-def main() -> None:
-    """Print the table."""
-    print(f"{'':28}" + "".join(f"{name:>10}" for name in Count._fields))
-    for path in notebook_paths():
-        if path.parent.name == "notebooks":
-            counted = count(nbformat.read(path, as_version=4))
-            print(f"{path.stem:28}" + "".join(f"{number:10,}" for number in counted))
-
-
-if __name__ == "__main__":
-    main()

@@ -77,8 +77,8 @@ def lay_out(source: Path) -> None:
         (source / folder).mkdir(exist_ok=True)
         shutil.copy(ROOT / "docs" / "site" / name, source / folder)
     shutil.copytree(ROOT / "docs" / "site", source / "_templates", ignore=shutil.ignore_patterns("*.[!h]*"))
-    page = (ROOT / LIVE / "index.html").read_text(encoding="utf-8")
-    write(source / "_extra" / LIVE / "index.html", page.replace('data-course=""', 'data-course="../.."'))
+    live = (ROOT / LIVE / "index.html").read_text(encoding="utf-8")
+    write(source / "_extra" / LIVE / "index.html", live.replace('data-course=""', 'data-course="../.."'))
     notebooks = [path.relative_to(ROOT) for path in notebook_paths()]
     for path in notebooks:
         notebook = nbformat.read(ROOT / path, as_version=4)
@@ -96,11 +96,11 @@ def lay_out(source: Path) -> None:
         relative = path.relative_to(ROOT)
         # The exercises' checks would give the answers away.
         if path.stem not in ("__init__", "__main__") and not {"exercises", "chapters"} & {*relative.parts, path.stem}:
-            name = module_name(relative)
+            page = page_of(relative)
             purpose = (ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))) or "").split("\n")[0]
             purpose = re.sub(r"([*_|])", r"\\\1", purpose)
-            modules.append((page_of(relative), f"- [{name}]({page_of(relative).name}): {purpose}"))
-            write(source / page_of(relative), f"# {name}\n\n```{{eval-rst}}\n.. automodule:: {name}\n```\n")
+            modules.append((page, f"- [{page.stem}]({page.name}): {purpose}"))
+            write(source / page, f"# {page.stem}\n\n```{{eval-rst}}\n.. automodule:: {page.stem}\n```\n")
     solutions = [path for path in notebooks if path.parent == SOLUTIONS]
     write(source / SOLUTIONS / "index.md", f"# Solutions\n\n{contents(solutions, SOLUTIONS)}")
     lines = "\n".join(line for _, line in modules)
@@ -135,14 +135,9 @@ def contents(pages: Iterable[Path], folder: Path, *options: str) -> str:
     return "\n".join(["```{toctree}", *(options or (":maxdepth: 1",)), "", *names, "```", ""])
 
 
-def module_name(path: Path) -> str:
-    """Give the dotted name of a file of the module."""
-    return ".".join(path.with_suffix("").parts)
-
-
 def page_of(path: Path) -> Path:
     """Give the page of a file of the module."""
-    return API / f"{module_name(path)}.md"
+    return API / f"{'.'.join(path.with_suffix('').parts)}.md"
 
 
 def page_for(target: Path) -> Path | None:

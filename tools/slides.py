@@ -9,7 +9,6 @@ breaking it*, the summary and the exercises' names: nothing folded, no further c
 # (`reveal_url_prefix` names another place, but embeds nothing), and leave out the figures' alternative texts.
 import argparse
 import re
-import textwrap
 from base64 import b64encode
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -28,7 +27,7 @@ from annotated_workbench.files import write_whole
 from tools.site import math_font
 from tools.sync import ROOT, is_lesson, notebook_paths
 
-COLUMNS, LINES = 96, 22  # of code on a slide; a definition of more than two slides is read in the notebook
+LINES = 22  # of code on a slide; a longer definition is read in the notebook
 INTRODUCTION, TAKEAWAY, CONTEXT = 330, 190, 300  # characters below a heading, below a figure, and before a guess
 MOST = 33  # slides before the summary; beyond that, what a class misses least goes, of these kinds and from the end
 LEAST = ("sketch", "words", "blockquote", "table")
@@ -84,27 +83,9 @@ def takeaway(text: str) -> str:
 
 def preformatted(text: str, colour: bool = False) -> str:
     """Write code, in colours, or what it prints; very long lines are broken."""
-    kind = "wide " * (max(map(len, text.split("\n"))) > 120) + "code" * colour
+    kind = "wide " * (max(map(len, text.split("\n"))) > (96 if colour else 120)) + "code" * colour
     inner = highlight(text, PythonLexer(), HtmlFormatter(nowrap=True)) if colour else escape(text)
     return f'<pre class="{kind}">{inner}</pre>'
-
-
-def listings(source: str) -> list[str]:
-    """Cut a definition at empty lines into parts for a slide each, long comments broken; none if they are three."""
-    parts = [""]
-    for paragraph in re.sub("\n\n+", "\n\n", source).split("\n\n"):
-        lines = []
-        for line in paragraph.split("\n"):
-            indent = re.match(" *", line)[0]
-            if len(line) > COLUMNS and '"""' in line:
-                lines += textwrap.wrap(line, COLUMNS, subsequent_indent=indent)
-                continue
-            code, mark, comment = line.partition("# ") if len(line) > COLUMNS else (line, "", "")
-            wrapped = textwrap.wrap(comment, COLUMNS - len(indent) - 2)
-            lines += [f"{indent}# {one}" for one in wrapped] + [code.rstrip()] * bool(code.strip() or not mark)
-        joined = "\n\n".join([*filter(None, parts[-1:]), "\n".join(lines)])
-        parts[-1:] = [joined] if joined.count("\n") < LINES else [parts[-1], "\n".join(lines)]
-    return parts if len(parts) <= 2 and all(part.count("\n") < LINES for part in parts) else []
 
 
 @dataclass
@@ -178,8 +159,9 @@ class Deck:
         folded = cell.metadata.get("jupyter", {}).get("source_hidden", False)
         asked = self.asked or bool(re.search(r"\?\)?$", self.before))
         finished, sketched = "annotated" in cell.metadata, cell.source.startswith("def ") and not cell.outputs
-        for listing in listings(cell.source) if (finished or sketched) and not folded else []:
-            self.add("listing" if finished else "sketch", preformatted(listing, colour=True))
+        source = re.sub("\n\n+", "\n\n", cell.source)
+        if (finished or sketched) and not folded and source.count("\n") < LINES:
+            self.add("listing" if finished else "sketch", preformatted(source, colour=True))
         for output in cell.outputs:
             shown = output.get("data", {})
             if "image/png" in shown:

@@ -61,15 +61,9 @@ def command(args: argparse.Namespace) -> None:
 
 
 def measure(told: Callable[[str, float], Any], sentences: int = SENTENCES, repetitions: int = 3) -> dict[str, Any]:
-    """Measure a few typical things, in turn, each some times; the medians count.
+    """Measure a few typical things, in turn, and return the medians by their names in `ROWS`, and which machine it is.
 
-    Args:
-        told: hears of each figure, by its name in `ROWS`, as soon as it is there.
-        sentences: in a batch.
-        repetitions: of each.
-
-    Returns:
-        The figures by name, and which machine has them.
+    `told` hears of each figure as soon as it is there.
     """
     torch.manual_seed(0)
     threads = torch.get_num_threads()

@@ -213,15 +213,7 @@ def draw_box(
 
 
 def describe_tree(nodes: Sequence[Node], *, best: int | None = None) -> str:
-    """Say a drawing of `plot_tree` in words, scores and all, for `show`.
-
-    Args:
-        nodes: the hypotheses as they were drawn.
-        best: the place of the node in which the best hypothesis ends.
-
-    Raises:
-        ValueError: there are no nodes, or a parent does not stand before its child.
-    """
+    """Say a drawing of `plot_tree` in words, scores and all, for `show`."""
     sentences = []
     for depth, members in enumerate(rows_of(nodes)):
         hypotheses = []

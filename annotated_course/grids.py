@@ -175,14 +175,7 @@ def draw_operator(ax: Any, operator: str, x: float, y: float) -> None:
 
 
 def describe(parts: Parts) -> str:
-    """Say a drawing of `plot_matrices` in words, numbers and all, for `show`.
-
-    Args:
-        parts: the grids and operators as they were drawn.
-
-    Raises:
-        ValueError: there is no grid, or a part is neither a grid nor a text.
-    """
+    """Say a drawing of `plot_matrices` in words, numbers and all, for `show`."""
     return " ".join(f"{' '.join(in_words(part) for part in line)}." for line in as_lines(parts))
 
 

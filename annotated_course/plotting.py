@@ -52,22 +52,13 @@ class Arrow(NamedTuple):
 
 
 def palette_colour(index: int) -> tuple[float, float, float]:
-    """Give a colour, (red, green, blue), by its number; after the tenth they begin again.
-
-    Args:
-        index: what has the same number has the same colour, in every figure.
-    """
+    """Give a colour, (red, green, blue), by its number, the same in every figure; after the tenth they begin again."""
     colours = load("seaborn").color_palette("colorblind")
     return colours[PALETTE[index % len(PALETTE)]]
 
 
 def token_labels(tokenizer: Tokenizer, ids: Sequence[int]) -> list[str]:
-    """Give each token as text that tells what it stands for; where several make up one character, "🙂 1/4", "🙂 2/4" ….
-
-    Args:
-        tokenizer: the one that made the ids.
-        ids: a sentence's tokens, specials too.
-    """
+    """Give each token as text that tells what it stands for; where several make up one character, "🙂 1/4", …."""
 
     def text(start: int, end: int) -> str:
         return "".join(tokenizer.decode(ids[start:end]).split())
@@ -88,15 +79,7 @@ def token_labels(tokenizer: Tokenizer, ids: Sequence[int]) -> list[str]:
 
 
 def glossed(words: Sequence[str], glosses: Sequence[str]) -> list[str]:
-    """Put the translation of each word below it, for labels of two lines: "Hund\\ndog".
-
-    Args:
-        words: in the language of the sentence.
-        glosses: what they mean, one for each; "" where there is nothing to say, as for `<eos>`.
-
-    Raises:
-        ValueError: there are not as many glosses as words.
-    """
+    """Put the translation of each word below it, for labels of two lines: "Hund\\ndog"; "" where there is none."""
     if len(words) != len(glosses):
         raise ValueError(f"{len(words)} words need as many glosses; got {len(glosses)}.")
     return [f"{word}\n{gloss}" if gloss else word for word, gloss in zip(words, glosses, strict=True)]

@@ -5,6 +5,7 @@ import math
 import re
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from importlib import import_module
 from itertools import chain
 from pathlib import Path
@@ -51,15 +52,9 @@ _reached: dict[str, bool] = {}
 def milestone(
     name: str, outcomes: Iterable[Outcome | tuple[str, bool | None, str]], *, rehearsal: bool = False
 ) -> None:
-    """Print each outcome, and then how far the project is; what comes after this milestone is open again.
+    """Print each outcome of one of `MILESTONES`, and how far the project is; what comes after it is open again.
 
-    Args:
-        name: one of `MILESTONES`.
-        outcomes: statements that must all hold; each with what to do if it does not.
-        rehearsal: the milestone stays open, whatever holds.
-
-    Raises:
-        ValueError: there is no such milestone.
+    It is reached when every statement holds, and no rehearsal.
     """
     if name not in MILESTONES:
         raise ValueError(f"there is no milestone {name!r}; there are {', '.join(MILESTONES)}.")
@@ -77,18 +72,8 @@ def load_project(
     """Read two aligned files and split them; without files, take the course's captions.
 
     A tenth is for the test and a tenth for validation, at most 1,000 pairs each. What shares a sentence with either,
-    on any side, is left out of the training pairs.
-
-    Args:
-        source, target: sentences and their translations, UTF-8, one a line; None for the captions.
-        src, tgt: their languages.
-
-    Returns:
-        The pairs as they stand in the files (of the captions, the training pairs), and "train", "val" and "test".
-
-    Raises:
-        FileNotFoundError: a file is missing.
-        ValueError: both files are not two, a line is bad, the numbers of lines differ, or there are too few.
+    on any side, is left out of the training pairs. Returned are the pairs as they stand in the files (of the captions,
+    the training pairs), and "train", "val" and "test".
     """
     if source is None and target is None:
         splits = {split: load_corpus("captions", split, src, tgt) for split in CORPORA["captions"]}
@@ -119,13 +104,7 @@ def _without(pairs: Pairs, others: Iterable[Pairs]) -> Pairs:
 
 
 def look_at(pairs: Pairs, splits: Mapping[str, Pairs], src: str, tgt: str) -> list[Outcome]:
-    """Examine pairs for what most often spoils a run; each fault with its first line, and what to do.
-
-    Args:
-        pairs: the pairs in the order of their files, so that lines can be named.
-        splits: "train", "val" and "test".
-        src, tgt: the languages of the two sides.
-    """
+    """Examine pairs, in the order of their files, for what most often spoils a run: each fault with its first line."""
     learned = len(splits["train"].source)
     shared = learned - len(_without(splits["train"], [splits["val"], splits["test"]]).source)
     seen: set[tuple[str, str]] = set()
@@ -182,8 +161,6 @@ def _together(pairs: Pairs) -> Outcome:
     """Tell whether long sentences have long translations; where one file is shifted by a line, they do not."""
     statement = "long sentences have long translations"
     r = torch.tensor([[*map(len, side)] for side in pairs], dtype=torch.float64).corrcoef()[0, 1]
-    if r.isnan():
-        return Outcome(statement, None, "all are of one length.")
     remedy = "Lines do not belong together: was one removed from one file only? Look at ten pairs, from the end, too."
     return Outcome(statement, bool(r > 0.4), f"the correlation of lengths is {r:.2f} and should be above 0.4. {remedy}")
 
@@ -228,15 +205,9 @@ def _frequent_words(language: str) -> set[str]:
 
 
 def plan(pairs: int, vocabulary: int, minutes: int | float | None) -> tuple[TransformerConfig, TrainingOptions]:
-    """Choose a model and a training that fit the number of pairs and the time; `defaults_for` is for ten minutes.
+    """Choose a model and a training for a number of pairs and of tokens, and for the time in minutes.
 
-    Args:
-        pairs: to learn from.
-        vocabulary: number of tokens.
-        minutes: of training; None is a first look, with the smallest model, and 24,000 pairs in all or four passes.
-
-    Raises:
-        ValueError: the minutes are none.
+    No minutes are a first look: the smallest model, and 24,000 pairs in all or four passes.
     """
     if minutes is None:
         look = TransformerConfig(vocabulary, d_model=64, d_ff=128, heads=4, layers=1)
@@ -274,16 +245,10 @@ class RecordedTask(TranslationTask):
 def train_once(
     model: nn.Module, task: TranslationTask, home: str | Path, options: TrainingOptions
 ) -> tuple[Path, list[dict[str, Any]]]:
-    """Train as `fit` does, or read what the same training has left; go on where it was interrupted.
+    """Train a new model as `fit` does, or read what the same training has left; go on where it was interrupted.
 
-    Args:
-        model: a new model; it ends with the trained weights.
-        task: what it learns.
-        home: a folder; the same pairs, tokens, sizes and options have the same run in it.
-        options: how to train; `epochs` must be given.
-
-    Returns:
-        The run's folder, and the lines of its metrics.jsonl.
+    In `home` the same pairs, tokens, sizes and options have the same run. Returned are its folder, and the lines of its
+    metrics.jsonl; the model ends with the trained weights.
     """
     name = checksum([repr((sorted(task.identity.items()), config_of(model), options)).encode()])
     run = Path(home) / f"run-{name[:6]}"
@@ -297,13 +262,7 @@ def train_once(
 
 
 def faults(translations: Sequence[str], sources: Sequence[str], references: Sequence[str]) -> dict[str, list[int]]:
-    """Find the translations with a fault that needs no reading: their numbers, from 0, by the kind of fault.
-
-    Args:
-        translations: what a model wrote.
-        sources: what it translated.
-        references: translations by people.
-    """
+    """Find the translations with a fault that needs no reading: their numbers, from 0, by the kind of fault."""
     numbers: dict[str, list[int]] = {name: [] for name in ("empty", "copies", "loops", "too short", "too long")}
     for i, (text, source, reference) in enumerate(zip(translations, sources, references, strict=True)):
         words, given = text.lower().split(), set(source.lower().split())
@@ -320,11 +279,7 @@ def faults(translations: Sequence[str], sources: Sequence[str], references: Sequ
 
 
 def make_dictionary(pairs: Pairs) -> dict[str, str]:
-    """For each source word, choose the word that most reliably shares its pairs: the largest both / (one + other).
-
-    Args:
-        pairs: pairs of sentences; words are what is between spaces.
-    """
+    """For each source word, choose the word that most reliably shares its pairs: the largest both / (one + other)."""
     together: dict[str, Counter[str]] = defaultdict(Counter)
     counts: tuple[Counter[str], Counter[str]] = Counter(), Counter()
     for source, target in zip(*pairs, strict=True):
@@ -334,12 +289,10 @@ def make_dictionary(pairs: Pairs) -> dict[str, str]:
         for word in sides[0]:
             together[word].update(sides[1])
 
-    def best(word: str) -> str:
-        return max(
-            together[word], key=lambda other: (together[word][other] / (counts[0][word] + counts[1][other]), other)
-        )
+    def reliability(word: str, other: str) -> tuple[float, str]:
+        return together[word][other] / (counts[0][word] + counts[1][other]), other
 
-    return {word: best(word) for word in together}
+    return {word: max(others, key=partial(reliability, word)) for word, others in together.items()}
 
 
 def paired_bootstrap(
@@ -349,18 +302,7 @@ def paired_bootstrap(
     language: str = "",
     draws: int = 1000,
 ) -> list[tuple[float, float]]:
-    """Score two systems on the same sentences, drawn with replacement, again and again (Koehn, 2004): pairs of BLEU.
-
-    Args:
-        ours, theirs: translations by two systems.
-        references: one reference for each.
-        language: of the references, as for `bleu`.
-        draws: how many times.
-
-    Raises:
-        TypeError: one string is given instead of several.
-        ValueError: there are not as many of each.
-    """
+    """Score two systems on the same sentences, drawn with replacement, again and again (Koehn, 2004): pairs of BLEU."""
     from sacrebleu.metrics import BLEU
 
     check_texts(ours=ours, theirs=theirs, references=references)

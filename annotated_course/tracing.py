@@ -2,7 +2,7 @@
 
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from itertools import zip_longest
 from typing import Any, NamedTuple
 
@@ -143,24 +143,16 @@ def trace(
 
 @contextmanager
 def record_calls(model: nn.Module) -> Iterator[dict[str, list[tuple[Tensor, Tensor]]]]:
-    """Record each module's first input and its output, one pair a call, while the context is open.
-
-    Yields a dictionary from the module's name to its pairs.
-
-    Args:
-        model: any module whose parts take a tensor first and return one.
-    """
+    """Record each module's first input and its output, one pair a call, by its name while the context is open."""
     calls: dict[str, list[tuple[Tensor, Tensor]]] = defaultdict(list)
 
     def hook(name: str) -> Callable[..., None]:
         return lambda module, inputs, output: calls[name].append((inputs[0], output))
 
-    hooks = [module.register_forward_hook(hook(name)) for name, module in model.named_modules()]
-    try:
+    with ExitStack() as hooks:
+        for name, module in model.named_modules():
+            hooks.callback(module.register_forward_hook(hook(name)).remove)
         yield calls
-    finally:
-        for handle in hooks:
-            handle.remove()
 
 
 class Station(NamedTuple):
@@ -203,13 +195,8 @@ def plot_trace(
     """Draw ten stations of a trace, downwards: ids as words, vectors and weights as colours, probabilities as bars.
 
     Of vectors each position is a row, blue above zero and red below, on one scale for all; of weights each head is a
-    map, a query's row to a key's column, darker for more, also on one scale.
-
-    Args:
-        steps: what `trace` returned.
-        title: what it shows.
-        english: a translation of each source token, to stand beside it; "" for none.
-        framed: a head of the cross-attention and a row of its map, to be framed.
+    map, a query's row to a key's column, darker for more, also on one scale. `english` stands beside the source tokens,
+    "" for none; `framed` is a head of the cross-attention and a row of its map.
     """
     plt = load("matplotlib.pyplot")
     source = [f"{word} · {other}" if other else word for word, other in zip_longest(steps[0].tokens, english)]

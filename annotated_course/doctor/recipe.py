@@ -79,14 +79,9 @@ PARTS = sorted(name for name in vars(Recipe) if name[0] != "_" and name != "batc
 
 
 def make_recipe(model: Any, **parts: Any) -> Recipe:
-    """Make a recipe of what makes a model, and of parts; then call the model once, and note its kind and vocabulary.
+    """Make a recipe of what makes a model, or of a `Recipe`, and of parts in place of its own.
 
-    Args:
-        model: an `nn.Module` class or a function, called without arguments; or a `Recipe`, or a subclass of it.
-        parts: any of a recipe's, in place of its own.
-
-    Raises:
-        ValueError: it is nothing of the kind, a part is none, or the model cannot be made or called.
+    Then the model is called once, to note its kind and vocabulary, and to say first what is wrong with the recipe.
     """
     if unknown := [name for name in parts if name not in PARTS]:
         raise ValueError(f"{unknown[0]}= is no part of a recipe; they are {', '.join(PARTS)}.")
@@ -173,12 +168,7 @@ def arguments(function: Callable[..., Any]) -> int:
 
 
 def load(place: str) -> Any:
-    """Import a file, and return what it calls by a name: load("my_model.py:MyTransformer").
-
-    Raises:
-        FileNotFoundError: there is no such file.
-        ValueError: the name is missing, or the file cannot be imported.
-    """
+    """Import a file, and return what it calls by a name: load("my_model.py:MyTransformer")."""
     file, _, name = place.rpartition(":")
     if not file or not name:
         raise ValueError(f"{place!r} names no model: give FILE.py:NAME, of a class or a function that makes a model.")

@@ -3,13 +3,11 @@
 import copy
 import functools
 import math
-from collections import Counter
 
 import jaxtyping
 import pytest
 import torch
 from torch.nn import functional as F
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from annotated import training as plain
 from annotated.config import PAD
@@ -61,20 +59,6 @@ def test_loss_gradients_and_weights_are_those_of_the_plain_update(name, smoothin
     assert_same_update(model, other, atol=3e-6)  # 1.1e-6 where products are summed without vectors
 
 
-@pytest.mark.parametrize("name", ["paper", "norm first"])
-def test_ten_updates_with_adam_are_ten_plain_ones(name):
-    model = make(name)
-    other = copy.deepcopy(model)
-    optimizer, others = (make_optimizer(m, 0.01) for m in (model, other))
-    batches = [make_batch((2, 6), (4, 3), (3, 5)), make_batch((7, 2), (5, 11))]
-    ours, theirs = (
-        [step(m, *batches[i % 2], by) for i in range(10)]
-        for step, m, by in ((train_step, model, optimizer), (plain.train_step, other, others))
-    )
-    assert ours == pytest.approx(theirs, rel=1e-3)
-    assert theirs[-2] < theirs[0] and theirs[-1] < theirs[1]
-
-
 def test_a_batch_of_padding_teaches_nothing():
     model = make("paper")
     before = copy.deepcopy(model.state_dict())
@@ -121,20 +105,10 @@ def test_twenty_steps_give_the_same_losses_on_every_torch():
 # The gradient in closed form
 
 
-@pytest.mark.parametrize("smoothing", [0.0, 0.1, 0.3])
-def test_the_closed_form_is_the_gradient_of_the_loss(smoothing):
-    logits, target = 3 * torch.randn(9, 7), torch.tensor([3, 6, 1, 1, 5, 2, 4, 6, 3])
-    leaf = logits.clone().requires_grad_()
-    textbook = label_smoothed_loss(leaf, target, smoothing, reduction="sum")
-    textbook.backward()
-    loss = logits_to_gradient(logits, target, smoothing)
-    torch.testing.assert_close(loss, textbook.detach())
-    torch.testing.assert_close(logits, leaf.grad)
-
-
-@pytest.mark.parametrize(("smoothing", "impossible"), [(0.3, [PAD]), (0.0, [PAD, 2])])
-def test_the_closed_form_may_hold_impossible_tokens(smoothing, impossible):
-    logits, target = torch.randn(4, 7).index_fill(-1, torch.tensor(impossible), -torch.inf), torch.tensor([3, 6, 1, 5])
+@pytest.mark.parametrize(("smoothing", "impossible"), [(0.0, []), (0.1, []), (0.3, [PAD]), (0.0, [PAD, 2])])
+def test_the_closed_form_is_the_gradient_of_the_loss(smoothing, impossible):
+    target = torch.tensor([3, 6, 1, 1, 5, 4, 4, 6, 3])
+    logits = 3 * torch.randn(9, 7).index_fill(-1, torch.tensor(impossible, dtype=torch.long), -torch.inf)
     leaf = logits.clone().requires_grad_()
     textbook = label_smoothed_loss(leaf, target, smoothing, reduction="sum")
     textbook.backward()
@@ -167,10 +141,9 @@ def test_the_loss_of_bfloat16_logits_is_a_float32_near_theirs(smoothing):
 # Several batches
 
 
-@pytest.mark.parametrize("name", ["paper"])
 @pytest.mark.parametrize("smoothing", [0.0, 0.1])
-def test_several_batches_accumulate_to_one(name, smoothing):
-    model = make(name)
+def test_several_batches_accumulate_to_one(smoothing):
+    model = make("paper")
     other = copy.deepcopy(model)
     whole = make_batch((3, 6), (4, 6), (2, 1), (2, 2), (1, 1))
     # The parts have 14, 5 and 2 target tokens: a mean of means would be wrong.
@@ -178,33 +151,6 @@ def test_several_batches_accumulate_to_one(name, smoothing):
     expected = plain.train_step(other, *whole, sgd(other), smoothing)
     assert update(model, parts, sgd(model), smoothing) == pytest.approx(expected, rel=1e-5)
     assert_same_update(model, other)
-
-
-class Waits(TorchDispatchMode):
-    """Count what makes a program wait until a GPU has computed: numbers that become Python's, or a shape."""
-
-    def __init__(self):
-        super().__init__()
-        self.found = Counter()
-
-    def __torch_dispatch__(self, operation, types, args=(), kwargs=None):
-        name = operation.name().removeprefix("aten::").split(".")[0]
-        by_mask = name == "index" and any(x is not None and x.dtype == torch.bool for x in args[1])
-        if by_mask or name in ("_local_scalar_dense", "nonzero", "masked_select", "equal"):
-            self.found[name] += 1
-        return operation(*args, **(kwargs or {}))
-
-
-def test_an_update_waits_once_for_each_batch_and_once_for_the_loss():
-    model = make_model(dropout=0.0)
-    batches = [make_batch((2, 6), (7, 1)), make_batch((4, 3), (1, 5))]
-    fast = accelerate(model)
-    with Waits() as forward:  # on a CPU attention looks at its mask
-        for src, tgt in batches:
-            fast.states(src, tgt[:, :-1])
-    with Waits() as whole:
-        update(model, batches, sgd(model))
-    assert whole.found - forward.found == {"nonzero": 2, "_local_scalar_dense": 1}
 
 
 # Adam in one pass
@@ -231,8 +177,7 @@ def test_adam_in_one_pass_makes_the_plain_updates():
 # What is no update
 
 
-@pytest.mark.parametrize("accumulated", [1, 2])
-def test_after_a_loss_that_is_not_finite_nothing_has_changed(accumulated):
+def test_after_a_loss_that_is_not_finite_nothing_has_changed():
     model = make_model()
     optimizer = make_optimizer(model)
     batch = make_batch((2, 3), (4, 5))
@@ -240,7 +185,7 @@ def test_after_a_loss_that_is_not_finite_nothing_has_changed(accumulated):
     model.decoder.layers[0].residuals[0].norm.gain.data[0] = math.nan
     weights, state = copy.deepcopy(model.state_dict()), copy.deepcopy(optimizer.state_dict())
     with pytest.raises(ValueError, match=r"the loss is nan: nothing was changed\. Lower the rate"):
-        update(model, [batch] * accumulated, optimizer)
+        update(model, [batch] * 2, optimizer)
     assert_unchanged = functools.partial(torch.testing.assert_close, rtol=0, atol=0, equal_nan=True)
     assert_unchanged(model.state_dict(), weights)
     assert_unchanged(optimizer.state_dict()["state"], state["state"])
@@ -272,7 +217,6 @@ def test_bfloat16_is_close_to_float32(changes):
         batch = make_batch((2, 6), (4, 3), (3, 5))
         losses = [train_step(m, *batch, sgd(m), bf16=bf16) for m, bf16 in ((model, False), (other, True))]
         assert losses[1] == pytest.approx(losses[0], rel=0.01)
-        assert losses[1] != losses[0]
         flat, rounded = (torch.cat([g.flatten() for g in gradients(m).values()]) for m in (model, other))
         assert rounded.dtype == torch.float32
         assert all(p.dtype == torch.float32 for p in other.parameters())

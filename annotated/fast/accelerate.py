@@ -1,6 +1,5 @@
-"""Which fast form belongs to which model, and the forms of the smaller ones."""
+"""Which fast form belongs to which model, and the forms of language models and classifiers."""
 
-from collections.abc import Callable
 from typing import Any
 
 from jaxtyping import Float, Int
@@ -43,20 +42,12 @@ class FastClassifier(FastBlocks):
 
     def states(self, ids: Int[Tensor, "batch length"]) -> Float[Tensor, "batch d_model"]:
         """Turn each text into one vector."""
-        self._check()
         ids = hide_tokens(ids, self.config.word_dropout if self.model.training else 0.0)
-        x, allowed = self._embed(self.model.embedding, ids), prepare(padding_mask(ids))
-        for layer in self.model.encoder.layers:
-            x = self._encoder_layer(layer, x, allowed)
-        x = self._last_norm(self.model.encoder.norm, x)
+        x = self._encode(self.model.embedding, self.model.encoder, ids, padding_mask(ids))
         return mean_of_tokens(x.to(self.model.output.weight.dtype), ids != PAD)
 
 
-FORMS: dict[type[nn.Module], Callable[..., FastModel]] = {
-    Transformer: FastTransformer,
-    LanguageModel: FastLanguageModel,
-    Classifier: FastClassifier,
-}
+FORMS: dict[type, type] = {Transformer: FastTransformer, LanguageModel: FastLanguageModel, Classifier: FastClassifier}
 
 
 def has_fast_form(model: Any) -> bool:
@@ -65,12 +56,9 @@ def has_fast_form(model: Any) -> bool:
 
 
 def accelerate(model: nn.Module, *, bf16: bool = False) -> Any:
-    """Give a model its fast form, which shares its weights; one that is a fast form already is returned as it is.
+    """Give a model its fast form, which shares its weights; a fast form is returned as it is.
 
-    A fast form knows nothing of subclasses, hooks, exchanged parts or parametrisations: it would compute another model.
-
-    Raises:
-        TypeError: the model is of another type, or was changed.
+    A model of another type, or with subclasses, hooks, exchanged parts or parametrisations, raises a TypeError.
     """
     if isinstance(model, FastModel):
         return model

@@ -1,4 +1,4 @@
-"""Attention by PyTorch's fused kernels, and what they need to know of a mask, found once for all layers."""
+"""Attention by PyTorch's fused kernels, and the masks that they need, computed once for all layers."""
 
 from typing import NamedTuple
 
@@ -12,14 +12,11 @@ from annotated.masking import Mask, check_boolean
 
 
 class Allowed(NamedTuple):
-    """A mask, and one for the kernels, some of which give NaN to a query that may attend to nothing: it sees all there.
-
-    What it gets is set to zero afterwards.
-    """
+    """A mask, and one for kernels that give NaN to a query that sees nothing: there it sees all, and 0 replaces it."""
 
     mask: Mask
     seen: Mask
-    nothing: Bool[Tensor, "*#batch #query 1"] | None  # None where every query sees something
+    nothing: Bool[Tensor, "*#batch #query 1"] | None  # the queries that see nothing; None if there are none
 
 
 def prepare(mask: Mask) -> Allowed:

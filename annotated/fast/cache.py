@@ -1,7 +1,4 @@
-"""The keys and values of all hypotheses of a sentence side by side, so that a search moves none of them.
-
-`annotated.decoder` has classes of the same names, which are the algorithm: there each hypothesis has a row of its own.
-"""
+"""The keys and values of all hypotheses of a sentence side by side, so that a search moves none of them."""
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -12,10 +9,7 @@ from annotated.masking import causal_mask
 
 
 class LayerCache:
-    """What one decoder layer need not compute again: keys and values of the memory and of the tokens so far.
-
-    The room for tokens is set aside at the start, so that a step writes and never copies.
-    """
+    """One layer's keys and values, of the memory and of the tokens so far, whose room is allocated once."""
 
     def __init__(self, capacity: int):
         self.capacity, self.length = capacity, 0
@@ -25,8 +19,8 @@ class LayerCache:
     def append(
         self, keys: Float[Tensor, "sentence heads new d_k"], values: Float[Tensor, "sentence heads new d_v"]
     ) -> tuple[Float[Tensor, "sentence heads total _"], ...]:
-        """Store the keys and values of new tokens; return those of all tokens so far. Errors as in `Cache.line_up`."""
-        start, self.length = self.length, self.end(keys.size(2))
+        """Store the keys and values of new tokens; return those of all tokens so far."""
+        start, self.length = self.length, self.length + keys.size(2)
         if not self.room:
             self.room = tuple(x.new_empty(*x.shape[:2], self.capacity, x.size(3)) for x in (keys, values))
         for room, new in zip(self.room, (keys, values), strict=True):
@@ -40,20 +34,12 @@ class LayerCache:
             room[: len(sentences), :, : self.length] = room[sentences, :, : self.length]
         self.room = tuple(room[: len(sentences)] for room in self.room)
 
-    def end(self, new: int) -> int:
-        """Tell how many tokens there are with `new` more."""
-        end = self.length + new
-        if end > self.capacity:
-            raise ValueError(f"the cache holds {self.capacity} tokens of a sentence, and {end} are needed: enlarge it.")
-        return end
-
 
 class Cache(list[LayerCache]):
-    """One `LayerCache` for each decoder layer, and whose past each stored token belongs to.
+    """A `LayerCache` for each layer, and a table of which hypothesis has which of the stored tokens in its past.
 
-    A row is a hypothesis. A sentence's hypotheses (consecutive rows, equally many for each sentence) share what is
-    stored for it, at most `capacity` tokens: a table of booleans says which tokens each has written. So they branch,
-    change places and are dropped without a key or a value being moved.
+    A row is a hypothesis; a sentence's hypotheses are consecutive, and each sentence has equally many. They share the
+    room of their sentence, `capacity` tokens. To branch, reorder or drop them changes the table; no key moves.
     """
 
     def __init__(self, layers: int, capacity: int):
@@ -65,18 +51,15 @@ class Cache(list[LayerCache]):
     def line_up(
         self, x: Float[Tensor, "row new d_model"], sentences: int
     ) -> tuple[Float[Tensor, "sentence queries d_model"], Allowed | None]:
-        """Let the new tokens of a sentence's rows stand side by side, and say what each may see.
+        """Put the new tokens of a sentence's hypotheses side by side, and tell what each may see.
 
-        Returns:
-            x with a row for each sentence, and the mask by which each token sees its own hypothesis's past and itself,
-            (sentence, 1, queries, tokens so far); None where that is all there is.
-
-        Raises:
-            ValueError: there is no room for them; nothing has changed then.
+        A token sees its hypothesis's past and itself: (sentence, 1, queries, tokens so far), or None if that is all
+        there is. Where the room is too small, a ValueError leaves everything as it was.
         """
         rows, new = x.shape[:2]
-        hypotheses = rows // sentences
-        self[0].end(hypotheses * new)
+        hypotheses, capacity = rows // sentences, self[0].capacity
+        if (end := self[0].length + hypotheses * new) > capacity:
+            raise ValueError(f"the cache holds {capacity} tokens of a sentence, and {end} are needed: enlarge it.")
         if self.written is None:
             self.written = torch.empty(rows, 0, dtype=torch.bool, device=x.device)
         # (hypotheses · new, hypotheses · new): a triangle (new, new) on the diagonal for each hypothesis
@@ -92,10 +75,7 @@ class Cache(list[LayerCache]):
         return x.reshape(sentences, hypotheses * new, -1), allowed
 
     def select(self, rows: Int[Tensor, "kept"], sentences: Int[Tensor, "sentences"] | None = None) -> None:
-        """Keep these hypotheses, in this order, and these sentences (all unless given).
-
-        Afterwards, too, a sentence's rows must be consecutive, and each sentence have equally many.
-        """
+        """Keep these hypotheses, in this order, and these sentences (all unless given)."""
         assert self.written is not None, "the cache is empty: there is nothing to select"
         self.written = self.written[rows]
         if sentences is not None:

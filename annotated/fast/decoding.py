@@ -1,7 +1,4 @@
-"""Greedy and beam search of many sentences at once: finished ones leave, hypotheses share what is stored for theirs.
-
-`annotated.decoding` is the algorithm, a sentence at a time; this is its batched form, for models with a fast form.
-"""
+"""Greedy and beam search of many sentences at once: the batched form of `annotated.decoding`."""
 
 import copy
 import math
@@ -18,29 +15,20 @@ from annotated.decoding import ALPHA, BEAM, MAX_EXTRA, Hypothesis, evaluating, l
 from annotated.fast.accelerate import FORMS, accelerate, has_fast_form
 from annotated.masking import padding_mask
 
-GROUP = 100  # neighbours of which only the largest is looked at first
-CPU_PATIENCE, GPU_PATIENCE = 1, 8  # steps until finished sentences leave: to ask which they are is to wait for a GPU
+GROUP = 100  # consecutive tokens, of which only the largest logit is compared at first
+CPU_PATIENCE, GPU_PATIENCE = 1, 8  # every so many steps finished sentences leave; on a GPU each time costs a wait
 
 
 def greedy_decode(model: Any, src: Int[Tensor, "batch source"], *, max_extra: int = MAX_EXTRA) -> list[Hypothesis]:
-    """Do what `annotated.decoding.greedy_decode` does, arguments and errors as there, with a model with a fast form."""
+    """Do what `annotated.decoding.greedy_decode` does; errors as in `beam_search`."""
     return beam_search(model, src, 1, 0.0, max_extra=max_extra)
 
 
 @torch.inference_mode()
 def beam_search(
-    model: Any,
-    src: Int[Tensor, "batch source"],
-    beam: int = BEAM,
-    alpha: float = ALPHA,
-    *,
-    max_extra: int = MAX_EXTRA,
+    model: Any, src: Int[Tensor, "batch source"], beam: int = BEAM, alpha: float = ALPHA, *, max_extra: int = MAX_EXTRA
 ) -> list[Hypothesis]:
-    """Do what `annotated.decoding.beam_search` does, arguments and errors as there, with a model with a fast form.
-
-    Raises:
-        TypeError: the model has no fast form, or does not translate.
-    """
+    """Do what `annotated.decoding.beam_search` does; a model with no fast form, or no `decode`, raises a TypeError."""
     fast, vocab, device = accelerate(model), model.config.vocab_size, src.device
     if not hasattr(fast, "decode"):
         raise TypeError(f"a {type(model).__name__} does not translate.")
@@ -60,7 +48,6 @@ def beam_search(
             # The four steps of `annotated.decoding.search`, for all sentences at once.
             states = fast.decode(ids[:, :, -1:].flatten(0, 1), memory, src_mask, cache=cache)[:, -1]
             logits = fast.logits(states).unflatten(0, ids.shape[:2])  # (sentence, beginning, vocab)
-
             totals, choices = _best_continuations(logits, log_probs, 2 * beam)  # (sentence, 2 · beam)
             parents, tokens = choices // vocab, choices % vocab
             ended, beginnings = tokens == EOS, ids.size(1)
@@ -92,17 +79,17 @@ def beam_search(
 
 
 class _Best:
-    """The best that was found for each sentence so far."""
+    """Each sentence's best hypothesis so far."""
 
     def __init__(self, sentences: int, steps: int, device: torch.device):
         self.ids = torch.full((sentences, steps + 1), PAD, device=device)
         self.log_probs = torch.zeros(sentences, device=device)
-        # In 64 bits, where the device has them: with a large α the penalty is larger than 32 hold.
+        # float64 where the device has it: with a large α the length penalty exceeds float32.
         wide = torch.float32 if device.type == "mps" else torch.float64
         self.scores = torch.full((sentences,), -torch.inf, dtype=wide, device=device)
 
     def note(self, sentences: Tensor, better: Tensor, ids: Tensor, log_probs: Tensor, scores: Tensor) -> None:
-        """Take down for these sentences, where it is better, ids (sentence, 1, length) and numbers (sentence, 1)."""
+        """Store ids (sentence, 1, length) and numbers (sentence, 1) for those of the sentences that are better."""
         padded = F.pad(ids[:, 0], (0, self.ids.size(1) - ids.size(2)), value=PAD)
         self.ids[sentences] = torch.where(better[:, None], padded, self.ids[sentences])
         self.log_probs[sentences] = torch.where(better, log_probs[:, 0], self.log_probs[sentences])
@@ -122,8 +109,8 @@ def _best_continuations(
 ) -> tuple[Float[Tensor, "sentence count"], Int[Tensor, "sentence count"]]:
     """Find each sentence's best beginnings one token longer: log-probabilities, and beginning · vocab + token.
 
-    The largest numbers lie in the groups with the largest maxima, so that only one number of each group is compared.
-    <pad> and <bos> are never next.
+    The `count` largest numbers lie in the `count` groups with the largest maxima: the first topk compares only the
+    groups' maxima, the second one count · GROUP numbers. <pad> and <bos> are never next.
     """
     vocab, logits = logits.size(-1), logits.to(torch.promote_types(logits.dtype, torch.float32))
     before = log_probs - logits.logsumexp(dim=-1)  # + a token's logit: the log-probability with that token
@@ -139,19 +126,15 @@ def _best_continuations(
 
 
 def in_bfloat16(model: nn.Module) -> nn.Module:
-    """Copy a model, or an ensemble, to translate in bfloat16, with its largest logits where that is finest: near 0.
+    """Copy a model, or an ensemble, for use in bfloat16; a TypeError if it has no fast form.
 
-    The same number less on every logit changes no probability. Label smoothing with ε = 0.1 teaches the best of V
-    logits to stand ln(0.9 / (0.1 / V)) above the others. For V = 6,000 that is 11, where bfloat16 has steps of 1/16.
-
-    Raises:
-        TypeError: the model has no fast form.
+    The bias of the output is lowered by ln(0.9 / (0.1 / V)), which changes no probability. Label smoothing lifts the
+    best of V logits by that; bfloat16 has steps of 1/16 there, and finer ones near 0.
     """
     if not has_fast_form(model):
         raise TypeError(f"a {type(model).__name__} has no fast form, and only these compute in bfloat16.")
     model = copy.deepcopy(model).bfloat16()
-    outputs: Any = [module.output for module in model.modules() if type(module) in FORMS]
-    for output in outputs:
-        bias = output.weight.new_zeros(len(output.weight)) if output.bias is None else output.bias
-        output.bias = nn.Parameter(bias - math.log(9 * len(bias)))
+    for output in [module.output for module in model.modules() if type(module) in FORMS]:
+        vocab, bias = len(output.weight), 0 if output.bias is None else output.bias
+        output.bias = nn.Parameter(output.weight.new_full((vocab,), -math.log(9 * vocab)) + bias)
     return model

@@ -1,7 +1,4 @@
-"""One update on one batch or several: the projection onto the vocabulary in chunks, its gradient in closed form.
-
-`annotated.training` has functions of the same names, which are the algorithm.
-"""
+"""The updates of `annotated.training`, sooner: the largest product in chunks, its gradient in closed form."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -20,9 +17,9 @@ from annotated.fast.accelerate import accelerate
 from annotated.fast.model import FastModel
 from annotated.training import check_loss, check_smoothing
 
-LOSS_BYTES, LOSS_CHUNK = 24_000_000, 512  # of logits at a time; but no fewer positions than that
-GPU_LOSS_CHUNK = 16_384  # positions; a GPU has memory, and would wait for the calls of many small chunks
-Batch = Sequence[Int[Tensor, "_ _"]]  # what is given, such as sources, and last the targets; lengths of its own
+LOSS_BYTES, LOSS_CHUNK = 24_000_000, 512  # a chunk's logits on a CPU; a chunk has at least 512 positions
+GPU_LOSS_CHUNK = 16_384  # positions: on a GPU many small chunks would cost more time than the memory is worth
+Batch = Sequence[Int[Tensor, "_ _"]]  # the targets, or texts, are its last tensor
 
 
 def make_optimizer(model: nn.Module, rate: float = 1e-3) -> torch.optim.Adam:
@@ -43,28 +40,16 @@ def train_step(
     *,
     bf16: bool = False,
 ) -> float:
-    """Do what `annotated.training.train_step` does, in less time and memory; arguments and errors as there.
-
-    Args:
-        bf16: compute products in bfloat16; weights, sums, softmax and loss stay in float32.
-
-    Raises:
-        TypeError: the model has no fast form.
-    """
+    """Do what `annotated.training.train_step` does, sooner; with bf16, products are computed in bfloat16."""
     return update(model, [(src, tgt)], optimizer, smoothing, bf16=bf16)
 
 
 def update(
     model: nn.Module, batches: Sequence[Batch], optimizer: Optimizer, smoothing: float = 0.1, *, bf16: bool = False
 ) -> float:
-    """Update the model once on several batches as if they were one: their gradients add up to the joint mean's.
+    """Update the model once on several batches as if they were one: their gradients add up to that of the joint mean.
 
-    Args:
-        batches: what does not fit into memory at once, each (sources, targets), or (texts,) for a model that continues
-            text; other arguments and errors as in `train_step`.
-
-    Raises:
-        ValueError: there is no batch.
+    A batch is (sources, targets), or (texts,) for a language model. Without batches it raises a ValueError.
     """
     if isinstance(model, FastModel):
         raise TypeError(f"a {type(model).__name__} is for use: train the model, or the models, that it is made of.")
@@ -84,7 +69,7 @@ def update(
 
 
 def summed_loss(model: nn.Module, batch: Batch, smoothing: float = 0.1, *, bf16: bool = False) -> Float[Tensor, ""]:
-    """Compute the `label_smoothed_loss` of a batch, summed over its targets; arguments and errors as for `update`."""
+    """Compute the `label_smoothed_loss` of a batch, summed over its targets."""
     check_smoothing(smoothing)
     fast = accelerate(model, bf16=bf16)
     *given, tgt = batch
@@ -96,17 +81,15 @@ def summed_loss(model: nn.Module, batch: Batch, smoothing: float = 0.1, *, bf16:
 
 
 class _ChunkedLoss(torch.autograd.Function):
-    """The summed loss of states (position, d_model), which are projected onto the vocabulary a chunk at a time.
+    """The summed loss of states (position, d_model), projected onto the vocabulary (vocab, d_model) by chunks.
 
-    The projection is the largest product of all. As the loss's gradient by the logits needs no other gradient, the
-    forward pass computes both at once, and forgets a chunk's logits before it makes the next ones.
+    The forward pass computes all gradients, too, so that only one chunk's logits are in memory at a time.
     """
 
     @staticmethod
     def forward(ctx: Any, states: Tensor, weight: Tensor, bias: Any, target: Tensor, smoothing: float) -> Tensor:
-        size = GPU_LOSS_CHUNK
-        if states.device.type == "cpu":
-            size = max(LOSS_CHUNK, LOSS_BYTES // (len(weight) * states.element_size()))
+        on_cpu = states.device.type == "cpu"
+        size = max(LOSS_CHUNK, LOSS_BYTES // (len(weight) * states.element_size())) if on_cpu else GPU_LOSS_CHUNK
         narrow, narrow_bias = weight.to(states.dtype), None if bias is None else bias.to(states.dtype)
         of_states, of_weight = torch.empty_like(states), torch.zeros_like(weight)
         of_bias = None if bias is None else torch.zeros_like(bias)
@@ -130,10 +113,10 @@ class _ChunkedLoss(torch.autograd.Function):
 def logits_to_gradient(
     logits: Float[Tensor, "position vocab"], target: Int[Tensor, "position"], smoothing: float
 ) -> Float[Tensor, ""]:
-    """Overwrite logits z, of positions that count, by the gradient of their summed loss; return that loss.
+    """Overwrite the logits z by the gradient of their summed loss, softmax(z) − q; return that loss.
 
-    The loss is log Σ exp z − Σ q z, as q sums to 1, and its gradient by z is softmax(z) − q. The first term is taken as
-    z − log softmax(z) of the right token: a loss of more than 87 nats counts as 87.
+    The loss is log Σ exp z − Σ q z, where q are the smoothed targets, which sum to 1. Its first term is computed as
+    z − log softmax(z) of the right token, which is at most 87.
     """
     places = torch.arange(len(target), device=target.device), target
     uniform = smoothing / (logits.size(-1) - 1)

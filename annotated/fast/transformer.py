@@ -10,10 +10,10 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from annotated.encoder import EncoderLayer, FeedForward, Residual
+from annotated.encoder import Encoder, EncoderLayer, FeedForward, Residual
 from annotated.fast.attention import Allowed, attend, prepare
 from annotated.fast.cache import Cache, LayerCache
-from annotated.fast.model import FastModel, require_unchanged
+from annotated.fast.model import FastModel, find_difference
 from annotated.fast.residual import add_dropped, drop, normalise
 from annotated.masking import Mask, SourceMask, causal_mask, padding_mask
 from annotated.multi_head import MultiHeadAttention
@@ -21,17 +21,10 @@ from annotated.transformer import check_source_mask
 
 
 class FastBlocks(FastModel):
-    """What the fast models share: each method does what the plain part of its name does.
+    """What the fast models share: each method does what the part of the model with its name does.
 
-    Queries, keys and values are one product. In bfloat16 each weight is cast once, and activations stay in 16 bits from
-    one product to the next; sums that are normalised, softmax and LayerNorm have 32.
-
-    Args:
-        model: the plain model, of which it has the weights and the mode (training or evaluation).
-        bf16: compute products in bfloat16.
-
-    Raises:
-        TypeError: the model was changed; as do `states`, `encode` and `new_cache` if it is changed later.
+    Queries, keys and values are one product. With bf16, products have 16 bits; softmax and normalised sums have 32.
+    A model that was changed, also later, raises a TypeError.
     """
 
     def __init__(self, model: nn.Module, *, bf16: bool = False):
@@ -41,11 +34,12 @@ class FastBlocks(FastModel):
         self._check()
 
     def _check(self) -> None:
-        require_unchanged(self.model, self.kind, self.config)
+        if not torch.compiler.is_compiling() and (found := find_difference(self.model, self.kind, self.config)):
+            raise TypeError(f"a model that was changed has no fast form ({found}): use the model itself (--plain).")
 
     @property
     def dtype(self) -> torch.dtype:
-        """The numbers that are multiplied."""
+        """The type of the numbers that are multiplied."""
         return torch.bfloat16 if self.bf16 else self.model.output.weight.dtype
 
     def logits(self, states: Float[Tensor, "*batch d_model"]) -> Float[Tensor, "*batch vocab"]:
@@ -62,6 +56,13 @@ class FastBlocks(FastModel):
     def _embed(self, embedding: nn.Embedding, ids: Int[Tensor, "row length"], start: int = 0) -> Tensor:
         x = drop(self.model.positions(embedding(ids) * math.sqrt(self.config.d_model), start), self.model.dropout)
         return x if self.config.norm_first else x.to(self.dtype)
+
+    def _encode(self, embedding: nn.Embedding, encoder: Encoder, ids: Tensor, mask: Mask) -> Tensor:
+        self._check()
+        x, allowed = self._embed(embedding, ids), prepare(mask)
+        for layer in encoder.layers:
+            x = self._encoder_layer(layer, x, allowed)
+        return self._last_norm(encoder.norm, x)
 
     def _encoder_layer(
         self, layer: EncoderLayer, x: Tensor, allowed: Allowed | None, cache: LayerCache | None = None
@@ -102,12 +103,8 @@ class FastTransformer(FastBlocks):
 
     def encode(self, src: Int[Tensor, "sentence source"], src_mask: Mask) -> Float[Tensor, "sentence source d_model"]:
         """Turn source ids into the memory."""
-        self._check()
         check_source_mask(src_mask)
-        x, allowed = self._embed(self.model.src_embedding, src), prepare(src_mask)
-        for layer in self.model.encoder.layers:
-            x = self._encoder_layer(layer, x, allowed)
-        return self._last_norm(self.model.encoder.norm, x)
+        return self._encode(self.model.src_embedding, self.model.encoder, src, src_mask)
 
     def decode(
         self,
@@ -116,15 +113,13 @@ class FastTransformer(FastBlocks):
         src_mask: SourceMask,
         cache: Cache | None = None,
     ) -> Float[Tensor, "row target d_model"]:
-        """Turn target ids and the memory into states; with a cache, of tokens that it has not seen."""
+        """Turn target ids and the memory into states; with a cache, the ids are those of new tokens."""
         check_source_mask(src_mask)
         x = self._embed(self.model.tgt_embedding, tgt, 0 if cache is None else cache.length)
         if cache is not None:
             x, tgt_allowed = cache.line_up(x, len(memory))
         else:
             tgt_allowed = prepare(causal_mask(tgt.size(1), device=tgt.device) & padding_mask(tgt))
-            if len(memory) < len(tgt):
-                memory, src_mask = (x.repeat_interleave(len(tgt) // len(x), dim=0) for x in (memory, src_mask))
         src_allowed = prepare(src_mask)
         for i, layer in enumerate(self.model.decoder.layers):
             (first, second, third), kept = layer.residuals, None if cache is None else cache[i]
@@ -153,6 +148,6 @@ class FastTransformer(FastBlocks):
 def _heads(
     x: Float[Tensor, "batch length _"], attention: MultiHeadAttention, start: int = 0, end: int = 3
 ) -> list[Float[Tensor, "batch heads length _"]]:
-    """Cut what stands side by side, queries, keys and values or some of them, and each of these into heads."""
+    """Split queries, keys and values (or those from start to end of the three) and each of them into heads."""
     widths = [attention.heads * width for width in (attention.d_k, attention.d_k, attention.d_v)]
     return [attention.split(part) for part in x.split(widths[start:end], dim=-1)]

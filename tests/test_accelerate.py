@@ -2,16 +2,16 @@
 
 import copy
 import functools
-import types
+from collections.abc import Callable
 
 import pytest
 import torch
 from parity import randomise
 from torch import nn
-from torch.nn.utils import parametrizations, parametrize, prune, spectral_norm
+from torch.nn.utils import parametrizations, parametrize, prune
 from torch.utils.flop_counter import FlopCounterMode
 
-from annotated import decoding, training
+from annotated import training
 from annotated.config import EOS, TransformerConfig
 from annotated.encoder import EncoderLayer, LayerNorm
 from annotated.fast import decoding as fast_decoding
@@ -21,9 +21,9 @@ from annotated.fast.decoding import in_bfloat16
 from annotated.models.classifier import Classifier, ClassifierConfig
 from annotated.models.gpt import Gpt, GptConfig
 from annotated.models.language_model import LanguageModel, LanguageModelConfig, generate
-from annotated.models.long_attention import BigBirdAttention, CompressedAttention, LinformerAttention
+from annotated.models.long_attention import BigBirdAttention
 from annotated.models.recurrence import RecurrentConfig, RecurrentTranslator
-from annotated.models.relative_positions import RelativeAttention, RotaryAttention
+from annotated.models.relative_positions import RotaryAttention
 from annotated.positional_encoding import LearnedEncoding
 from annotated.transformer import Transformer
 from annotated_workbench.classification import classify
@@ -55,27 +55,11 @@ def layers(model: nn.Module) -> list[nn.Module]:
     return [part for part in model.modules() if hasattr(part, "self_attention")]
 
 
-# What changes a model: a function that does it
-
-
-class LowRank(nn.Module):
-    """A layer and, beside it, a product of two small matrices (LoRA; Hu et al., 2022)."""
-
-    def __init__(self, base: nn.Linear):
-        super().__init__()
-        self.base, self.A, self.B = base, nn.Linear(base.in_features, 2), nn.Linear(2, base.out_features)
-        self.weight, self.bias = base.weight, base.bias
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return self.base(x) + self.B(self.A(x))
+# What changes a model
 
 
 class WideLinear(nn.Linear):
     """A layer of another type that is set and shaped like the one it replaces."""
-
-
-class Loud(torch.Tensor):
-    """A tensor that may compute anything."""
 
 
 class Doubled(nn.Module):
@@ -83,53 +67,30 @@ class Doubled(nn.Module):
         return 2 * weight
 
 
-def swap(kind, **options):
-    """Do what the docstrings of `relative_positions` and `long_attention` tell: another attention in each layer."""
-    return lambda m: [setattr(layer, "self_attention", kind(8, 2, **options)) for layer in m.encoder.layers]
-
-
-def put(path: str, value):
-    """Set an attribute of a part; of a layer, the first one of any kind of model."""
-
-    def change(model):
-        *parts, name = path.replace("layer.", "").split(".")
-        setattr(functools.reduce(getattr, parts, layers(model)[0] if path.startswith("layer.") else model), name, value)
-
-    return change
-
-
-def swap_layers(model):
-    stack = layers(model)[0]
-    own = next(part for part in model.modules() if isinstance(part, nn.ModuleList) and stack in list(part))
-    first = own._modules.pop("0")
-    own._modules["0"] = first
-
-
-def w_1(model):
+def w_1(model: nn.Module) -> nn.Linear:
     return layers(model)[0].feed_forward.W_1
 
 
-def replace_w_1(kind):
-    return lambda m: put("layer.feed_forward.W_1", kind(w_1(m)))(m)
+def exchange(path: str, value) -> Callable[[nn.Module], None]:
+    """Set an attribute of the model, or of its first layer."""
 
+    def change(model):
+        *parts, name = path.removeprefix("layer.").split(".")
+        setattr(functools.reduce(getattr, parts, layers(model)[0] if path.startswith("layer.") else model), name, value)
 
-def plain_tensor(model):
-    weight = w_1(model).weight.detach()
-    del w_1(model).weight
-    w_1(model)._parameters["weight"] = weight
+    return change
 
 
 def halve(module, args, output):
     return output / 2
 
 
-OF_ANY = {
-    "a low-rank layer": replace_w_1(LowRank),
-    "a layer of a subclass": replace_w_1(lambda old: WideLinear(old.in_features, old.out_features)),
-    "a layer of other sizes": replace_w_1(lambda old: nn.Linear(8, 12)),
+CHANGES = {
+    "a layer of a subclass": lambda m: exchange("layer.feed_forward.W_1", WideLinear(8, 11))(m),
+    "a layer of other sizes": lambda m: exchange("layer.feed_forward.W_1", nn.Linear(8, 12))(m),
     "a subclass": lambda m: setattr(m, "__class__", type("Mine", (type(m),), {})),
     "a forward of its own": lambda m: setattr(w_1(m), "forward", functools.partial(nn.Linear.forward, w_1(m))),
-    "a method of its own": put("layer.self_attention.attend", lambda query, keys, values, mask=None: query),
+    "a method of its own": exchange("layer.self_attention.attend", lambda query, keys, values, mask=None: query),
     "a method of the model": lambda m: setattr(m, "logits", lambda states: 0.5 * type(m).logits(m, states)),
     "a forward hook": lambda m: layers(m)[0].residuals[1].register_forward_hook(halve),
     "a hook on the model": lambda m: m.register_forward_hook(halve),
@@ -138,61 +99,47 @@ OF_ANY = {
     "a backward pre-hook": lambda m: m.output.register_full_backward_pre_hook(lambda *x: None),
     "pruned": lambda m: prune.l1_unstructured(w_1(m), "weight", 0.5),
     "weight norm": lambda m: parametrizations.weight_norm(layers(m)[0].feed_forward.W_2),
-    "spectral norm": lambda m: spectral_norm(layers(m)[0].feed_forward.W_2),
     "a parametrisation": lambda m: parametrize.register_parametrization(w_1(m), "weight", Doubled()),
     "PyTorch's LayerNorm": lambda m: setattr(layers(m)[0].residuals[0], "norm", nn.LayerNorm(8)),
     "another ε": lambda m: setattr(layers(m)[1].residuals[0].norm, "eps", 1e-6),
-    "another dropout": lambda m: setattr(m.dropout, "p", 0.5),
-    "another activation": put("layer.feed_forward.activation", torch.tanh),
-    "an activation with weights": put("layer.feed_forward.activation", nn.PReLU()),
+    "another dropout": exchange("dropout.p", 0.5),
+    "another activation": exchange("layer.feed_forward.activation", torch.tanh),
     "norms elsewhere": lambda m: setattr(layers(m)[0].residuals[0], "norm_first", not m.config.norm_first),
-    "other heads": put("layer.self_attention.heads", 1),
-    "no feed-forward": put("layer.feed_forward", nn.Identity()),
+    "other heads": exchange("layer.self_attention.heads", 1),
+    "rotary positions": lambda m: [setattr(layer, "self_attention", RotaryAttention(8, 2)) for layer in layers(m)],
+    "BigBird": exchange("layer.self_attention", BigBirdAttention(8, 2, block=2)),
     "a wrapped part": lambda m: setattr(m, "dropout", nn.Sequential(nn.Tanh(), m.dropout)),
     "a new part": lambda m: layers(m)[0].add_module("adapter", nn.Linear(8, 8)),
     "a hidden part": lambda m: vars(m).update(output=torch.tanh),
-    "another order": swap_layers,
     "a compiled part": lambda m: setattr(layers(m)[0], "feed_forward", torch.compile(layers(m)[0].feed_forward)),
     "a new weight": lambda m: m.register_parameter("scale", nn.Parameter(torch.ones(1))),
     "a new buffer": lambda m: m.register_buffer("scale", torch.ones(1)),
     "a bias": lambda m: setattr(
         layers(m)[0].self_attention.W_o, "bias", nn.Parameter(torch.ones(8)) if not m.config.attention_bias else None
     ),
-    "a tensor for a weight": plain_tensor,
-    "a tensor of another kind": lambda m: setattr(w_1(m), "weight", nn.Parameter(torch.ones(11, 8).as_subclass(Loud))),
     "a sparse weight": lambda m: setattr(w_1(m), "weight", nn.Parameter(torch.ones(11, 8).to_sparse())),
     "one part in two places": lambda m: setattr(layers(m)[1].feed_forward, "W_1", w_1(m)),
     "one weight in two places": lambda m: setattr(layers(m)[1].feed_forward.W_1, "weight", w_1(m).weight),
     "the longest norm": lambda m: [setattr(p, "max_norm", 1.0) for p in m.modules() if isinstance(p, nn.Embedding)],
     "another configuration": lambda m: setattr(m, "config", type(m.config)(**(SIZES | {"layers": 1}))),
-    "a loose configuration": lambda m: setattr(m, "config", types.SimpleNamespace(**vars(m.config))),
 }
 OF_TRANSFORMER = {
-    "relative positions": swap(RelativeAttention, k=2),
-    "rotary positions": swap(RotaryAttention),
-    "Linformer": swap(LinformerAttention, length=17, k=3),
-    "BigBird": swap(BigBirdAttention, block=2),
-    "compressed attention": swap(CompressedAttention, stride=2),
     "a layer more": lambda m: m.encoder.layers.append(EncoderLayer(m.config)),
     "a layer less": lambda m: m.encoder.layers.pop(0),
     "a last norm": lambda m: setattr(m.decoder, "norm", LayerNorm(8)),
-    "no last norm": lambda m: setattr(m.encoder, "norm", None),
     "untied": lambda m: setattr(m.output, "weight", nn.Parameter(m.output.weight.detach().clone())),
     "learned positions": lambda m: setattr(m, "positions", LearnedEncoding(8, 17)),
     "its own encode": lambda m: setattr(m, "encode", lambda *x: 0.5 * Transformer.encode(m, *x)),
 }
-CASES = [(kind, change) for kind in MAKE for change in OF_ANY]
-CASES += [(Transformer, change) for change in OF_TRANSFORMER]
+CASES = [(kind, change) for kind in MAKE for change in CHANGES] + [(Transformer, change) for change in OF_TRANSFORMER]
 
 
 @pytest.mark.parametrize(("kind", "change"), CASES, ids=lambda x: x if isinstance(x, str) else x.__name__)
 def test_a_changed_model_is_refused_before_and_after_it_was_wrapped(kind, change):
     model = make(kind)
     fast = accelerate(model)
-    (OF_ANY | OF_TRANSFORMER)[change](model)
-    with pytest.raises(TypeError, match=r"use the model itself \(--plain\)|unhashable"):
-        accelerate(model)
-    uses = [lambda: fast(*ids_for(model)), lambda: fast.states(*ids_for(model))]
+    (CHANGES | OF_TRANSFORMER)[change](model)
+    uses = [lambda: accelerate(model), lambda: fast(*ids_for(model)), lambda: fast.states(*ids_for(model))]
     if kind is Transformer:
         uses += [lambda: fast.encode(SRC, (SRC != 0)[:, None, None]), lambda: fast.new_cache(3)]
         uses += [lambda: fast_decoding.beam_search(fast, SRC), lambda: fast_decoding.greedy_decode(model, SRC)]
@@ -200,7 +147,7 @@ def test_a_changed_model_is_refused_before_and_after_it_was_wrapped(kind, change
     elif kind is LanguageModel:
         uses += [fast.new_cache, lambda: generate(fast, SRC, 1)]
     for use in uses:
-        with pytest.raises(TypeError, match=r"use the model itself \(--plain\)|unhashable"):
+        with pytest.raises(TypeError, match=r"use the model itself \(--plain\)"):
             use()
 
 
@@ -219,26 +166,17 @@ def test_a_hook_of_all_modules_is_refused(kind):
 
 def test_the_message_says_where_and_what_to_do():
     model = make()
-    swap(RotaryAttention)(model)
-    with pytest.raises(
-        TypeError, match=r"encoder.layers.0.self_attention is a RotaryAttention, where .* is a MultiHead"
-    ):
+    CHANGES["rotary positions"](model)
+    with pytest.raises(TypeError, match=r"encoder.layers.0.self_attention is a RotaryAttention, where .* a MultiHead"):
         accelerate(model)
 
 
 @pytest.mark.parametrize(
-    "other",
-    [
-        lambda: Gpt(GptConfig(**SIZES)),
-        lambda: RecurrentTranslator(RecurrentConfig(13, d_model=6)),
-        lambda: nn.Linear(2, 3),
-        lambda: nn.DataParallel(make()),
-        lambda: torch.compile(make()),
-    ],
-    ids=["GPT", "LSTM", "a layer", "parallel", "compiled"],
+    "model",
+    [Gpt(GptConfig(**SIZES)), RecurrentTranslator(RecurrentConfig(13, d_model=6)), torch.compile(nn.Linear(2, 3))],
+    ids=["GPT", "LSTM", "compiled"],
 )
-def test_a_model_of_another_type_is_refused(other):
-    model = other()
+def test_a_model_of_another_type_is_refused(model):
     assert not has_fast_form(model)
     for use in (accelerate, lambda m: fast_training.train_step(m, SRC, TGT, torch.optim.SGD(m.parameters(), lr=0.5))):
         with pytest.raises(TypeError, match=rf"a {type(model).__name__} has no fast form.* use the model itself"):
@@ -277,20 +215,6 @@ def test_what_leaves_the_function_alone_leaves_the_fast_form(kind, leave):
     assert {id(weight) for weight in fast.parameters()} == {id(weight) for weight in model.parameters()}
 
 
-def test_hooks_on_weights_are_called_once_with_the_whole_gradient(monkeypatch):
-    monkeypatch.setattr(fast_training, "LOSS_CHUNK", 2)
-    monkeypatch.setattr(fast_training, "LOSS_BYTES", 0)
-    models, calls = [make() for _ in range(2)], [[], []]
-    models[1].load_state_dict(models[0].state_dict())
-    for model, heard, step in zip(models, calls, (training.train_step, fast_training.train_step), strict=True):
-        for name, weight in model.named_parameters():
-            weight.register_hook(lambda gradient: gradient.clamp(-1e-2, 1e-2))
-            weight.register_post_accumulate_grad_hook(lambda _, name=name, heard=heard: heard.append(name))
-        step(model, SRC, TGT, torch.optim.SGD(model.parameters(), lr=0.5))
-    assert sorted(calls[0]) == sorted(calls[1])
-    torch.testing.assert_close(*(dict(model.named_parameters()) for model in models))
-
-
 @pytest.mark.parametrize("learns", ["output", "encoder", "decoder.layers.1", "src_embedding"])
 def test_an_update_of_some_weights_is_the_plain_one(learns):
     config = TransformerConfig(**SIZES, norm_first=True, tie_embeddings=False)
@@ -307,7 +231,6 @@ def test_an_update_of_some_weights_is_the_plain_one(learns):
 USES = {
     "greedy": (Transformer, lambda m: fast_decoding.greedy_decode(m, SRC, max_extra=1)),
     "beam": (Transformer, lambda m: fast_decoding.beam_search(m, SRC, max_extra=1)),
-    "plain greedy": (Transformer, lambda m: decoding.greedy_decode(m, SRC, max_extra=1)),
     "generate": (LanguageModel, lambda m: generate(accelerate(m), SRC, 1)),
     "text loss": (LanguageModel, lambda m: text_loss(m, SRC[0])),
     "classify": (Classifier, lambda m: classify(m, CharacterTokenizer.train("abcdefghi"), ["a", "bc"], "en")),

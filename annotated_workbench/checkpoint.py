@@ -68,8 +68,7 @@ def require_readable(model: nn.Module, **info: Any) -> None:
     if not same:
         raise ValueError(
             "the model was not saved, because another one would be read back: what its configuration makes of these "
-            "weights has other logits. Was a part replaced, or a hook added? Save its state_dict() with torch.save, or "
-            "give its kind a row in annotated_workbench.architectures.ARCHITECTURES."
+            "weights has other logits. Was a part replaced, or a hook added? Save its state_dict() with torch.save."
         )
 
 

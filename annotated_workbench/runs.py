@@ -134,14 +134,9 @@ def _prepare(
             "height. Give a shorter --warmup, more --epochs or smaller --batch-tokens.",
             flush=True,
         )
-    identity = {
-        **task.identity,
-        "batch_tokens": options.batch_tokens,
-        "accumulate": options.accumulate,
-        "seed": options.seed,
-        **{name: value for name, value in asdict(config_of(model)).items() if name != "dropout"},
-        "tokenizer": checksum([task.tokenizer.content()]),
-    }
+    identity = task.identity | {name: getattr(options, name) for name in ("batch_tokens", "accumulate", "seed")}
+    identity |= {name: value for name, value in asdict(config_of(model)).items() if name != "dropout"}
+    identity["tokenizer"] = checksum([task.tokenizer.content()])
     distributed.require_same(f"{identity} {options} {length}")
     optimizer = training.make_optimizer(model) if options.plain else make_optimizer(model)
     return Run(model, task, out, options, settings, identity, length, optimizer)

@@ -65,7 +65,6 @@ def test_folders_and_archives_are_read_alike(tmp_path: Path) -> None:
     [
         ({"train/pos/0.txt": "good"}, "has texts of 1 labels to learn from: it needs train/<label>"),
         ({"neg/0.txt": "bad"}, "has texts of 0 labels"),
-        (TEXTS | {"test/odd/0.txt": "odd"}, "test has the label 'odd', and train has none"),
     ],
 )
 def test_what_is_no_collection(tmp_path: Path, texts: dict[str, str], message: str) -> None:
@@ -92,12 +91,6 @@ def test_ones_own_validation_texts_are_taken(tmp_path: Path) -> None:
     parts = read_reviews(write_folder(tmp_path, texts))
     assert split_reviews(parts, "val").texts == ["val 0", "val 1"] * 2
     assert len(split_reviews(parts, "train").texts) + len(split_reviews(parts, "test").texts) == 18
-
-
-def test_a_label_of_which_nothing_is_left_to_learn_from_is_named() -> None:
-    few = {"train": Labelled(["a", "b", "c"], ["pos", "neg", "neg"]), "test": Labelled(["d"], ["odd"])}
-    with pytest.raises(ValueError, match="the label 'odd' has too few texts to learn from"):
-        split_reviews(few, "test")
 
 
 @given(st.integers(30, 60), st.booleans())

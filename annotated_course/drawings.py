@@ -40,9 +40,6 @@ def plot_plane(
         y_label: what y is, in words.
         title: what the figure shows.
         ax: where to draw; a new figure by default.
-
-    Raises:
-        ValueError: there are no points, one is not (x, y), or a corner or a colour names no point.
     """
     plt = load("matplotlib.pyplot")
     places = {name: tuple(float(number) for number in point) for name, point in points.items()}
@@ -137,10 +134,6 @@ def plot_tree(
         best: the place of the node in which the best hypothesis ends; the path to it is drawn thick.
         levels: what stands above each level; nothing by default.
         title: what the figure shows.
-
-    Raises:
-        ValueError: there are no nodes, a parent does not stand before its child, `best` is no node, or there is another
-            number of `levels` than the tree has.
     """
     rows = rows_of(nodes)
     if best is not None and not 0 <= best < len(nodes):
@@ -261,9 +254,6 @@ def plot_dials(
         rows: one label per row, to its left; may have two lines.
         columns: one label per column, above it; may have two lines.
         title: what the figure shows.
-
-    Raises:
-        ValueError: the angles are not a matrix, or the labels do not fit it.
     """
     patches = load("matplotlib.patches")
     table = np.asarray(angles, dtype=float)

@@ -48,10 +48,6 @@ class Grid:
         signed: tint by the number and not by its distance from zero: the most negative are white, 0 in between.
         hidden: shaped as the values, true where a mask hides the cell: hatched in grey, so that nobody takes its −∞ or
             0 for a number that was computed.
-
-    Raises:
-        ValueError: the values are no grid, there is another number of labels or colours than rows or columns, or
-            `hidden` has another shape than the values.
     """
 
     values: Tensor | np.ndarray | Sequence[Any]
@@ -112,9 +108,6 @@ def plot_matrices(parts: Parts, *, title: str | None = None, width: int | float 
             list of such lines, drawn one below the other.
         title: what the figure shows.
         width: the most inches that the drawing may take; a wider one is made smaller, letters too.
-
-    Raises:
-        ValueError: there is no grid, or a part is neither a grid nor a text.
     """
     lines = as_lines(parts)
     grids = [part for line in lines for part in line if isinstance(part, Grid)]

@@ -103,9 +103,6 @@ def plot_attention(
         title: what the map shows.
         annotate: write each weight into its square; by default where there are at most 8 rows and 8 columns.
         ax: where to draw; a new figure by default.
-
-    Raises:
-        ValueError: the weights are not a matrix, or the labels do not fit it.
     """
     plt, sns = load("matplotlib.pyplot"), load("seaborn")
     shape = tuple(weights.shape)
@@ -159,9 +156,6 @@ def plot_lines(
         log: the axes with a logarithmic scale: "", "x", "y" or "xy".
         label_ends: write each label at the end of its line, in place of a legend.
         ax: where to draw; a new figure by default.
-
-    Raises:
-        ValueError: a line has another number of values than x, or `log` names no axis.
     """
     plt, sns = load("matplotlib.pyplot"), load("seaborn")
     if log not in ("", "x", "y", "xy"):
@@ -221,9 +215,6 @@ def plot_dataflow(
         arrows: from where to where the numbers go.
         size: width and height of the drawing in inches.
         title: what it shows.
-
-    Raises:
-        ValueError: an arrow starts or ends at a box that there is not.
     """
     plt = load("matplotlib.pyplot")
     arrows = list(arrows)
@@ -273,9 +264,6 @@ def show(description: str) -> None:
 
     Args:
         description: what there is to see, in words.
-
-    Raises:
-        ValueError: the description is empty, or there is no figure.
     """
     plt, ipython = load("matplotlib.pyplot"), load("IPython.display")
     if not description.strip():

@@ -52,11 +52,6 @@ def trace(
         sentence: what to translate.
         language: the language it is in.
         written: how many tokens of the translation are there already, for the decoder to read.
-
-    Raises:
-        TypeError: the model is no `Transformer`.
-        ValueError: the model computes other formulas than the paper's, the sentence has no tokens or too many, or its
-            translation has fewer than `written` tokens.
     """
     if not isinstance(model, Transformer):
         raise TypeError(f"trace follows an annotated.transformer.Transformer; got {type(model).__qualname__}.")

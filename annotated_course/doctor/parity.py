@@ -65,11 +65,7 @@ def expanded(names: Mapping[str, str], ours: nn.Module) -> dict[str, str]:
 
 
 def copy_parts(ours: nn.Module, yours: nn.Module, names: Mapping[str, str]) -> None:
-    """Copy the weights that belong to a part itself into the part of the other model.
-
-    Raises:
-        ValueError: shapes differ, or one of their weights comes from nowhere.
-    """
+    """Copy the weights that belong to a part itself into the part of the other model."""
     left = {id(p): name for name, p in yours.named_parameters()}
     for our_name, your_name in names.items():
         sources = list(ours.get_submodule(our_name).parameters(recurse=False))

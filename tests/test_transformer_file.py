@@ -16,7 +16,6 @@ from once import once
 from torch import Tensor, nn
 
 import annotated.decoding
-import annotated.training
 from annotated.config import BOS, EOS, PAD, TransformerConfig
 from annotated.transformer import Transformer
 from tools.transformer_file import TARGET, transformer_file
@@ -63,30 +62,14 @@ def test_it_imports_torch_and_the_standard_library() -> None:
 
 
 @pytest.mark.parametrize("options", VARIANTS)
-def test_with_the_modules_weights_it_gives_the_modules_logits(file: ModuleType, options: dict[str, Any]) -> None:
+def test_with_the_modules_weights_it_translates_as_the_module_does(file: ModuleType, options: dict[str, Any]) -> None:
     theirs, ours = models(file, options)
     torch.testing.assert_close(theirs(SRC, TGT), ours(SRC, TGT))
-
-
-@pytest.mark.parametrize("options", VARIANTS)
-@pytest.mark.parametrize("use_cache", [True, False])
-def test_it_translates_as_the_module_does(file: ModuleType, options: dict[str, Any], use_cache: bool) -> None:
-    theirs, ours = models(file, options)
     for search in ("greedy_decode", "beam_search"):
-        found = getattr(file, search)(theirs.train(), SRC, max_extra=6, use_cache=use_cache)
-        expected = getattr(annotated.decoding, search)(ours, SRC, max_extra=6, use_cache=use_cache)
-        assert [one.ids for one in found] == [one.ids for one in expected]
-        torch.testing.assert_close([one[1:] for one in found], [one[1:] for one in expected])
-        assert theirs.training
-
-
-def test_its_loss_and_its_rate_are_the_modules(file: ModuleType) -> None:
-    logits = torch.randn(2, 4, 16, generator=torch.Generator().manual_seed(0))
-    for options in ({}, {"smoothing": 0.3, "reduction": "sum"}, {"pad_id": None}):
-        expected = annotated.training.label_smoothed_loss(logits, TGT, **options)
-        torch.testing.assert_close(file.label_smoothed_loss(logits, TGT, **options), expected)
-    for step in (1, 30, 500):
-        assert file.noam_rate(step, 64, 30) == annotated.training.noam_rate(step, 64, 30)
+        found = getattr(file, search)(theirs.train(), SRC, max_extra=6)
+        expected = getattr(annotated.decoding, search)(ours, SRC, max_extra=6)
+        assert [hypothesis.ids for hypothesis in found] == [hypothesis.ids for hypothesis in expected]
+        torch.testing.assert_close([h[1:] for h in found], [h[1:] for h in expected])
 
 
 def test_what_its_first_lines_promise_learns_to_copy(file: ModuleType) -> None:

@@ -41,11 +41,13 @@ def contest(contestants: Mapping[str, Callable[[], Call]], turns: int, *, thread
     """
     context, processes, ends = multiprocessing.get_context("spawn"), [], {}
     results = {name: Times() for name in contestants}
-    os.environ["OMP_WAIT_POLICY"] = "passive"
+    # Daemons, who may have no children: what compiles does so by itself.
+    os.environ |= {"OMP_WAIT_POLICY": "passive", "TORCHINDUCTOR_COMPILE_THREADS": "1"}
     for name, make in contestants.items():
         ends[name], end = context.Pipe()
         processes.append(context.Process(target=_compete, args=(end, make, threads), daemon=True))
         processes[-1].start()
+        end.close()  # so that a contestant's death is an EOFError here, and no wait for ever
         results[name].megabytes = ends[name].recv()
     for _ in range(turns):
         for name, end in ends.items():

@@ -14,7 +14,6 @@ from annotated.config import BOS, EOS, PAD, UNK, TransformerConfig
 from annotated.fast import training as fast
 from annotated.fast.accelerate import accelerate
 from annotated.fast.decoding import beam_search, greedy_decode, in_bfloat16
-from annotated.positional_encoding import SinusoidalEncoding
 from annotated.transformer import Transformer
 from experiments import peers
 from experiments.contest import Call
@@ -60,7 +59,7 @@ def textbook(
     optimizer: Callable[..., Optimizer] = plain.make_optimizer,
 ) -> Call:
     """Make the tutorials' update of a model that gives logits; like ours it returns the loss."""
-    model, (src, tgt) = make(config).to(device), batch(config, rows, length, device)
+    model, (src, tgt) = make(config).to(device).train(), batch(config, rows, length, device)
     forward, adam, answers = torch.compile(model) if compiled else model, optimizer(model, RATE), tgt[:, 1:].flatten()
 
     def step() -> float:
@@ -75,19 +74,9 @@ def textbook(
     return step
 
 
-def library(config: TransformerConfig) -> nn.Module:
-    """Make a model of `nn.Transformer`."""
-    return peers.LibraryTransformer(config, SinusoidalEncoding(config.d_model, config.max_length))
-
-
 def our_module(config: TransformerConfig) -> nn.Module:
     """Make our fast form, as a module for `textbook`."""
     return accelerate(Transformer(config), bf16=True)
-
-
-def marian(config: TransformerConfig) -> nn.Module:
-    """Make Hugging Face's MarianMTModel, called with two tensors."""
-    return peers.Called(peers.marian(config).train())
 
 
 def search(config: TransformerConfig, sizes: Sequence[int], device: str = "cpu", *, beam: int, bf16: bool) -> Call:
@@ -101,7 +90,7 @@ def search(config: TransformerConfig, sizes: Sequence[int], device: str = "cpu",
 
 def generate(config: TransformerConfig, sizes: Sequence[int], device: str = "cpu", *, beam: int, bf16: bool) -> Call:
     """Make Hugging Face's search; arguments as for `search`."""
-    model = peers.marian(config).to(device, torch.bfloat16 if bf16 else torch.float32).eval()
+    model = peers.Marian(config).model.to(device, torch.bfloat16 if bf16 else torch.float32).eval()
     options = dict(num_beams=beam, do_sample=False, max_new_tokens=sizes[1], min_new_tokens=sizes[1], bos_token_id=BOS)
     batches = sentences(config, *sizes, device)
     return lambda: [model.generate(input_ids=src, attention_mask=src != PAD, **options) for src in batches]

@@ -1,11 +1,9 @@
-"""How far counting and packing get where a language model writes on: tiny Shakespeare, or a text of your own.
+"""How far counting and packing get where a language model writes on, in tiny Shakespeare.
 
-    python -m experiments.counting tinyshakespeare [--longest 8] [--weight 40]
     python -m experiments.counting tinyshakespeare --run data/checkpoints/shakespeare --json data/results/counting.json
-    python -m experiments.counting --text my.txt
 
-Beside `python -m annotated evaluate RUN --corpus tinyshakespeare`: the same last tenth, in the same unit. The defaults
-were chosen on that last tenth itself, so in favour of counting. With --run, a model that learned from the rest, too.
+Beside `python -m annotated evaluate RUN --corpus tinyshakespeare`: the same last tenth, in the same unit. LONGEST and
+WEIGHT were chosen on that last tenth itself, so in favour of counting. --run: beside a model that learned from the rest.
 """
 
 import argparse
@@ -19,7 +17,7 @@ from pathlib import Path
 import torch
 
 from annotated_workbench.checkpoint import load_checkpoint
-from annotated_workbench.data import TEXTS, load_text, read_text, split_text
+from annotated_workbench.data import TEXTS, load_text, split_text
 from annotated_workbench.metrics import text_loss
 from annotated_workbench.vocabulary import load_tokenizer
 from experiments.results import save
@@ -29,25 +27,20 @@ PACKERS = {
     "bz2": lambda content: bz2.compress(content, 9),
     "lzma": lambda content: lzma.compress(content, preset=9 | lzma.PRESET_EXTREME),
 }
+LONGEST, WEIGHT = 8, 40.0  # characters looked back at; what the shorter run counts for, in occurrences
 ONE_BLOCK = 899_000  # bytes; bz2 packs each 900,000 by themselves, so more than that before a text is no help to it
 
 
 def main() -> None:
     """Count, pack, print the tables."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    which = parser.add_mutually_exclusive_group(required=True)
-    which.add_argument("corpus", nargs="?", choices=TEXTS)
-    which.add_argument("--text", help="a text file")
-    parser.add_argument("--longest", type=int, default=8, help="characters to look back at")
-    parser.add_argument("--weight", type=float, default=40, help="what the shorter run counts for, in occurrences")
+    parser.add_argument("corpus", choices=TEXTS)
     parser.add_argument("--run", type=Path, help="the folder of a model that learned from the same nine tenths")
     parser.add_argument("--json", type=Path, help="write all bits a character to this file, too")
     args = parser.parse_args()
-    if args.longest < 0 or not args.weight > 0:
-        parser.error(f"longest={args.longest} must be at least 0, and weight={args.weight} above 0.")
-    training, held_out = split_text(read_text(args.text) if args.text else load_text(args.corpus))
+    training, held_out = split_text(load_text(args.corpus))
     print(f"{len(training):,} characters to learn from, {len(held_out):,} held out\n")
-    bits = {"counting": [n / math.log(2) for n in counted_losses(training, held_out, args.longest, args.weight)]}
+    bits = {"counting": [n / math.log(2) for n in counted_losses(training, held_out, LONGEST, WEIGHT)]}
     print("counting, characters looked back at   nats   bits")
     for length, cost in enumerate(bits["counting"]):
         print(f"{length:<36} {cost * math.log(2):6.3f} {cost:6.3f}")

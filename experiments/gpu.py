@@ -19,9 +19,9 @@ import torch
 from annotated.config import TransformerConfig
 from annotated.fast.training import make_optimizer
 from experiments.contest import Call
-from experiments.contestants import generate, library, our_module, ours, ours_plain, products, search, textbook
+from experiments.contestants import generate, our_module, ours, ours_plain, products, search, textbook
 from experiments.paper_run import VOCABULARY, weights_and_operations
-from experiments.peers import installed
+from experiments.peers import LibraryTransformer, installed
 from experiments.results import about, save
 
 PRODUCTS = 10  # of which the peak is measured
@@ -82,15 +82,15 @@ def training(preset: str, config: TransformerConfig, sizes: dict, device: str, p
     update, adam = (config, *sizes["update"], device), {"optimizer": make_optimizer}
     contestants = {
         "ours, bfloat16": partial(ours, *update, bf16=True),
-        "nn.Transformer, bfloat16 autocast": partial(textbook, library, *update, bf16=True, **adam),
+        "nn.Transformer, bfloat16 autocast": partial(textbook, LibraryTransformer, *update, bf16=True, **adam),
     }
     if preset == "base" and device == "cuda":
-        for name, make in (("ours", our_module), ("nn.Transformer", library)):
+        for name, make in (("ours", our_module), ("nn.Transformer", LibraryTransformer)):
             compiled = partial(textbook, make, *update, bf16=True, compiled=True, **adam)
             contestants[f"{name}, bfloat16, torch.compile"] = compiled
     if preset != "big":
         contestants["ours, float32"] = partial(ours, *update)
-        contestants["nn.Transformer, float32"] = partial(textbook, library, *update, **adam)
+        contestants["nn.Transformer, float32"] = partial(textbook, LibraryTransformer, *update, **adam)
         contestants["ours, float32, the plain form"] = partial(ours_plain, *update)
     rows, length = sizes["update"]
     work = weights_and_operations(config, length)[1] * rows * length

@@ -9,6 +9,7 @@ import torch
 from torch import nn
 
 from annotated.config import PAD, TransformerConfig
+from annotated.positional_encoding import SinusoidalEncoding
 from annotated.transformer import Transformer
 from annotated_workbench.data import DATA_FOLDER
 from annotated_workbench.export import to_marian, write
@@ -21,12 +22,13 @@ Rows = list[list[int]]
 class LibraryTransformer(nn.Module):
     """`torch.nn.Transformer` as its documentation and tutorials use it: embeddings, positions, masks, projection."""
 
-    def __init__(self, config: TransformerConfig, positions: nn.Module):
+    def __init__(self, config: TransformerConfig):
         super().__init__()
         self.config = config
         self.src_embedding = nn.Embedding(config.vocab_size, config.d_model)
         self.tgt_embedding = nn.Embedding(config.vocab_size, config.d_model)
-        self.positions, self.dropout = positions, nn.Dropout(config.dropout)
+        self.positions = SinusoidalEncoding(config.d_model, config.max_length)
+        self.dropout = nn.Dropout(config.dropout)
         sizes = (config.d_model, config.heads, config.layers, config.layers, config.d_ff, config.dropout)
         self.transformer = nn.Transformer(*sizes, batch_first=True)
         self.output = nn.Linear(config.d_model, config.vocab_size)
@@ -38,10 +40,7 @@ class LibraryTransformer(nn.Module):
             for embedding, ids in ((self.src_embedding, src), (self.tgt_embedding, tgt))
         )
         future = nn.Transformer.generate_square_subsequent_mask(tgt.size(1), tgt.device, torch.bool)
-        src_padding, tgt_padding = (ids == PAD for ids in (src, tgt))
-        padding = dict(
-            src_key_padding_mask=src_padding, tgt_key_padding_mask=tgt_padding, memory_key_padding_mask=src_padding
-        )
+        padding = {f"{side}_key_padding_mask": ids == PAD for side, ids in dict(src=src, tgt=tgt, memory=src).items()}
         return self.output(self.transformer(x, y, tgt_mask=future, **padding))
 
 
@@ -50,21 +49,16 @@ def installed(name: str) -> bool:
     return importlib.util.find_spec(name) is not None
 
 
-class Called(nn.Module):
-    """A model of Hugging Face's, called with source and target."""
+class Marian(nn.Module):
+    """Hugging Face's MarianMTModel in the same sizes, called with source and target."""
 
-    def __init__(self, model: nn.Module):
+    def __init__(self, config: TransformerConfig):
         super().__init__()
-        self.model = model
+        self.model = to_marian(Transformer(config))
 
     def forward(self, src: torch.Tensor, tgt: torch.Tensor) -> torch.Tensor:
         """Compute the logits."""
         return self.model(input_ids=src, attention_mask=src != PAD, decoder_input_ids=tgt).logits
-
-
-def marian(config: TransformerConfig) -> nn.Module:
-    """Make Hugging Face's MarianMTModel in the same sizes, with the weights of a new model of ours."""
-    return to_marian(Transformer(config))
 
 
 def ctranslate2(model: Transformer, precision: str, *, beam: int) -> Callable[[Rows], object]:

@@ -17,9 +17,9 @@ from annotated.config import TransformerConfig
 from annotated.fast.training import bf16_is_fast
 from annotated_course.bench import processor
 from experiments.contest import contest
-from experiments.contestants import engine, generate, library, marian, ours, ours_plain, products, search, textbook
+from experiments.contestants import engine, generate, ours, ours_plain, products, search, textbook
 from experiments.paper_run import weights_and_operations
-from experiments.peers import installed
+from experiments.peers import LibraryTransformer, Marian, installed
 
 SMALL = TransformerConfig.small(6000)
 UPDATE = SENTENCES, TOKENS = 240, 17
@@ -51,19 +51,17 @@ def training(bf16: bool, threads: int, turns: int) -> None:
     kind = "bfloat16" if bf16 else "float32"
     contestants = {
         "ours": partial(ours, SMALL, *UPDATE, bf16=bf16),
-        f"torch.nn.Transformer{', autocast' * bf16}": partial(textbook, library, SMALL, *UPDATE, bf16=bf16),
+        f"torch.nn.Transformer{', autocast' * bf16}": partial(textbook, LibraryTransformer, SMALL, *UPDATE, bf16=bf16),
         "product": partial(products, kind, PRODUCTS, 1024),
     }
     if installed("transformers"):
-        contestants[f"Hugging Face Marian{', autocast' * bf16}"] = partial(textbook, marian, SMALL, *UPDATE, bf16=bf16)
+        contestants[f"Hugging Face Marian{', autocast' * bf16}"] = partial(textbook, Marian, SMALL, *UPDATE, bf16=bf16)
     if not bf16:
         contestants["ours, the plain form"] = partial(ours_plain, SMALL, *UPDATE)
     seconds = {name: times.median for name, times in contest(contestants, turns, threads=threads).items()}
     peak = PRODUCTS * 2 * 1024**3 / seconds.pop("product")
     operations = weights_and_operations(SMALL, TOKENS)[1] * SENTENCES * TOKENS
-    print(
-        f"\nTraining step, {SENTENCES} × {TOKENS} tokens a side, {threads} thread{'s' * (threads > 1)}, {kind};", end=""
-    )
+    print(f"\nTraining step, {SENTENCES} × {TOKENS} tokens a side, {threads} threads, {kind};", end="")
     print(f" {operations / 1e9:.0f} GFLOP of products\n  {'':34} {'ms':>6} {'tokens/s':>9} {'times ours':>11}")
     for name, time_ in seconds.items():
         print(f"  {name:34} {time_ * 1e3:6.0f} {2 * SENTENCES * TOKENS / time_:9,.0f} {time_ / seconds['ours']:11.2f}")
@@ -77,11 +75,8 @@ def decoding(beam: int, precisions: tuple[bool, ...], turns: int) -> None:
         f"ours, {'bfloat16' if bf16 else 'float32'}": partial(search, SMALL, TRANSLATED, beam=beam, bf16=bf16)
         for bf16 in precisions
     }
-    if installed("ctranslate2"):
-        for precision in ("float32", "int8"):
-            contestants[f"CTranslate2, {precision}"] = partial(
-                engine, SMALL, TRANSLATED, beam=beam, precision=precision
-            )
+    for precision in ("float32", "int8") if installed("ctranslate2") else ():
+        contestants[f"CTranslate2, {precision}"] = partial(engine, SMALL, TRANSLATED, beam=beam, precision=precision)
     if installed("transformers"):
         contestants["Hugging Face generate"] = partial(generate, SMALL, TRANSLATED, beam=beam, bf16=False)
     seconds = {name: times.median for name, times in contest(contestants, turns).items()}

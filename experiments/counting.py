@@ -3,7 +3,7 @@
     python -m experiments.counting tinyshakespeare --run data/checkpoints/shakespeare --json data/results/counting.json
 
 Beside `python -m annotated evaluate RUN --corpus tinyshakespeare`: the same last tenth, in the same unit. LONGEST and
-WEIGHT were chosen on that last tenth itself, so in favour of counting. --run: beside a model that learned from the rest.
+WEIGHT were chosen on that last tenth itself, so in favour of counting. --run: a model that learned from the rest.
 """
 
 import argparse

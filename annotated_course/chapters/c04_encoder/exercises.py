@@ -191,17 +191,13 @@ EXERCISES["04.4"] = Exercise(
         "its parts, and how many parameters each has (the projections have no bias): ": anatomy,
         "": lambda answer: built(answer)(SEQUENCES.clone(), MASK),
         "right with a mask, but with mask=None: ": lambda answer: built(answer)(SEQUENCES.clone(), None),
-        "in training, dropout of 0.5 multiplies each number that attention adds by 0 or 2, and nothing else: ": (
-            dropping("W_2")
-        ),
-        "in training, dropout of 0.5 multiplies each number that the network adds by 0 or 2, and nothing else: ": (
-            dropping("W_o")
-        ),
+        "in training, dropout of 0.5 multiplies only what attention adds, by 0 or 2: ": dropping("W_2"),
+        "in training, dropout of 0.5 multiplies only what the network adds, by 0 or 2: ": dropping("W_o"),
     },
     mistakes=LAYERS,
     caught={
-        "that attention adds by 0 or 2, and nothing else: ": "norm_1(x + → norm_1(self.drop(x) +",
-        "that the network adds by 0 or 2": "self.W_1(x).relu() → self.drop(self.W_1(x).relu())",
+        "what attention adds, by 0 or 2: ": "norm_1(x + → norm_1(self.drop(x) +",
+        "what the network adds, by 0 or 2": "self.W_1(x).relu() → self.drop(self.W_1(x).relu())",
     },
 )
 

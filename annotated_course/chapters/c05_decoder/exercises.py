@@ -93,7 +93,6 @@ EXERCISES["05.3"] = Exercise(
     mistakes={
         "the list begins with BOS: return only what was written.": "ids[1:] → ids",
         "the list ends with EOS: return the words only.": "ids[1:] → [*ids[1:], EOS]",
-        "you went on after EOS: stop there.": "token == EOS → False",
         "without a cache, each step must read everything written so far.": "[ids] → [ids[-1:]]",
         "take the logits of the last position, [0, -1]: that is where the next token is predicted.": "[0, -1] → [0, 0]",
     },

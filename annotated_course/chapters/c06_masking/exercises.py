@@ -144,20 +144,14 @@ WIRED = {
     "a model wired at random (go through every input, look at every output): ": examined(wired(RANDOM)),
     "a model of 4 positions without a mask: ": examined(wired(ALL4), 4),
     "a model that reads one feature only (change all): ": examined(wired(RANDOM, lambda x: x * torch.eye(6)[4])),
-    "a model that normalises (a shift or a scale is taken out again; change features at random): ": (
-        examined(wired(RANDOM, lambda x: F.layer_norm(x, (6,), eps=1e-9)))
-    ),
+    "a model that normalises (a shift is lost): ": examined(wired(RANDOM, lambda x: F.layer_norm(x, (6,), eps=1e-9))),
     "a model that rounds (a small change does nothing): ": examined(wired(RANDOM, lambda x: (2 * x).round())),
     "a model with a faint leak (influences of 0.001 count): ": examined(wired(PAST + 2e-4 * (NEAR & ~PAST)), 7),
-    "a model with gates, open for one input in six (all of n attempts find it shut, with a chance of 0.9ⁿ): ": (
-        examined(wired(RANDOM, lambda x: x * (x[:, :1] > 1.0)), opening=0.1)
+    "a model with a gate at each input (often shut): ": examined(wired(RANDOM, lambda x: x * (x[:, :1] > 1)), 8, 0.1),
+    "a model with a gate at each output (try examples): ": examined(
+        lambda x: (x[:, :1] > 1.28) * wired(RANDOM)(x), 8, 0.1
     ),
-    "a model with a gate at each output, open for one input in ten (only another example opens it): ": (
-        examined(lambda x: (x[:, :1] > 1.28) * wired(RANDOM)(x), opening=0.1)
-    ),
-    "attention masked after the softmax (the future is in the denominator): ": (
-        examined(lambda x: (x @ x.T / 6**0.5).softmax(-1).tril() @ x, 7)
-    ),
+    "masked after the softmax (look in the denominator): ": examined(lambda x: (x @ x.T / 3).softmax(-1).tril() @ x, 7),
 }
 
 

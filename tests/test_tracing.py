@@ -187,4 +187,4 @@ def test_a_wide_encoding_is_cropped_and_a_single_layer_gives_the_memory() -> Non
 def test_of_many_columns_a_thumbnail_shows_the_largest_of_each_few() -> None:
     wide = torch.zeros(1, 4 * WIDEST)
     wide[0, 5] = 1
-    assert thumbnail(wide).shape == (1, WIDEST) and thumbnail(wide)[0].nonzero()[0].tolist() == [1]
+    assert thumbnail(wide).shape == (1, WIDEST) and thumbnail(wide)[0, :3].tolist() == [0, 1, 0]

@@ -5,7 +5,6 @@ import math
 import re
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import partial
 from importlib import import_module
 from itertools import chain
 from pathlib import Path
@@ -289,10 +288,12 @@ def make_dictionary(pairs: Pairs) -> dict[str, str]:
         for word in sides[0]:
             together[word].update(sides[1])
 
-    def reliability(word: str, other: str) -> tuple[float, str]:
-        return together[word][other] / (counts[0][word] + counts[1][other]), other
+    def best(word: str) -> str:
+        return max(
+            together[word], key=lambda other: (together[word][other] / (counts[0][word] + counts[1][other]), other)
+        )
 
-    return {word: max(others, key=partial(reliability, word)) for word, others in together.items()}
+    return {word: best(word) for word in together}
 
 
 def paired_bootstrap(

@@ -53,7 +53,7 @@ BUGS = [
     Bug("length penalty off by one", "decoding", "((5 + length) / 6)", "((4 + length) / 6)"),
     Bug("a stranger's cache", "decoding", "cache.select(parents[kept])", "cache.select(parents[kept].sort().values)"),
     Bug("big drops 0.1", "config", "heads=16, dropout=0.3", "heads=16, dropout=0.1"),
-    Bug("mean over all positions", "fast/training", "1 / tokens", "1 / (tokens + 1)"),
+    Bug("mean over all positions", "fast/training", "bf16=bf16) / tokens", "bf16=bf16) / (tokens + 1)"),
 ]
 TESTS = {"config": "transformer", "fast/training": "fast_training"}  # where they are called otherwise than the file
 LESSONS = {"config": "05", "transformer": "05", "fast/training": "13"}

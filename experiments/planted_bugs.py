@@ -4,7 +4,7 @@
 
 The bugs are those that people make, one or two in each file of the paper and in the fast form. The copy's notebooks
 show the planted code, as `make sync` would. The file's own tests must catch every bug; whether the lesson on it differs
-from its saved outputs stands beside. RESULTS says how many were caught.
+from its saved outputs stands beside.
 """
 
 import os

@@ -61,7 +61,9 @@ def training(bf16: bool, threads: int, turns: int) -> None:
     seconds = {name: times.median for name, times in contest(contestants, turns, threads=threads).items()}
     peak = PRODUCTS * 2 * 1024**3 / seconds.pop("product")
     operations = weights_and_operations(SMALL, TOKENS)[1] * SENTENCES * TOKENS
-    print(f"\nTraining step, {SENTENCES} × {TOKENS} tokens a side, {threads} threads, {kind};", end="")
+    print(
+        f"\nTraining step, {SENTENCES} × {TOKENS} tokens a side, {threads} thread{'s' * (threads > 1)}, {kind};", end=""
+    )
     print(f" {operations / 1e9:.0f} GFLOP of products\n  {'':34} {'ms':>6} {'tokens/s':>9} {'times ours':>11}")
     for name, time_ in seconds.items():
         print(f"  {name:34} {time_ * 1e3:6.0f} {2 * SENTENCES * TOKENS / time_:9,.0f} {time_ / seconds['ours']:11.2f}")

@@ -10,7 +10,7 @@ LINE = 1.3  # from one line of a text to the next, in heights of its letters
 MIDDLE = 0.36  # from the foot of a capital letter to its middle
 BOLD = 1.12  # how much wider bold letters are
 TITLE = 0.4
-EDGE = 0.02  # or the outermost lines would be cut in half
+EDGE = 0.02  # inches around the page: a line on the very edge would be cut in half
 
 
 def page(across: float, down: float, *, title: str | None, width: int | float = 9) -> Any:

@@ -21,7 +21,7 @@ from torch.nn.parallel import DistributedDataParallel
 from annotated.training import check_loss
 from annotated_workbench.data import count_targets
 
-PATIENCE = timedelta(hours=2)  # that a process waits for the others: the first one may have much to write
+PATIENCE = timedelta(hours=2)  # a process waits so long for the others: the first one may have much to write
 Value = TypeVar("Value")
 
 

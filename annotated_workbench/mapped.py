@@ -18,8 +18,8 @@ from annotated_workbench.data import Lines, Pairs, encode_pairs, require_aligned
 from annotated_workbench.files import checksum, remove_leftovers, whole_file
 from annotated_workbench.vocabulary import Tokenizer
 
-PAIRS_AT_ONCE = 20_000  # that are read, encoded and written together
-IDS_AT_ONCE = 2**24  # in which the ends of rows are looked for
+PAIRS_AT_ONCE = 20_000  # pairs are read, encoded and written in blocks of this size
+IDS_AT_ONCE = 2**24  # ids are searched for the ends of rows in blocks of this size
 
 
 class MappedRows(Sequence[Any]):

@@ -24,7 +24,7 @@ from experiments.paper_run import VOCABULARY, weights_and_operations
 from experiments.peers import LibraryTransformer, installed
 from experiments.results import about, save
 
-PRODUCTS = 10  # of which the peak is measured
+PRODUCTS = 10  # matrix products in one timing of the peak
 CONFIGS = {"small": TransformerConfig.small(6000), "base": TransformerConfig.base(VOCABULARY)}
 CONFIGS["big"] = TransformerConfig.big(VOCABULARY)
 FULL = {"update": (833, 30), "translated": (512, 30, 256), "turns": 5, "calls": 3, "square": 8192}  # 25,000 ids a side

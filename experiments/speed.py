@@ -25,7 +25,7 @@ SMALL = TransformerConfig.small(6000)
 UPDATE = SENTENCES, TOKENS = 240, 17
 TRANSLATED = 1000, 16, 128  # sentences, their tokens, sentences in a batch
 PARTS = ("training", "decoding")
-PRODUCTS = 50  # of which the peak is measured: a single one is over before all threads are awake
+PRODUCTS = 50  # matrix products in one timing of the peak: a single one is over before all threads are awake
 
 
 def main() -> None:

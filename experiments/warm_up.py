@@ -22,7 +22,7 @@ from annotated.encoder import Encoder
 from experiments.results import about, arguments, save
 
 SMALL = TransformerConfig(vocab_size=1, d_model=32, d_ff=128, heads=4, dropout=0.0)
-DONE = torch.arange(1, 121) / 120  # which part of the training is done
+DONE = torch.arange(1, 121) / 120  # share of the training done at each update
 NO_WARM_UP = 0.008 * (2 - 2 * DONE).clamp(max=1)
 WARM_UP = torch.minimum(NO_WARM_UP, 0.008 * 2 * DONE)
 CASES: dict[str, dict[str, Any]] = {

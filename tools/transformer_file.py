@@ -69,7 +69,7 @@ def transformer_file() -> str:
         for name in names:
             shown = plain(definition(source, name) or "", WITHOUT, TYPES)
             text += f"{shown}\n"
-    return formatted(text.replace("= Dropout(", "= nn.Dropout("))  # which computes what the module's own does
+    return formatted(text.replace("= Dropout(", "= nn.Dropout("))  # torch's dropout computes what the module's does
 
 
 def main() -> None:

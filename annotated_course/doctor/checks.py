@@ -38,7 +38,7 @@ class Check(NamedTuple):
     unit: str  # what is measured
     meaning: str  # what is wrong, and what to do
     taught: str  # the lesson
-    section: str  # and the section
+    section: str  # the heading within the lesson
     needs: tuple[str, ...] = ()  # parts of a recipe
     low: float = 0.0
     high: float = 0.0

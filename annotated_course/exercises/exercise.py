@@ -138,7 +138,7 @@ def slip(right: Callable[..., Any], changes: str) -> Any:
         exec(compile(source, __file__, "exec"), names)
         return names[right.__name__]
 
-    if isinstance(right, type):  # which answers are told apart from functions by
+    if isinstance(right, type):  # a class stays a class: `check` treats it unlike a function
         return type(right.__name__, (), {"__new__": lambda cls, *given: written()(*given)})
     return lambda *given, **named: written()(*given, **named)
 

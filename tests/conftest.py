@@ -7,7 +7,7 @@ import contextlib
 import io
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import groupby
 from pathlib import Path
 from types import SimpleNamespace
@@ -19,6 +19,7 @@ from hypothesis import settings
 from nbval.plugin import IPyNbCell
 from once import PINNED
 
+from tests.pages import opened
 from tools.chromium import CHROMIUM, open_chromium
 
 if not torch.__version__.startswith(PINNED):  # what no other torch can change is not even imported
@@ -91,6 +92,13 @@ def browser() -> Iterator:
     pytest.importorskip("playwright.sync_api")
     with open_chromium() as chromium:
         yield chromium
+
+
+@pytest.fixture
+def visit(browser) -> Iterator[Callable]:
+    """A function that opens a page, with the arguments of `opened`, until the test ends."""
+    with contextlib.ExitStack() as pages:
+        yield lambda *address, **options: pages.enter_context(opened(browser, *address, **options))
 
 
 @pytest.fixture(scope="session")

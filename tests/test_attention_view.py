@@ -16,6 +16,7 @@ from annotated.transformer import Transformer
 from annotated_course.attention_view import attention_html, view_attention
 from annotated_course.plotting import token_labels
 from annotated_workbench.vocabulary import CharacterTokenizer, SubwordTokenizer, WordTokenizer
+from tests.pages import fits
 
 EVIL = ["<script>", '"5&', "@MAPS@", r"\1"]
 
@@ -81,13 +82,8 @@ def test_a_model_shows_all_its_attention() -> None:
         view_attention(model, tokenizer, "  ")
 
 
-def test_it_is_used_by_mouse_and_by_keys_and_two_do_not_disturb_each_other(browser) -> None:
-    one = attention_html(maps())
-    page = browser.new_page(viewport={"width": 390, "height": 900}, color_scheme="dark")
-    complaints: list[str] = []
-    page.on("console", lambda message: complaints.append(message.text))
-    page.on("pageerror", lambda error: complaints.append(str(error)))
-    page.set_content(f'<!doctype html><html lang="en"><meta name="viewport" content="width=device-width">{one}{one}')
+def test_it_is_used_by_mouse_and_by_keys_and_two_do_not_disturb_each_other(visit) -> None:
+    page = visit(html=2 * attention_html(maps()), width=390)
     first, second = page.locator(".attention-view").all()
     words, said = first.locator(".av-from button"), first.locator(".av-said")
     assert words.all_inner_texts() == ["x", "<b>y"]
@@ -110,6 +106,4 @@ def test_it_is_used_by_mouse_and_by_keys_and_two_do_not_disturb_each_other(brows
         page.mouse.move(0, 0)
         assert ("“<b>y”" in said.inner_text()) == pinned
     first.get_by_label("attention").select_option("self")
-    assert words.all_inner_texts() == EVIL
-    assert page.evaluate("document.documentElement.scrollWidth") <= 390 and complaints == []
-    page.close()
+    assert words.all_inner_texts() == EVIL and fits(page, 390)

@@ -1,7 +1,7 @@
-"""Pack a trained model for the live page: python -m tools.live [FOLDER] [--model RUN] [--bits 32]
+"""Pack a trained model for the live page: python -m tools.live [FOLDER] [--model RUN]
 
 Writes `weights.js`: sizes, vocabulary and merges, and all weights as text, which a page can load from a folder, without
-a server; and beside it `beam.js`, the search that chapter 08 has, too. With nine bits a weight, each row of a matrix is
+a server; and beside it `beam.js`, the search that chapter 08 has, too. A weight takes nine bits: each row of a matrix is
 divided by its largest number and rounded to 255 steps.
 """
 
@@ -30,28 +30,22 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("folder", type=Path, nargs="?", default=LIVE, help="where to put weights.js")
     parser.add_argument("--model", type=Path, default=MODEL, help="the folder of a trained model with subwords")
-    parser.add_argument("--bits", type=int, choices=(9, 32), default=9, help="of a weight")
     options = parser.parse_args()
     options.folder.mkdir(parents=True, exist_ok=True)
     write_whole(options.folder / BEAM.name, BEAM.read_bytes())
-    write_whole(options.folder / "weights.js", packed(options.model, options.bits).encode())
+    write_whole(options.folder / "weights.js", packed(options.model).encode())
 
 
-def packed(run: Path, bits: int = 9) -> str:
-    """Give a model and its tokenizer as a script that sets `WEIGHTS`.
-
-    Args:
-        run: the folder of a trained model with subwords and tied embeddings.
-        bits: 9 or 32, of a weight.
-    """
+def packed(run: Path) -> str:
+    """Give a model with subwords and tied embeddings, and its tokenizer, as a script that sets `WEIGHTS`."""
     model, _ = load_checkpoint(run)
     tokenizer = json.loads((run / TOKENIZER).read_text("utf-8"))["model"]
     vocabulary = tokenizer["vocab"]
     tensors = {name: tensor.detach().float() for name, tensor in model.named_parameters()}  # a tied one is there once
-    content = b"".join(pack(tensor, bits) for tensor in tensors.values())
+    content = b"".join(pack(tensor) for tensor in tensors.values())
     weights = {
         "config": {name: getattr(model.config, name) for name in ("d_model", "heads", "layers", "max_length")},
-        "bits": bits,
+        "bits": 9,
         "tokens": sorted(vocabulary, key=vocabulary.__getitem__),
         "merges": [" ".join(pair) for pair in tokenizer["merges"]],
         "shapes": [[name, list(tensor.shape)] for name, tensor in tensors.items()],
@@ -61,9 +55,9 @@ def packed(run: Path, bits: int = 9) -> str:
     return f'// Written by python -m tools.live: change nothing here.\n"use strict";\nconst WEIGHTS = {text};\n'
 
 
-def pack(tensor: Tensor, bits: int) -> bytes:
-    """Give a tensor's bytes: as it is; or of a matrix in nine bits: scales, the steps' upper eight bits, their last."""
-    if bits == 32 or tensor.dim() == 1:
+def pack(tensor: Tensor) -> bytes:
+    """Give a vector's bytes as they are, and a matrix's in nine bits: scales, the steps' upper eight bits, their last."""
+    if tensor.dim() == 1:
         return tensor.numpy().astype("<f4").tobytes()
     scales = tensor.abs().amax(dim=1).clamp(min=torch.finfo(torch.float32).tiny) / STEPS
     steps = (tensor / scales[:, None]).round().int().numpy()

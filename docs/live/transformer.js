@@ -304,12 +304,12 @@ function decodeBase85(text) {
 }
 
 /**
- * Unpack what `python -m tools.live` has packed: a vector as it is; a matrix, with bits: 9, as a scale for each row,
- * then whole numbers from -255 to 255, first the upper eight bits of all, then the last bit of all.
+ * Unpack what `python -m tools.live` has packed: a vector as it is; a matrix as a scale for each row, then whole numbers
+ * from -255 to 255, first the upper eight bits of all, then the last bit of all.
  *
- * @param packed { config, bits: 9 or 32, shapes: [[name, shape], …], data: base 85 }
+ * @param packed { config, shapes: [[name, shape], …], data: base 85 }
  */
-function loadTransformer({ config, bits, shapes, data }) {
+function loadTransformer({ config, shapes, data }) {
   const bytes = decodeBase85(data), tensors = {};
   let offset = 0;
   const take = (count, Kind) => {
@@ -323,17 +323,11 @@ function loadTransformer({ config, bits, shapes, data }) {
       tensors[name] = take(rows, Float32Array);
       continue;
     }
-    const count = rows * columns;
-    let values;
-    if (bits === 9) {
-      const scales = take(rows, Float32Array), upper = take(count, Int8Array);
-      const last = take(Math.ceil(count / 8), Uint8Array);
-      values = new Float32Array(count);
-      for (let i = 0; i < count; i++) {
-        values[i] = (2 * upper[i] + (last[i >> 3] >> (i & 7) & 1)) * scales[Math.floor(i / columns)];
-      }
-    } else {
-      values = take(count, Float32Array);
+    const count = rows * columns, values = new Float32Array(count);
+    const scales = take(rows, Float32Array), upper = take(count, Int8Array);
+    const last = take(Math.ceil(count / 8), Uint8Array);
+    for (let i = 0; i < count; i++) {
+      values[i] = (2 * upper[i] + (last[i >> 3] >> (i & 7) & 1)) * scales[Math.floor(i / columns)];
     }
     tensors[name] = { rows, columns, values };
   }

@@ -1,8 +1,8 @@
 """Pack a trained model for the live page: python -m tools.live [FOLDER] [--model RUN]
 
 Writes `weights.js`: sizes, vocabulary and merges, and all weights as text, which a page can load from a folder, without
-a server; and beside it `beam.js`, the search that chapter 08 has, too. A weight takes nine bits: each row of a matrix is
-divided by its largest number and rounded to 255 steps.
+a server; and beside it `beam.js`, the search that chapter 08 has, too. A weight takes nine bits: each row of a
+matrix is divided by its largest number and rounded to 255 steps.
 """
 
 import argparse
@@ -56,7 +56,7 @@ def packed(run: Path) -> str:
 
 
 def pack(tensor: Tensor) -> bytes:
-    """Give a vector's bytes as they are, and a matrix's in nine bits: scales, the steps' upper eight bits, their last."""
+    """Give a vector's bytes as they are; of a matrix scales, then the steps' upper eight bits, then their last bits."""
     if tensor.dim() == 1:
         return tensor.numpy().astype("<f4").tobytes()
     scales = tensor.abs().amax(dim=1).clamp(min=torch.finfo(torch.float32).tiny) / STEPS

@@ -3,14 +3,11 @@
 import ast
 import builtins
 import re
-from pathlib import Path
 
 import nbformat
-import pytest
 from nbformat import NotebookNode
 from once import once
 
-from tools import run
 from tools.address import FIRST
 from tools.reading import is_folded
 from tools.sync import ROOT
@@ -82,14 +79,3 @@ def test_no_question_needs_another_one_s_names() -> None:
         used, made = names("\n".join(cell.source for cell in cells))
         assert used - made - given - set(dir(builtins)) == set(), heading
         assert made & {"model", "tokenizer", "src", "tgt"} == set(), f"{heading} takes what all of them share"
-
-
-@pytest.mark.thorough
-def test_each_cell_prints_the_same_in_reverse_order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(run, "ROOT", tmp_path)
-    (tmp_path / "notebooks").mkdir()
-    path = tmp_path / "notebooks" / "reversed.ipynb"
-    cells = [cell for _, cells in reversed(QUESTIONS.values()) for cell in cells]
-    nbformat.write(nbformat.v4.new_notebook(cells=[SETUP, *cells]), path)
-    _, _, differences = run.execute(path)
-    assert differences == []

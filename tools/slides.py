@@ -1,8 +1,8 @@
 """Make slides of each chapter, as it is saved: python -m tools.slides [FOLDER] [--chapters 01 08]
 
-One HTML file a chapter, which needs no network and no other file. It takes the opening and the headings, what a reader
-is asked to guess, before the answer is seen, figures, tables, formulas, what is printed, short finished code, *Try
-breaking it*, the summary and the exercises' names: nothing folded, no further checks, no answer to an exercise.
+One HTML file a chapter, which needs no network and no other file. It takes the opening, how each section begins, what a
+reader is asked to guess, before the answer is seen, then what is printed, figures, tables, formulas, short finished
+code, *Try breaking it*, the summary and the exercises' names: nothing folded, no answer to an exercise.
 """
 
 # `jupyter nbconvert --to slides` will not do: its pages load reveal.js, MathJax, RequireJS and jQuery from other hosts
@@ -28,13 +28,10 @@ from tools.site import math_font
 from tools.sync import ROOT, is_lesson, notebook_paths
 
 LINES = 22  # of code on a slide; a longer definition is read in the notebook
-INTRODUCTION, TAKEAWAY, CONTEXT = 330, 190, 300  # characters below a heading, below a figure, and before a guess
-MOST = 33  # slides before the summary; beyond that, what a class misses least goes, of these kinds and from the end
-LEAST = ("sketch", "words", "blockquote", "table")
+INTRODUCTION, LEAD, CONTEXT = 330, 190, 300  # characters below a heading, above a table, and before a guess
 
 LINK = re.compile(r"(?<!!)\[([^]]*)\]\([^)]*\)|<details>.*?</details>", re.DOTALL)
 GUESS = re.compile(r"\*\*Guess first[.:]?\*\*[.:,]?\s*|(?=\*\*[^*]+\?[^*]*\*\*)")
-BOLD = re.compile(r"\*\*([^*]{20,}[.!?])\*\*")
 SENTENCE = re.compile(r"(?:(?<=[.?!])|(?<=[.?!]\)))\s+(?=[A-Z*“(])")
 CARD = re.compile(r"### Exercise ([^\n]+)\n.*\n\*\*Difficulty\*\* (\S+) · ([^·]+) · ", re.DOTALL)
 MARKDOWN = MarkdownIt("commonmark").enable("table")
@@ -73,14 +70,6 @@ def shortened(text: str, most: int, end: bool = False) -> str:
     return " ".join(kept)
 
 
-def takeaway(text: str) -> str:
-    """Find what a paragraph says in bold letters, with the sentence that it ends."""
-    if text.startswith(("-", "|", ">")) or not (bold := BOLD.search(text)):
-        return ""
-    sentence = SENTENCE.split(text[: bold.start()] + "*")[-1][:-1] + bold[0]
-    return rendered(sentence) if len(sentence) <= TAKEAWAY else ""
-
-
 def preformatted(text: str, colour: bool = False) -> str:
     """Write code, in colours, or what it prints; very long lines are broken."""
     kind = "wide " * (max(map(len, text.split("\n"))) > (96 if colour else 120)) + "code" * colour
@@ -90,12 +79,11 @@ def preformatted(text: str, colour: bool = False) -> str:
 
 @dataclass
 class Slide:
-    """A slide: its kind, its section, its content, and what is said below that, as HTML."""
+    """A slide: its kind, its section, and its content as HTML."""
 
     kind: str
     heading: str
     body: str
-    says: str = ""
 
 
 class Deck:
@@ -110,58 +98,43 @@ class Deck:
         """Put a slide at the end, under the present heading."""
         self.slides.append(Slide(kind, self.heading, body))
         self.asked = kind == "guess"
-        self.introducing = kind == "words"
+        self.introducing = False
 
     def read(self, kind: str, text: str) -> None:
         """Take what a class should see of a block of text."""
         guess = GUESS.search(text) if kind == "p" else None
-        lead = shortened(self.before, TAKEAWAY, end=True) if self.before.endswith(":") else ""
+        breaking = "Try breaking it" in self.heading
         if kind == "h2":
             self.heading = text.lstrip("# ")
-            self.add("words", rendered(text))
+            self.introducing = True
         elif kind == "h3":
             self.heading = f"{self.heading.split(' · ')[0]} · {text.lstrip('# ')}"
             self.asked = False
         elif guess:
             question = re.sub(r"^\**[a-z]", lambda first: first[0].upper(), text[guess.end() :])
-            already = self.introducing or self.before.startswith(("|", "$", "!", ">"))  # on the slide before
-            context = text[: guess.start()] or ("" if already else self.before)
+            seen = (
+                self.before.startswith(("|", "$", "!", ">")) or self.slides[-1].kind == "section"
+            )  # on the slide before
+            context = text[: guess.start()] or ("" if seen else self.before)
             context = context if context.startswith("-") else shortened(context, CONTEXT, end=True)
             self.add("guess", f"<h3>Guess first</h3>{rendered(context)}<div>{rendered(question)}</div>")
-        elif kind in ("ol", "ul") and self.asked and (not self.before.endswith("?") or "breaking" in self.heading):
+        elif kind in ("ol", "ul") and (breaking or (self.asked and not self.before.endswith("?"))):
             self.slides[-1].body += rendered(text)  # the question goes on
         elif text.startswith("!["):
             self.add("figure", rendered(text))
-        elif self.introducing and self.introduce(kind, text):
-            pass
-        elif kind in ("math", "table", "blockquote") and text.count("\n") < LINES // 2:  # longer tables are for reading
+        elif kind in ("math", "table") and text.count("\n") < LINES // 2:  # longer tables are for reading
+            lead = shortened(self.before, LEAD, end=True) if self.before.endswith(":") else ""
             self.add(kind, rendered(lead) + rendered(text))
-        elif self.slides[-1].kind in ("figure", "printed"):
-            self.slides[-1].says = self.slides[-1].says or takeaway(text)
+        elif kind == "p" and self.introducing:
+            self.add("section", rendered(f"## {self.heading}\n\n{text if breaking else shortened(text, INTRODUCTION)}"))
         self.before = text
-
-    def introduce(self, kind: str, text: str) -> bool:
-        """Put what stands below a heading on its slide, until that is full; all of *Try breaking it*."""
-        slide = self.slides[-1]
-        room = INTRODUCTION - len(re.sub(r"<[^>]*>", "", slide.body))
-        breaking = "Try breaking it" in self.heading
-        whole = len(text) <= room or breaking
-        self.introducing = whole
-        if not whole and kind != "p":
-            return False
-        slide.body += rendered(text if whole else shortened(text, room))
-        slide.kind = slide.kind if kind == "p" and not breaking else "section"
-        return True
 
     def run(self, cell: nbformat.NotebookNode) -> None:
         """Take what a class should see of a code cell and of what it shows."""
-        self.introducing = False
-        folded = cell.metadata.get("jupyter", {}).get("source_hidden", False)
-        asked = self.asked or bool(re.search(r"\?\)?$", self.before))
-        finished, sketched = "annotated" in cell.metadata, cell.source.startswith("def ") and not cell.outputs
-        source = re.sub("\n\n+", "\n\n", cell.source)
-        if (finished or sketched) and not folded and source.count("\n") < LINES:
-            self.add("listing" if finished else "sketch", preformatted(source, colour=True))
+        asked, folded = self.asked, cell.metadata.get("jupyter", {}).get("source_hidden", False)
+        length = cell.source.count("\n")
+        if "annotated" in cell.metadata and not folded and length < LINES:
+            self.add("listing", preformatted(re.sub("\n\n+", "\n\n", cell.source), colour=True))
         for output in cell.outputs:
             shown = output.get("data", {})
             if "image/png" in shown:
@@ -172,25 +145,13 @@ class Deck:
                 self.add("figure", f'<img style="{most}" alt="{alt}" src="data:image/png;base64,{png}">')
             elif "<script" in shown.get("text/html", ""):
                 self.add("interactive", f'<div class="live">{shown["text/html"]}</div>')
-            elif output.output_type == "stream":
+            elif asked and output.output_type == "stream":
                 printed = output.text.rstrip().split("\n")
-                lines = [line for line in printed if not line.startswith("✓")] or (printed if asked else [])
+                lines = [line for line in printed if not line.startswith("✓")] or printed
                 lines = lines if len(lines) <= LINES - 6 else [*lines[: LINES - 7], "…"]
-                if lines and (asked or (folded and len(lines) > 2)):
-                    question = self.before if asked and not self.asked else ""
-                    only_answer = folded or cell.source.count("\n") > 9 or lines[0].startswith("✓")
-                    source = "" if only_answer else preformatted(cell.source, colour=True)
-                    question = rendered(shortened(question, TAKEAWAY, end=True))
-                    self.add("printed", question + source + preformatted("\n".join(lines)))
-        self.before = ""
-
-    def thin(self) -> None:
-        """Leave out what a class misses least, as long as there is too much."""
-        for kind in LEAST:
-            for slide in [slide for slide in reversed(self.slides) if slide.kind == kind]:
-                bare = kind == "words" and len(slide.body) - len(slide.heading) < 80
-                if bare or len(self.slides) > MOST:
-                    self.slides.remove(slide)
+                source = "" if folded or length > 9 else preformatted(cell.source, colour=True)
+                self.add("printed", source + preformatted("\n".join(lines)))
+        self.before, self.introducing = "", False
 
 
 def deck(lesson: nbformat.NotebookNode) -> list[Slide]:
@@ -206,7 +167,6 @@ def deck(lesson: nbformat.NotebookNode) -> list[Slide]:
             if not part:
                 made.read(kind, text)
             elif part == "Summary" and kind == "ul":
-                made.thin()
                 made.heading = part
                 made.add("summary", rendered(text))
         if cell.cell_type == "code" and not part:
@@ -224,7 +184,7 @@ def page(lesson: nbformat.NotebookNode) -> str:
     sections = "\n".join(
         f'<div class="frame"><section class="{slide.kind}" tabindex="-1" aria-label="slide {i} of {len(slides)}">'
         f"<header>{MARKDOWN.renderInline(slide.heading)}</header><main>{slide.body}</main>"
-        f"<footer>{slide.says}<small>{i}</small></footer></section></div>"
+        f"<footer><small>{i}</small></footer></section></div>"
         for i, slide in enumerate(slides, start=1)
     )
     formulas = "".join(re.findall(r"<math.*?</math>", sections, re.DOTALL))

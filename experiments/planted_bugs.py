@@ -3,11 +3,12 @@
     python -m experiments.planted_bugs [name …]
 
 The bugs are those that people make, one or two in each file of the paper and in the fast form. The copy's notebooks
-show the planted code, as `make sync` would. The file's own tests must catch every bug; whether the lesson on it differs
-from its saved outputs stands beside.
+show the planted code, as `make sync` would. The file's own tests must catch every bug: the first that does is named.
+Beside it stands whether the lesson on it differs from its saved outputs.
 """
 
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -62,25 +63,26 @@ LESSONS = {"config": "05", "transformer": "05", "fast/training": "13"}
 def main() -> int:
     """Print which tests and lessons each bug turns red; return 0 if the tests catch all."""
     bugs = [bug for bug in BUGS if len(sys.argv) == 1 or bug.name in sys.argv[1:]]
-    print(f"{'bug':<30} {'tests':<8} lesson", flush=True)
+    verdicts = []
     with ThreadPoolExecutor(max_workers=os.cpu_count()) as pool:
-        verdicts = list(pool.map(try_out, bugs))
-    for bug, verdict in zip(bugs, verdicts, strict=True):
-        print(f"{bug.name:<30} {'red' if verdict[0] else 'GREEN':<8} {'red' if verdict[1] else 'green'}")
-    by_tests, by_lessons = (sum(column) for column in zip(*verdicts, strict=True))
+        for bug, verdict in zip(bugs, pool.map(try_out, bugs), strict=True):
+            verdicts.append(verdict)
+            print(f"{bug.name:<26} lesson {'red  ' if verdict[1] else 'green'} {verdict[0] or 'MISSED'}", flush=True)
+    by_tests, by_lessons = (sum(map(bool, column)) for column in zip(*verdicts, strict=True))
     print(f"of {len(bugs)} bugs the tests find {by_tests}, the lessons {by_lessons}")
     return int(by_tests < len(bugs))
 
 
-def try_out(bug: Bug) -> tuple[bool, bool]:
-    """Plant a bug in a copy of the project; tell whether the file's tests are red, and whether its lesson is."""
+def try_out(bug: Bug) -> tuple[str, str]:
+    """Plant a bug in a copy of the project; name what fails first in the file's tests and in its lesson, or nothing."""
     with tempfile.TemporaryDirectory() as folder:
         project = copy_project(Path(folder))
         (project / "annotated" / f"{bug.file}.py").write_text(planted(bug), encoding="utf-8")
         subprocess.run([sys.executable, "-m", "tools.sync"], cwd=project, check=True, capture_output=True)
         lesson = f"{LESSONS.get(bug.file, '[0-9][0-9]')}_{'*' if bug.file in LESSONS else bug.file}.ipynb"
         (notebook,) = (project / "notebooks").glob(lesson)
-        return is_red(project, f"tests/test_{TESTS.get(bug.file, bug.file)}.py"), is_red(project, "--nbval", notebook)
+        tests = f"tests/test_{TESTS.get(bug.file, bug.file)}.py"
+        return first_failure(project, tests), first_failure(project, "--nbval", notebook)
 
 
 def copy_project(folder: Path) -> Path:
@@ -101,14 +103,18 @@ def planted(bug: Bug) -> str:
     return text.replace(bug.old, bug.new)
 
 
-def is_red(project: Path, *arguments: str | Path) -> bool:
-    """Run pytest in a copy of the project, with the copy's package; raise a RuntimeError if it runs no tests at all."""
+def first_failure(project: Path, *arguments: str | Path) -> str:
+    """Run pytest in a copy of the project, with the copy's package; name the test that fails, "" where none does.
+
+    Raises:
+        RuntimeError: it runs no tests at all.
+    """
     environment = os.environ | {"PYTHONPATH": str(project), "OMP_NUM_THREADS": "1", "OMP_WAIT_POLICY": "passive"}
     command = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:xdist", *map(str, arguments)]
     result = subprocess.run(command, cwd=project, env=environment, capture_output=True, text=True)
     if result.returncode not in (0, 1):
         raise RuntimeError(f"pytest ended with {result.returncode}:\n{result.stdout}\n{result.stderr}")
-    return result.returncode == 1
+    return re.findall(r"^(?:FAILED|ERROR) (\S+)", result.stdout, re.MULTILINE)[0] if result.returncode else ""
 
 
 if __name__ == "__main__":

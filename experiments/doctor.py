@@ -6,7 +6,6 @@ Of each model the file holds whether it is sick, and which checks rang. A health
 alarm, a sick one on which none does is a miss.
 """
 
-import importlib.util
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import redirect_stdout
@@ -23,7 +22,7 @@ from annotated.models.language_model import LanguageModel, LanguageModelConfig
 from annotated.transformer import Transformer
 from annotated_course.chapters.c19_debugging.exercises import WARD, patients
 from annotated_course.doctor import examine
-from experiments import annotated_transformer, strangers
+from experiments import strangers
 from experiments.debugging import names_of_lesson
 from experiments.results import about, arguments, save
 
@@ -47,12 +46,9 @@ def cases() -> Iterator[Case]:
     ours["LanguageModel"] = lambda: LanguageModel(LanguageModelConfig(14, **SIZES))
     ours["Gpt"] = lambda: OurGpt(GptConfig(14, **SIZES))
     yield from (Case("ours", name, make) for name, make in ours.items())
-    yield Case("others", "The Annotated Transformer", annotated_transformer.Annotated, "its first two rates are equal")
+    yield Case("others", "The Annotated Transformer", strangers.Annotated, "its first two rates are equal")
     old = tuple(map(int, torch.__version__.split(".")[:2])) < (2, 5)
     yield Case("others", "nn.Transformer", strangers.Wrapped, "torch < 2.5: NaN from a row of padding" if old else "")
-    yield Case("others", "in the manner of nanoGPT", strangers.Gpt)
-    if importlib.util.find_spec("transformers"):
-        yield Case("others", "MarianMT", strangers.Marian)
     for fault in strangers.WRAPPED_FAULTS:
         yield Case("nn.Transformer", fault, lambda fault=fault: strangers.Wrapped(fault), fault)
     with redirect_stdout(None):

@@ -17,7 +17,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import NamedTuple
 
-from tools.sync import PACKAGES, ROOT
+from tools.sync import ROOT
 
 
 class Bug(NamedTuple):
@@ -86,12 +86,11 @@ def try_out(bug: Bug) -> tuple[str, str]:
 
 
 def copy_project(folder: Path) -> Path:
-    """Copy what the tests and the notebooks read into an empty folder."""
-    for name in (*PACKAGES, "data", "docs", "experiments", "notebooks", "tests", "tools"):
-        ignored = shutil.ignore_patterns("__pycache__", ".ipynb_checkpoints", "weights.js")
-        shutil.copytree(ROOT / name, folder / name, ignore=ignored)
-    for name in ("pyproject.toml", "requirements.txt", "README.md"):
-        shutil.copy(ROOT / name, folder)
+    """Copy the files that git knows, as they are now, into a folder."""
+    for name in subprocess.check_output(["git", "ls-files"], cwd=ROOT, text=True).splitlines():
+        if (ROOT / name).exists():
+            (folder / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(ROOT / name, folder / name)
     return folder
 
 

@@ -1,4 +1,4 @@
-"""Other people's Transformers, small, with the recipes by which the doctor examines them, and usual mistakes."""
+"""Models to examine that are not the course's: `nn.Transformer` with its usual mistakes, and Harvard's design."""
 
 from typing import Any
 
@@ -6,10 +6,13 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from annotated.config import TransformerConfig
+from annotated.encoder import LayerNorm
+from annotated.transformer import Transformer
 from annotated_course.doctor import Recipe
-from experiments.switches import adamw
+from experiments.model_changes import drop_in_four_places
 
-V = 17
+V, WIDTH = 17, 32
 WRAPPED_FAULTS = ("no masks", "no mask for the future", "padding kept from the encoder alone", "future mask inverted",
                   "padding mask inverted", "batch_first forgotten")  # fmt: skip
 
@@ -17,12 +20,12 @@ WRAPPED_FAULTS = ("no masks", "no mask for the future", "padding kept from the e
 class Wrapped(nn.Module):
     """PyTorch's `nn.Transformer` with embeddings; `fault` is one of its usual mistakes."""
 
-    def __init__(self, fault: str = "", width: int = 32):
+    def __init__(self, fault: str = ""):
         super().__init__()
-        self.fault, self.place = fault, nn.Embedding(64, width)
-        self.embed, self.out = nn.Embedding(V, width), nn.Linear(width, V)
+        self.fault, self.place = fault, nn.Embedding(64, WIDTH)
+        self.embed, self.out = nn.Embedding(V, WIDTH), nn.Linear(WIDTH, V)
         sizes = {"dim_feedforward": 64, "dropout": 0.1, "batch_first": fault != "batch_first forgotten"}
-        self.transformer = nn.Transformer(width, 2, 2, 2, **sizes)
+        self.transformer = nn.Transformer(WIDTH, 2, 2, 2, **sizes)
 
     def forward(self, src: Tensor, tgt: Tensor) -> Tensor:
         """Give logits; PyTorch's masks are True where nothing may be read."""
@@ -40,82 +43,78 @@ class Wrapped(nn.Module):
         return self.out(self.transformer(*vectors, **(masks | mistakes.get(self.fault, {}))))
 
 
-class Block(nn.Module):
-    """A layer of the small language model."""
-
-    def __init__(self, width: int, heads: int, dropout: float):
-        super().__init__()
-        self.heads, self.dropout = heads, dropout
-        self.ln_1, self.ln_2 = nn.LayerNorm(width), nn.LayerNorm(width)
-        self.c_attn, self.c_proj = nn.Linear(width, 3 * width), nn.Linear(width, width)
-        inner = [nn.Linear(width, 4 * width), nn.GELU(), nn.Linear(4 * width, width), nn.Dropout(dropout)]
-        self.mlp = nn.Sequential(*inner)
+class DeviationNorm(LayerNorm):
+    """LayerNorm by the unbiased deviation, to which ε is added."""
 
     def forward(self, x: Tensor) -> Tensor:
-        """Look back, then think."""
-        # (batch, length, 3 · width) → three times (batch, heads, length, width of a head)
-        q, k, v = self.c_attn(self.ln_1(x)).unflatten(-1, (3, self.heads, -1)).permute(2, 0, 3, 1, 4)
-        dropout = self.dropout if self.training else 0.0
-        looked = F.scaled_dot_product_attention(q, k, v, is_causal=True, dropout_p=dropout)
-        x = x + self.c_proj(looked.transpose(1, 2).flatten(2))
-        return x + self.mlp(self.ln_2(x))
+        """Normalise the last axis."""
+        return self.gain * (x - x.mean(-1, keepdim=True)) / (x.std(-1, keepdim=True) + 1e-6) + self.bias
 
 
-class SmallGpt(nn.Module):
-    """A language model in the manner of nanoGPT: tied weights, small normal numbers, no padding, logits and a loss."""
+class AnnotatedTransformer(Transformer):
+    """Harvard's "The Annotated Transformer" (2022) as changes of ours: pre-norm by deviation, dropout in four places.
 
-    def __init__(self, vocabulary: int = V, width: int = 32):
-        super().__init__()
-        self.wte, self.wpe = nn.Embedding(vocabulary, width), nn.Embedding(32, width)
-        self.blocks = nn.Sequential(Block(width, 2, 0.1), Block(width, 2, 0.1))
-        self.ln_f, self.lm_head = nn.LayerNorm(width), nn.Linear(width, vocabulary, bias=False)
+    Its masks come from outside, (batch, 1 or query, key), and its generator gives log-probabilities.
+    """
+
+    def __init__(self, vocabulary: int = V):
+        sizes = {"d_model": WIDTH, "d_ff": 2 * WIDTH, "heads": 2, "layers": 2, "max_length": 64}
+        switches = {"norm_first": True, "tie_embeddings": False, "attention_bias": True}
+        super().__init__(TransformerConfig(vocabulary, **sizes, **switches))
+        drop_in_four_places(self)
         for part in self.modules():
-            if isinstance(part, nn.Linear | nn.Embedding):
-                nn.init.normal_(part.weight, std=0.02)
-        self.wte.weight = self.lm_head.weight
+            if isinstance(part, LayerNorm):
+                part.__class__ = DeviationNorm
+        for matrix in (parameter for parameter in self.parameters() if parameter.dim() > 1):
+            nn.init.xavier_uniform_(matrix)
 
-    def forward(self, ids: Tensor, targets: Tensor | None = None) -> tuple[Tensor, Tensor | None]:
-        """Give logits, and the loss where there are targets."""
-        x = self.wte(ids) + self.wpe(torch.arange(ids.size(1)))
-        logits = self.lm_head(self.ln_f(self.blocks(x)))
-        return logits, None if targets is None else F.cross_entropy(logits.flatten(0, 1), targets.flatten())
+    def forward(self, src: Tensor, tgt: Tensor, src_mask: Tensor, tgt_mask: Tensor) -> Tensor:
+        """Give the decoder's states, (batch, target, width)."""
+        src_mask, tgt_mask = src_mask[:, None], tgt_mask[:, None]
+        return self.decode(tgt, self.encode(src, src_mask), src_mask, tgt_mask)
+
+    def generator(self, states: Tensor) -> Tensor:
+        """Give log-probabilities."""
+        return self.output(states).log_softmax(dim=-1)
 
 
-class Gpt(Recipe):
-    """The small language model: rows of one length, and AdamW."""
+class Annotated(Recipe):
+    """The Annotated Transformer as published: the ids of its specials, its loss, its Adam, its rates, its writing."""
 
-    pad = None
-    build = SmallGpt
+    bos, eos, pad = 0, 1, 2
+    build = AnnotatedTransformer
 
-    def loss(self, model: nn.Module, ids: Tensor) -> Tensor:
-        """Take the loss that the model computes."""
-        return model(ids[:, :-1], ids[:, 1:])[1]
+    def logits(self, model: Any, src: Tensor, tgt: Tensor) -> Tensor:
+        """Make both masks, and call the model and its generator."""
+        past = torch.ones(tgt.size(1), tgt.size(1), dtype=torch.bool).tril()
+        src_mask, tgt_mask = (src != self.pad).unsqueeze(-2), (tgt != self.pad).unsqueeze(-2) & past
+        return model.generator(model(src, tgt, src_mask, tgt_mask))
+
+    def loss(self, model: nn.Module, src: Tensor, tgt: Tensor) -> Tensor:
+        """Compute the divergence from a distribution without smoothing, per token."""
+        return F.nll_loss(self.logits(model, src, tgt[:, :-1]).mT, tgt[:, 1:], ignore_index=self.pad)
 
     def optimizer(self, model: nn.Module) -> torch.optim.Optimizer:
-        """Make nanoGPT's AdamW."""
-        return adamw(model, rate=3e-3)
+        """Make Adam and a scheduler; it counts from 0, and so its first two rates are equal."""
+        adam = torch.optim.Adam(model.parameters(), lr=0.5, betas=(0.9, 0.98), eps=1e-9)
+        self.scheduler = torch.optim.lr_scheduler.LambdaLR(adam, lambda step: self.plan(max(1, step)) / 0.5)
+        return adam
 
-    def write(self, model: Any, ids: Tensor) -> Tensor:
-        """Write seven more tokens."""
-        for _ in range(7):
-            ids = torch.cat((ids, model(ids)[0][:, -1:].argmax(dim=-1)), dim=1)
+    def plan(self, step: int) -> float:
+        """The rate of §5.3."""
+        return 0.5 * WIDTH**-0.5 * min(step**-0.5, step * 60**-1.5)
+
+    def update(self, model: nn.Module, optimizer: torch.optim.Optimizer, batch: tuple[Tensor, ...], step: int) -> None:
+        """Do one update, in training mode."""
+        model.train()
+        self.loss(model, *batch).backward()
+        optimizer.step()
+        optimizer.zero_grad(set_to_none=True)
+        self.scheduler.step()
+
+    def write(self, model: Any, src: Tensor) -> Tensor:
+        """Write eight tokens for each source, and do not stop at the end."""
+        ids = torch.full((len(src), 1), self.bos)
+        for _ in range(8):
+            ids = torch.cat((ids, self.logits(model, src, ids)[:, -1:].argmax(dim=-1)), dim=1)
         return ids
-
-
-class Marian(Recipe):
-    """Hugging Face's MarianMT, small and random; `pad` begins the target, as Marian has it."""
-
-    pad, eos, bos = 16, 0, 1
-
-    def build(self) -> nn.Module:
-        """Make one; needs transformers."""
-        from transformers import MarianConfig, MarianMTModel
-
-        sizes = {"encoder_layers": 2, "decoder_layers": 2, "encoder_attention_heads": 2, "decoder_attention_heads": 2}
-        sizes |= {"encoder_ffn_dim": 64, "decoder_ffn_dim": 64, "max_position_embeddings": 64, "d_model": 32}
-        special = {"pad_token_id": self.pad, "eos_token_id": self.eos, "decoder_start_token_id": self.bos}
-        return MarianMTModel(MarianConfig(vocab_size=V, dropout=0.1, **special, **sizes))
-
-    def logits(self, model: Any, src: Tensor, tgt: Tensor) -> Any:
-        """Hand both over by name, with the mask of the source."""
-        return model(input_ids=src, attention_mask=(src != self.pad).long(), decoder_input_ids=tgt)

@@ -37,12 +37,12 @@ def cosine(step: int, updates: int) -> float:
     return PEAK * min(1, step / short) * (1 - 0.9 * fallen)
 
 
-def adamw(model: nn.Module, rate: float = 1e-3) -> torch.optim.Optimizer:
+def adamw(model: nn.Module) -> torch.optim.Optimizer:
     """Make AdamW as nanoGPT has it: decay of the matrices alone."""
     matrices = [parameter for parameter in model.parameters() if parameter.dim() > 1]
     others = [parameter for parameter in model.parameters() if parameter.dim() < 2]
     groups = [{"params": matrices, "weight_decay": 0.1}, {"params": others, "weight_decay": 0.0}]
-    return torch.optim.AdamW(groups, rate, betas=(0.9, 0.95), eps=1e-9)
+    return torch.optim.AdamW(groups, betas=(0.9, 0.95), eps=1e-9)
 
 
 def adam_of_tensor2tensor(model: nn.Module) -> torch.optim.Optimizer:

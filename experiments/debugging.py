@@ -1,88 +1,50 @@
 """What the loss curves of chapter 19 show of its bugs: train its patients from several starts.
 
-    python -m experiments.debugging data/results/debugging.json [--starts 5]
+    python -m experiments.debugging data/results/debugging.json [--seeds 5]
 
-The recipes, `fit` and `by_heart` are the lesson's own: the cells that define them are run. Of each run the file holds
-the mean loss of every five updates, and then, on words that were not trained on, the loss and how many are written to
-the letter, all in one batch and each alone. Then, of some recipes, how they learn the doctor's eight words by heart.
+The recipes, `fit` and `by_heart` are the lesson's own: its cells with the tag "patients" are run. Of each run the file
+holds the mean loss of every five updates, and then, on words that were not trained on, the loss and how many are
+written to the letter, all in one batch and each alone. Then, of some recipes, how they learn the doctor's eight words.
 """
 
-import ast
-import json
 from typing import Any
 
 import torch
 from tqdm import tqdm
 
 from annotated_course.doctor.recipe import EIGHT
-from experiments.results import about, arguments, save
-from tools.sync import ROOT
+from experiments.results import about, arguments, names_of_lesson, save
 
-LESSON = ROOT / "notebooks" / "19_debugging.ipynb"
-NEEDED = {"Transformer", "TRAIN", "greedy", "Spelling", "Stuck", "with_part", "SeesTheFuture", "UpsideDown"}
-NEEDED |= {"SoftmaxTwice", "PATIENTS", "OverTheHeads", "unseen"}
-TRAINED = [
-    "healthy",
-    "future visible",
-    "mask upside down",
-    "no √d_k",
-    "encoder cut off",
-    "no warm-up",
-    "over the heads",
-]
+LESSON = "19_debugging.ipynb", "patients"
+TRAINED = ["healthy", "future visible", "mask upside down", "no √d_k", "encoder cut off", "no warm-up"]
+TRAINED += ["over the heads"]
 LEARNING = ("healthy", "softmax twice", "gradients kept", "other optimizer", "no shift")
 TOGETHER = 5  # updates whose losses make one number
 
 
 def main() -> None:
     """Train every recipe from every start, write the results."""
-    parser = arguments(__doc__)
-    parser.add_argument("--starts", type=int, default=5, help="seeds of the weights and of the words drawn")
-    args = parser.parse_args()
-    lesson = names_of_lesson()
+    args = arguments(__doc__, seeds=5).parse_args()
+    lesson = names_of_lesson(*LESSON)
     recipes = {name: (lesson["PATIENTS"] | lesson["unseen"])[name] for name in TRAINED}
-    starts = range(args.starts)
-    runs = {name: [trained(lesson, recipe, seed) for seed in starts] for name, recipe in tqdm(recipes.items())}
+    seeds = range(args.seeds)
+    runs = {name: [trained(lesson, recipe, seed) for seed in seeds] for name, recipe in tqdm(recipes.items())}
     learned = {name: learned_by_heart(lesson, lesson["PATIENTS"][name]) for name in tqdm(LEARNING)}
     content = {"about": about(), "new words": len(lesson["TEST"]), "together": TOGETHER}
     save(args.results, content | {"runs": runs, "by heart": learned})
 
 
-def names_of_lesson() -> dict[str, Any]:
-    """Run the cells of the lesson that define what is needed; return all names that they define."""
-    names: dict[str, Any] = {}
-    for cell in json.loads(LESSON.read_text(encoding="utf-8"))["cells"]:
-        code = "".join(line for line in cell["source"] if not line.startswith("%"))
-        if cell["cell_type"] == "code" and "proof" not in cell["metadata"].get("tags", []) and NEEDED & defined(code):
-            exec(code, names)
-    return names
-
-
-def defined(code: str) -> set[str]:
-    """List the names that the code imports, assigns or defines at its outermost level."""
-    names = set()
-    for node in ast.parse(code).body:
-        if isinstance(node, ast.ImportFrom):
-            names |= {alias.name for alias in node.names}
-        elif isinstance(node, ast.FunctionDef | ast.ClassDef):
-            names.add(node.name)
-        elif isinstance(node, ast.Assign):
-            names |= {part.id for target in node.targets for part in ast.walk(target) if isinstance(part, ast.Name)}
-    return names
-
-
-def trained(lesson: dict[str, Any], recipe: Any, seed: int, **options: int) -> dict[str, Any]:
-    """Train a recipe from one start; options are those of the lesson's `fit`."""
-    model, losses = lesson["fit"](recipe, seed=seed, **options)
-    rows = torch.tensor(losses).view(-1, TOGETHER).mean(dim=1)
+def trained(lesson: dict[str, Any], recipe: Any, seed: int) -> dict[str, Any]:
+    """Train a recipe from one start, by the lesson's `fit`."""
+    model, losses = lesson["fit"](recipe, seed=seed)
+    words = lesson["TEST"]
     with torch.no_grad():
-        new = recipe.loss(model.eval(), *recipe.batch(lesson["TEST"])).item()
-    losses = [round(loss, 3) for loss in rows.tolist()]
+        new = recipe.loss(model.eval(), *recipe.batch(words)).item()
     return {
-        "losses": losses,
+        "losses": [round(loss, 3) for loss in torch.tensor(losses).view(-1, TOGETHER).mean(dim=1).tolist()],
         "loss on new words": round(new, 3),
-        "written": lesson["written"](recipe, model, lesson["TEST"]),
-        "written alone": sum(lesson["written"](recipe, model, [word]) for word in lesson["TEST"]),
+        "written": lesson["written"](recipe, model, words),
+        "written alone": sum(lesson["written"](recipe, model, [word]) for word in words),
     }
 
 

@@ -23,8 +23,8 @@ from annotated.transformer import Transformer
 from annotated_course.chapters.c19_debugging.exercises import WARD, patients
 from annotated_course.doctor import examine
 from experiments import strangers
-from experiments.debugging import names_of_lesson
-from experiments.results import about, arguments, save
+from experiments.debugging import LESSON
+from experiments.results import about, arguments, names_of_lesson, save
 
 SIZES: dict[str, Any] = {"d_model": 32, "d_ff": 64, "heads": 2, "layers": 2, "max_length": 16}
 
@@ -52,7 +52,7 @@ def cases() -> Iterator[Case]:
     for fault in strangers.WRAPPED_FAULTS:
         yield Case("nn.Transformer", fault, lambda fault=fault: strangers.Wrapped(fault), fault)
     with redirect_stdout(None):
-        lesson = names_of_lesson()
+        lesson = names_of_lesson(*LESSON)
     for name, patient in (lesson["PATIENTS"] | lesson["unseen"]).items():
         sound = name == "healthy"
         group = "chapter 19, section 8" if name in lesson["unseen"] else "chapter 19"

@@ -1,4 +1,4 @@
-"""What experiments share: their arguments, what a file of results says of its origin, and writing it whole."""
+"""What experiments share: their arguments, a lesson's own code, what a file of results says of its origin."""
 
 import argparse
 import json
@@ -10,6 +10,7 @@ import torch
 
 from annotated_course.bench import processor
 from annotated_workbench.files import write_whole
+from tools.sync import ROOT
 
 
 def arguments(doc: str | None, *, seeds: int | None = None) -> argparse.ArgumentParser:
@@ -19,6 +20,15 @@ def arguments(doc: str | None, *, seeds: int | None = None) -> argparse.Argument
     if seeds is not None:
         parser.add_argument("--seeds", type=int, default=seeds, help="seeds of each case, from 0")
     return parser
+
+
+def names_of_lesson(notebook: str, tag: str) -> dict[str, Any]:
+    """Run the cells of a lesson that carry a tag; return all names that they define."""
+    names: dict[str, Any] = {}
+    for cell in json.loads((ROOT / "notebooks" / notebook).read_text(encoding="utf-8"))["cells"]:
+        if tag in cell["metadata"].get("tags", []):
+            exec("".join(line for line in cell["source"] if not line.startswith("%")), names)
+    return names
 
 
 def about() -> dict[str, str]:

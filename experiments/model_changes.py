@@ -1,4 +1,4 @@
-"""Changes of a model that need more than a configuration: for the switches of 20_paper_code_today."""
+"""What the switches of 20_paper_code_today need beyond a configuration: changes of a model, and optimizers."""
 
 import math
 from collections.abc import Callable, Iterator
@@ -21,16 +21,6 @@ def layers_of(model: Transformer) -> Iterator[Any]:
 def attentions_of(model: Transformer) -> Iterator[MultiHeadAttention]:
     """Go through all attentions."""
     return (part for part in model.modules() if isinstance(part, MultiHeadAttention))
-
-
-def in_turn(*changes: Callable[[Transformer], None]) -> Callable[[Transformer], None]:
-    """Make one change of several."""
-
-    def change(model: Transformer) -> None:
-        for each in changes:
-            each(model)
-
-    return change
 
 
 def set_last_norm(model: Transformer, norm: Callable[[], nn.Module]) -> None:
@@ -104,3 +94,16 @@ def without_biases(model: Transformer) -> None:
     """Take away the biases of the feed-forward networks."""
     for layer in layers_of(model):
         layer.feed_forward.W_1.bias = layer.feed_forward.W_2.bias = None
+
+
+def adamw(model: nn.Module) -> torch.optim.Optimizer:
+    """Make AdamW as nanoGPT has it: decay of the matrices alone."""
+    matrices = [parameter for parameter in model.parameters() if parameter.dim() > 1]
+    others = [parameter for parameter in model.parameters() if parameter.dim() < 2]
+    groups = [{"params": matrices, "weight_decay": 0.1}, {"params": others, "weight_decay": 0.0}]
+    return torch.optim.AdamW(groups, betas=(0.9, 0.95), eps=1e-9)
+
+
+def adam_of_tensor2tensor(model: nn.Module) -> torch.optim.Optimizer:
+    """Make Adam with the β₂ that tensor2tensor has now."""
+    return torch.optim.Adam(model.parameters(), betas=(0.9, 0.997), eps=1e-9)

@@ -12,7 +12,7 @@ from torch import nn
 from annotated.encoder import LayerNorm
 from annotated.training import make_optimizer, noam_rate
 from annotated.transformer import Transformer
-from experiments import model_changes as changes
+from experiments import model_changes as change
 
 WARM_UP, PEAK = 40, 0.006  # updates of the warm-up, and the highest learning rate
 WIDTH, HEADS = 64, 4
@@ -37,26 +37,13 @@ def cosine(step: int, updates: int) -> float:
     return PEAK * min(1, step / short) * (1 - 0.9 * fallen)
 
 
-def adamw(model: nn.Module) -> torch.optim.Optimizer:
-    """Make AdamW as nanoGPT has it: decay of the matrices alone."""
-    matrices = [parameter for parameter in model.parameters() if parameter.dim() > 1]
-    others = [parameter for parameter in model.parameters() if parameter.dim() < 2]
-    groups = [{"params": matrices, "weight_decay": 0.1}, {"params": others, "weight_decay": 0.0}]
-    return torch.optim.AdamW(groups, betas=(0.9, 0.95), eps=1e-9)
-
-
-def adam_of_tensor2tensor(model: nn.Module) -> torch.optim.Optimizer:
-    """Make Adam with the β₂ that tensor2tensor has now."""
-    return torch.optim.Adam(model.parameters(), betas=(0.9, 0.997), eps=1e-9)
-
-
 @dataclass(frozen=True)
 class Switch:
-    """One difference: changes of the configuration, parts for `modernise`, a change of the model, ways to train."""
+    """One difference: changes of the configuration, parts for `modernise`, changes of the model, ways to train."""
 
     config: dict[str, Any] = field(default_factory=dict)
     parts: dict[str, Any] = field(default_factory=dict)
-    change: Callable[[Transformer], object] = lambda model: None
+    changes: tuple[Callable[[Transformer], object], ...] = ()
     rate: Rate = paper_rate
     optimizer: Callable[[nn.Module], torch.optim.Optimizer] = make_optimizer
     smoothing: float = 0.1
@@ -66,64 +53,66 @@ class Switch:
 PRE, UNTIED = {"norm_first": True}, {"tie_embeddings": False}
 NORMS = {
     "norm first, and one at the end": Switch(PRE),
-    "norm first, none at the end": Switch(PRE, change=partial(changes.set_last_norm, norm=nn.Identity)),
+    "norm first, none at the end": Switch(PRE, changes=(partial(change.set_last_norm, norm=nn.Identity),)),
     "norm after, and one more at the end": Switch(
-        change=partial(changes.set_last_norm, norm=partial(LayerNorm, WIDTH))
+        changes=(partial(change.set_last_norm, norm=partial(LayerNorm, WIDTH)),)
     ),
-    "norm before and after": Switch(PRE, change=changes.norm_the_branches),
-    "norm on the branch alone": Switch(PRE, change=partial(changes.norm_the_branches, alone=True)),
+    "norm before and after": Switch(PRE, changes=(change.norm_the_branches,)),
+    "norm on the branch alone": Switch(PRE, changes=(partial(change.norm_the_branches, alone=True),)),
 }
 SWITCHES = {
     PAPER: Switch(),
     **NORMS,
     "RMSNorm": Switch(parts={"rms_norm": True}),
-    "dropout in four places": Switch(change=changes.drop_in_four_places),
+    "dropout in four places": Switch(changes=(change.drop_in_four_places,)),
     "no dropout": Switch({"dropout": 0.0}),
-    "sines, then cosines": Switch(change=changes.concatenate_sinusoids),
+    "sines, then cosines": Switch(changes=(change.concatenate_sinusoids,)),
     "learned positions": Switch({"positions": "learned"}),
     "rotary positions": Switch(parts={"rotary": True}),
     "untied matrices": Switch(UNTIED),
-    "untied, N(0, 1) × √d_model": Switch(UNTIED, change=partial(changes.draw_embeddings, draw=nn.init.normal_)),
-    "untied, Xavier × √d_model": Switch(UNTIED, change=partial(changes.draw_embeddings, draw=nn.init.xavier_uniform_)),
-    "N(0, 0.02²), no √d_model": Switch(
-        change=partial(changes.draw_embeddings, draw=partial(nn.init.normal_, std=0.02), scaled=False)
+    "untied, N(0, 1) × √d_model": Switch(UNTIED, changes=(partial(change.draw_embeddings, draw=nn.init.normal_),)),
+    "untied, Xavier × √d_model": Switch(
+        UNTIED, changes=(partial(change.draw_embeddings, draw=nn.init.xavier_uniform_),)
     ),
-    "all matrices N(0, 0.02²)": Switch(change=changes.draw_small),
-    "Q, K, V drawn as one matrix": Switch(change=changes.draw_as_one_matrix),
+    "N(0, 0.02²), no √d_model": Switch(
+        changes=(partial(change.draw_embeddings, draw=partial(nn.init.normal_, std=0.02), scaled=False),)
+    ),
+    "all matrices N(0, 0.02²)": Switch(changes=(change.draw_small,)),
+    "Q, K, V drawn as one matrix": Switch(changes=(change.draw_as_one_matrix,)),
     "biases in Q, K, V, O": Switch({"attention_bias": True}),
-    "no biases in the feed-forward": Switch(change=changes.without_biases),
+    "no biases in the feed-forward": Switch(changes=(change.without_biases,)),
     "heads twice as wide": Switch({"d_k": 2 * WIDTH // HEADS, "d_v": 2 * WIDTH // HEADS}),
     "QK norm": Switch(parts={"qk_norm": True}),
     "2 groups for 4 heads": Switch(parts={"groups": 2}),
     "1 group for 4 heads": Switch(parts={"groups": 1}),
     "GELU": Switch({"activation": "gelu"}),
     "SwiGLU": Switch(parts={"gated": True}),
-    "Adam, β₂ = 0.997": Switch(optimizer=adam_of_tensor2tensor),
-    "AdamW, decay 0.1": Switch(optimizer=adamw),
+    "Adam, β₂ = 0.997": Switch(optimizer=change.adam_of_tensor2tensor),
+    "AdamW, decay 0.1": Switch(optimizer=change.adamw),
     "twice the rate and the warm-up": Switch(rate=twice),
     "cosine schedule": Switch(rate=cosine),
     "gradients clipped at 1": Switch(clip=1.0),
     "no label smoothing": Switch(smoothing=0.0),
     "all of June 2017": Switch(
-        {"attention_bias": True}, change=changes.in_turn(changes.concatenate_sinusoids, changes.draw_as_one_matrix)
+        {"attention_bias": True}, changes=(change.concatenate_sinusoids, change.draw_as_one_matrix)
     ),
     "all of the last tensor2tensor": Switch(
         PRE,
-        change=changes.in_turn(changes.concatenate_sinusoids, changes.drop_in_four_places),
+        changes=(change.concatenate_sinusoids, change.drop_in_four_places),
         rate=twice,
-        optimizer=adam_of_tensor2tensor,
+        optimizer=change.adam_of_tensor2tensor,
     ),
     "all of today": Switch(
         PRE | {"dropout": 0.0},
         {"rms_norm": True, "qk_norm": True, "groups": 2, "rotary": True, "gated": True},
         rate=cosine,
-        optimizer=adamw,
+        optimizer=change.adamw,
         clip=1.0,
         smoothing=0.0,
     ),
 }
-PLACES = {  # of the norm, at half the rate
-    f"{place}, {start}": replace(switch, rate=partial(rate, factor=0.5))
+PLACES = {  # of the norm, in a deeper model, at half the rate
+    f"{place}, {start}": replace(switch, config=switch.config | {"layers": 4}, rate=partial(rate, factor=0.5))
     for place, switch in (("after", Switch()), ("first", NORMS["norm first, and one at the end"]))
     for start, rate in (("warm-up", paper_rate), ("no warm-up", at_once))
 }

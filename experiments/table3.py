@@ -1,39 +1,35 @@
 """The paper's Table 3 in small: one change at a time, trained on Multi30k over several seeds (§6.2).
 
-    python -m experiments.table3 data/results/table3.jsonl [--seeds 3] [--processes 2]
+    python -m experiments.table3 data/results/table3.jsonl [--seeds 3]
 
-The base model is the paper's divided by four in width and by two in depth and heads; each row changes it in proportion.
-Ten epochs, by the end of which the rate has fallen to 0; LayerNorm stands before the sub-layers, which learns faster in
-so short a run. Every run adds a line to the file, and a run that has its line is not repeated: stop and start again as
-you like. About five hours for everything on two cores, one process each. What the runs say is written beside them
-(`table3.json`), where notebook 12 reads it and draws the table.
+The base model is the paper's divided by four in width and by two in depth and heads, pre-norm, trained for ten epochs;
+each row changes it in proportion. Every run adds a line to the file, and a run that has its line is not repeated: ten
+hours of one core. What they say is written to `table3.json`, of which chapter 12 draws the table.
 """
 
 import json
 import math
-import multiprocessing
 import statistics
 import tempfile
 from contextlib import redirect_stdout
 from dataclasses import asdict, replace
 from io import StringIO
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
+from tqdm import tqdm
 
 from annotated.config import TransformerConfig
 from annotated.fast.training import bf16_is_fast
 from annotated.transformer import Transformer
-from annotated_workbench.data import Pairs, load_corpus
+from annotated_workbench.data import LANGUAGES, Pairs, load_corpus
 from annotated_workbench.metrics import bleu, loss_per_token
 from annotated_workbench.runs import TrainingOptions, train
 from annotated_workbench.translation import translate
 from annotated_workbench.vocabulary import SubwordTokenizer
 from experiments.results import arguments, save
 
-SRC, TGT, VOCAB = "de", "en", 6000
-BASE = TransformerConfig(VOCAB, d_model=128, d_ff=512, heads=4, layers=3, dropout=0.1, norm_first=True)
+BASE = TransformerConfig(6000, d_model=128, d_ff=512, heads=4, layers=3, dropout=0.1, norm_first=True)
 OPTIONS = TrainingOptions(epochs=10, batch_tokens=2048, schedule="linear", warmup=250, rate=0.55, average=1)
 
 
@@ -64,79 +60,59 @@ ROWS = [
     Row("D", "label smoothing 0.2", {"smoothing": 0.2}, 5.47, 25.7),
     Row("E", "learned positions", {"positions": "learned"}, 4.92, 25.7),
 ]
-# Perplexities are compared by their logarithms, the loss in nats per token.
 SCORES: dict[str, Any] = {"nats": lambda run: math.log(run["ppl"]), "bleu": lambda run: run["bleu"]}
 
 
 def main() -> None:
     """Do the runs that are missing, then write what all of them say."""
-    parser = arguments(__doc__, seeds=3)
-    parser.add_argument("--processes", type=int, default=2, help="runs side by side, one thread each")
-    args = parser.parse_args()
-    done = read(args.results)
-    wanted = [(row.name, seed) for seed in range(args.seeds) for row in ROWS]
-    missing = [run for run in wanted if run not in {(line["row"], line["seed"]) for line in done}]
-    print(f"{len(done)} runs are done, {len(missing)} are missing.", flush=True)
-    if missing:
-        with multiprocessing.get_context("spawn").Pool(args.processes) as pool, args.results.open("a") as file:
-            for line in pool.imap_unordered(run, missing):
-                print(json.dumps(line), file=file, flush=True)
-                print(line, flush=True)
-    setup = {"base": asdict(BASE), "options": asdict(OPTIONS)}
-    save(args.results.with_suffix(".json"), setup | {"rows": summarise(read(args.results))})
+    args = arguments(__doc__, seeds=3).parse_args()
+    lines = args.results.read_text(encoding="utf-8").splitlines() if args.results.exists() else []
+    done = {(line["row"], line["seed"]): line for line in map(json.loads, lines)}
+    missing = [(row.name, seed) for seed in range(args.seeds) for row in ROWS if (row.name, seed) not in done]
+    for name, seed in tqdm(missing):
+        done[name, seed] = run(name, seed)
+        with args.results.open("a", encoding="utf-8") as file:
+            print(json.dumps(done[name, seed]), file=file)
+    content = {"base": asdict(BASE), "options": asdict(OPTIONS), "rows": summarise([*done.values()])}
+    save(args.results.with_suffix(".json"), content)
 
 
-def read(results: Path) -> list[dict[str, Any]]:
-    """Read the lines of the runs done so far."""
-    return [json.loads(line) for line in results.read_text().splitlines()] if results.exists() else []
-
-
-def run(task: tuple[str, int]) -> dict[str, Any]:
+def run(name: str, seed: int) -> dict[str, Any]:
     """Train and score the model of a row, by its name, from a seed."""
-    name, seed = task
     torch.set_num_threads(1)
     bf16 = bf16_is_fast(torch.device("cpu"))
     changes = dict(next(row.changes for row in ROWS if row.name == name))
     options = replace(OPTIONS, seed=seed, bf16=bf16, smoothing=changes.pop("smoothing", OPTIONS.smoothing))
-    pairs, val = (load_corpus("multi30k", split, SRC, TGT) for split in ("train", "val"))
-    tokenizer = SubwordTokenizer.train(pairs, (SRC, TGT), VOCAB)
+    pairs, val = (load_corpus("multi30k", split, *LANGUAGES) for split in ("train", "val"))
+    tokenizer = SubwordTokenizer.train(pairs, LANGUAGES, BASE.vocab_size)
     torch.manual_seed(seed)
     model = Transformer(replace(BASE, vocab_size=len(tokenizer), **changes))
+    few = Pairs(val.source[:100], val.target[:100])  # enough for the scores after each epoch
     with tempfile.TemporaryDirectory() as out, redirect_stdout(StringIO()):
-        # The loop scores after each epoch; a hundred sentences are enough for that.
-        few = Pairs(val.source[:100], val.target[:100])
-        metrics = train(model, tokenizer, pairs, few, out, src=SRC, tgt=TGT, options=options)
-    nats = loss_per_token(model.eval(), tokenizer, val, SRC, TGT)
-    score, signature = bleu(translate(model, tokenizer, val.source, SRC, bf16=bf16), val.target)
-    parameters = sum(parameter.numel() for parameter in model.parameters())
-    line = {"row": name, "seed": seed, "parameters": parameters, "train_loss": round(metrics[-1]["loss"], 3)}
-    line |= {"ppl": round(math.exp(nats), 3), "bleu": round(score, 2), "signature": signature}
-    return line | {"minutes": round(metrics[-1]["minutes"], 1)}
+        last = train(model, tokenizer, pairs, few, out, src=LANGUAGES[0], tgt=LANGUAGES[1], options=options)[-1]
+    ppl = math.exp(loss_per_token(model.eval(), tokenizer, val, *LANGUAGES))
+    score, signature = bleu(translate(model, tokenizer, val.source, LANGUAGES[0], bf16=bf16), val.target)
+    line = {"row": name, "seed": seed, "parameters": sum(parameter.numel() for parameter in model.parameters())}
+    line |= {"signature": signature, "minutes": round(last["minutes"], 1)}
+    return line | {"train_loss": round(last["loss"], 3), "ppl": round(ppl, 3), "bleu": round(score, 2)}
 
 
 def summarise(lines: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Give each row its runs, means over the seeds, differences from base, and what chance does to such a difference.
+    """Give each row its runs, means over the seeds, differences from base, and the standard errors of these.
 
-    The runs of a row differ by chance alone. Their variance, pooled over all rows (each counts by its runs less one),
-    gives the standard error of a difference of two means.
+    The errors come from the variance of runs, pooled over all rows, of which each counts by its runs less one.
     """
-    runs = {row.name: [line for line in lines if line["row"] == row.name] for row in ROWS}
-    if not runs["base"]:
-        return []
-    summary = [row._asdict() | {"runs": runs[row.name]} for row in ROWS if runs[row.name]]
+    summary = [row._asdict() | {"runs": [line for line in lines if line["row"] == row.name]} for row in ROWS]
     for metric, score in SCORES.items():
-        values = {name: [score(line) for line in group] for name, group in runs.items() if group}
-        freedom = sum(len(group) - 1 for group in values.values())
-        squares = sum((value - statistics.mean(group)) ** 2 for group in values.values() for value in group)
-        variance = squares / freedom if freedom else math.nan
-        base = values["base"]
-        for entry in summary:
-            ours = values[entry["name"]]
+        values = [[score(run) for run in entry["runs"]] for entry in summary]
+        squares = sum((value - statistics.mean(group)) ** 2 for group in values for value in group)
+        variance = squares / max(1, len(lines) - len(ROWS))
+        papers = [score({"ppl": row.paper_ppl, "bleu": row.paper_bleu}) for row in ROWS]
+        for entry, ours, paper in zip(summary, values, papers, strict=True):
             entry[metric] = statistics.mean(ours)
-            entry[f"{metric}_change"] = statistics.mean(ours) - statistics.mean(base)
-            entry[f"{metric}_error"] = math.sqrt(variance * (1 / len(ours) + 1 / len(base)))
-            papers, papers_base = (score({"ppl": x["paper_ppl"], "bleu": x["paper_bleu"]}) for x in (entry, summary[0]))
-            entry[f"{metric}_paper_change"] = round(papers - papers_base, 4)
+            entry[f"{metric}_change"] = statistics.mean(ours) - statistics.mean(values[0])
+            entry[f"{metric}_error"] = math.sqrt(variance * (1 / len(ours) + 1 / len(values[0])))
+            entry[f"{metric}_paper_change"] = round(paper - papers[0], 4)
     return summary
 
 

@@ -184,12 +184,6 @@ def test_a_model_of_another_type_is_refused(other):
             use(model)
 
 
-@pytest.mark.parametrize("kind", [LanguageModel, Classifier])
-def test_what_does_not_translate_is_refused(kind):
-    with pytest.raises(TypeError, match=f"a {kind.__name__} does not translate"):
-        fast_decoding.greedy_decode(make(kind), SRC)
-
-
 # What leaves the function as it is
 
 

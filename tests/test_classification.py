@@ -6,14 +6,14 @@ from pathlib import Path
 
 import pytest
 import torch
-from parity import assert_same_gradients, randomise
+from parity import randomise
 from test_reviews import write_folder
 from torch.nn import functional as F
 from torch.testing import assert_close
 
 from annotated.__main__ import main
 from annotated.config import PAD, UNK
-from annotated.fast.accelerate import FastClassifier, accelerate
+from annotated.fast.accelerate import accelerate
 from annotated.masking import padding_mask
 from annotated.models.classifier import Classifier, ClassifierConfig, hide_tokens, mean_of_tokens
 from annotated_workbench.classification import classify, encode_texts
@@ -55,14 +55,6 @@ def test_it_is_the_encoder_its_mean_and_a_projection(changes: dict) -> None:
         assert_close(model(IDS[:, :length])[(row == IDS).all(dim=1)], model(ids))
 
 
-def test_padding_and_neighbours_change_nothing_and_order_does() -> None:
-    model = make_model().eval()
-    alone = model(IDS[1:2, :3])
-    assert_close(model(IDS)[1:2], alone)
-    assert_close(model(F.pad(IDS, (0, 2)))[1:2], alone)
-    assert (model(IDS[1:2, :3].flip(1)) - alone).abs().max() > 1e-3
-
-
 def test_tokens_are_hidden_in_training_only() -> None:
     ids = torch.tensor([[4, 5, PAD]] * 5000)
     found = hide_tokens(ids, 0.3)
@@ -87,15 +79,6 @@ def test_its_parameters_and_what_it_refuses() -> None:
         ClassifierConfig(vocab, classes=1)
     with pytest.raises(ValueError, match="positions"):
         make_model()(torch.full((1, 8), 4))
-
-
-@pytest.mark.parametrize("changes", KINDS)
-def test_the_fast_form_is_the_plain_one(changes: dict) -> None:
-    model = make_model(**changes)
-    fast = accelerate(model)
-    assert type(fast) is FastClassifier and accelerate(fast) is fast
-    assert_close(fast.logits(fast.states(IDS)), model(IDS))
-    assert_same_gradients(fast.logits(fast.states(IDS)), model(IDS), list(model.parameters()))
 
 
 # Learning

@@ -54,22 +54,6 @@ def step(decoder: Decoder, new: torch.Tensor, memory: torch.Tensor, src_mask: to
 
 
 @torch.no_grad()
-def test_cached_rows_are_reordered_repeated_and_dropped():
-    decoder, cache = make_decoder(), Cache(3)
-    memory, src_mask = torch.randn(2, SOURCE, D_MODEL), OUR_MASKS["src_mask"]
-    x = torch.empty(2, 0, D_MODEL)
-    for rows in ([0, 1], [1, 0], [1, 1, 0, 0], [3, 0, 1], [2], [0, 0, 0], [1]):
-        if cache.length:
-            cache.select(torch.tensor(rows))
-        x, memory, src_mask = x[rows], memory[rows], src_mask[rows]
-        for _ in range(2):
-            new = torch.randn(len(rows), 1, D_MODEL)
-            x = torch.cat((x, new), dim=1)
-            states = step(decoder, new, memory, src_mask, cache)
-            assert_near(states, decoder(x, memory, causal_mask(x.size(1)), src_mask)[:, -1:])
-
-
-@torch.no_grad()
 def test_keys_and_values_are_made_once():
     decoder, cache = make_decoder(), Cache(3)
     memory, x = torch.randn(2, SOURCE, D_MODEL), torch.randn(2, 3, D_MODEL)

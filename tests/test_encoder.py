@@ -83,11 +83,6 @@ def test_feed_forward_by_hand():
     assert network(torch.tensor([[5.0], [-1.0], [-4.0]])).tolist() == [[70.5], [410.5], [700.5]]
 
 
-def test_unknown_activation_is_an_error():
-    with pytest.raises(ValueError, match="unknown activation 'tanh': choose from relu, gelu, silu"):
-        FeedForward(5, 7, "tanh")
-
-
 @norms
 def test_residual_drops_the_sublayer_output_only(norm_first):
     residual = randomise(Residual(7, 0.5, norm_first))

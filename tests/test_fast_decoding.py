@@ -2,19 +2,17 @@
 
 import functools
 import math
-import re
 
 import pytest
 import torch
 from torch import nn
-from torch.nn import functional as F
 
 from annotated import decoding as plain
 from annotated.config import BOS, EOS, PAD
 from annotated.decoding import Hypothesis
 from annotated.fast import decoding
 from annotated.fast.accelerate import accelerate
-from annotated.fast.decoding import beam_search, in_bfloat16
+from annotated.fast.decoding import in_bfloat16
 from annotated.transformer import Transformer
 from annotated_workbench.checkpoint import load_checkpoint
 from annotated_workbench.data import DATA_FOLDER, load_corpus, pad
@@ -70,17 +68,6 @@ def test_models_with_one_idea_are_searched_as_plainly(extra, beam):
 
 
 @pytest.mark.parametrize("beam", [0, 4])
-def test_a_translation_does_not_depend_on_its_batch(beam):
-    model = make()
-    sources = make_sources(11, 5, 2, 7, 3, 2)
-    alone = [search(decoding, model, torch.tensor([source]), beam)[0] for source in sources]
-    assert_same(search(decoding, model, F.pad(pad(sources), (0, 3)), beam), alone)
-    order = [3, 0, 4, 2, 1]
-    assert_same(search(decoding, model, pad([sources[i] for i in order]), beam), [alone[i] for i in order])
-    assert_same(search(decoding, model, pad([*make_sources(11, 13), *sources]), beam)[1:], alone)
-
-
-@pytest.mark.parametrize("beam", [0, 4])
 def test_who_leaves_late_finds_the_same(beam, monkeypatch):
     """On a GPU finished sentences leave from time to time only, and what they go on to compute counts for nothing."""
     model = make()
@@ -125,17 +112,3 @@ def test_in_bfloat16_the_largest_logits_stand_near_zero(bias):
 
 
 # Mistakes
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        *((dict(beam=beam), f"beam={beam} must lie in 1 … 5") for beam in (0, -1, 6)),
-        *((dict(alpha=alpha), f"alpha={alpha} must lie in 0 … 100") for alpha in (-0.1, 100.1, math.inf, math.nan)),
-        (dict(max_extra=-1), "max_extra=-1 must not be negative"),
-    ],
-    ids=str,
-)
-def test_a_search_that_makes_no_sense_is_an_error(options, message):
-    with pytest.raises(ValueError, match=re.escape(message)):
-        beam_search(make_doubtful(0), pad(make_sources(11, 2)), **options)

@@ -19,7 +19,6 @@ from annotated.models.long_attention import (
     attention_in_blocks,
     block_pattern,
     block_sparse_attention,
-    key_mask,
     pattern_mask,
 )
 from annotated.multi_head import MultiHeadAttention, record_attention
@@ -210,26 +209,3 @@ def test_groups_do_not_look_ahead_or_at_padding() -> None:
 
 
 # Errors
-
-
-def test_what_does_not_fit_is_refused() -> None:
-    x = torch.randn(2, 7, D_MODEL)
-    linformer = LinformerAttention(D_MODEL, HEADS, length=6, k=2, **SIZES)
-    bigbird = BigBirdAttention(D_MODEL, HEADS, block=2, **SIZES)
-    for refused, message in (
-        (lambda: linformer(x, x, x), "7 keys are more than length=6"),
-        (lambda: linformer(x[:, :5], x[:, :5], x[:, :5], causal_mask(5)), "tells queries or heads apart"),
-        (lambda: LinformerAttention(D_MODEL, HEADS, length=5, k=0, **SIZES), "k=0 must be at least 1"),
-        (lambda: bigbird(x, x, x, causal_mask(7)), "tells queries or heads apart"),
-        (lambda: bigbird(x, x, x, torch.ones(2, HEADS, 1, 7, dtype=torch.bool)), "tells queries or heads apart"),
-        (lambda: key_mask(torch.ones(1, 6, dtype=torch.bool), 7), "7 keys"),
-        (lambda: bigbird(x[:, :3], x, x), "do not divide"),
-        (lambda: BigBirdAttention(D_MODEL, HEADS, window=2, **SIZES), "odd window"),
-        (lambda: BigBirdAttention(D_MODEL, HEADS, block=0, **SIZES), "block=0"),
-        (lambda: block_pattern(4, window=0, first=0), "something to look at"),
-        (lambda: attention_in_blocks(x, x, x, block=0), "block=0"),
-        (lambda: CompressedAttention(D_MODEL, HEADS, stride=0, **SIZES), "stride=0"),
-        (lambda: CompressedAttention(D_MODEL, HEADS, **SIZES)(x, x[:, :2], x[:, :2]), "2 keys do not fill a group"),
-    ):
-        with pytest.raises(ValueError, match=message):
-            refused()

@@ -42,11 +42,6 @@ def test_a_shift_is_one_linear_map_for_every_position(shift, d_model):
     assert_close(table[positions] @ torch.block_diag(*turns).T, table[positions + shift], atol=1e-5, rtol=0)
 
 
-def test_odd_width_is_an_error():
-    with pytest.raises(ValueError, match=r"d_model=7 is odd, but each sine needs its cosine: use 6 or 8"):
-        SinusoidalEncoding(7, 11)
-
-
 def test_sinusoids_are_added_and_not_saved():
     encoding = SinusoidalEncoding(6, 11)
     x = torch.randn(2, 5, 6)
@@ -89,17 +84,3 @@ def test_start_moves_the_positions(kind):
     encoding = kind(6, 11)
     x = torch.randn(2, 11, 6)
     assert torch.equal(encoding(x[:, 4:], start=4), encoding(x)[:, 4:])
-
-
-@pytest.mark.parametrize("kind", [SinusoidalEncoding, LearnedEncoding])
-@pytest.mark.parametrize(("start", "length"), [(0, 12), (9, 3), (11, 1), (20, 2)])
-def test_too_long_input_is_an_error(kind, start, length):
-    message = rf"position {start + length - 1} is asked for, but there are encodings for 11 positions: .*max_length"
-    with pytest.raises(ValueError, match=message):
-        kind(6, 11)(torch.zeros(1, length, 6), start)
-
-
-@pytest.mark.parametrize("kind", [SinusoidalEncoding, LearnedEncoding])
-def test_no_position_is_before_the_first(kind):
-    with pytest.raises(ValueError, match="start=-1 must be at least 0, the first position"):
-        kind(6, 11)(torch.zeros(1, 1, 6), -1)

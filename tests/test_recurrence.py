@@ -91,50 +91,7 @@ def test_dropout_on_embeddings_and_attentional_states():
     assert model.encoder.dropout == model.decoder.dropout == 0
 
 
-# No leak
-
-
-def test_states_depend_on_these_tokens_and_no_others():
-    # Every token stands in one place only, so the rows of the embeddings' gradient say which places a state can see.
-    model = make_model()
-    states = states_of(model, SOURCE, TARGET)
-    for sentence, length in enumerate((3, 4)):
-        for position in range(length):
-            output = states[sentence, position, 5]
-            (gradient,) = torch.autograd.grad(output, model.src_embedding.weight, retain_graph=True)
-            expected = [*SOURCE[sentence].tolist(), *TARGET[sentence, : position + 1].tolist()]
-            assert set(gradient.any(-1).nonzero().flatten().tolist()) == set(expected) - {0}
-
-
-def test_sentence_of_padding_stays_finite():
-    model = make_model()
-    logits = model(torch.tensor([[4, 5, 6], [0, 0, 0]]), torch.tensor([[1, 7], [0, 0]]))
-    logits.square().sum().backward()
-    assert logits.isfinite().all()
-    assert all(parameter.grad.isfinite().all() for parameter in model.parameters())
-
-
 # Cached decoding
-
-
-@torch.no_grad()
-def test_cache_follows_its_hypotheses():
-    model = make_model().eval()
-    cache = model.new_cache()
-    tgt, source = torch.empty(2, 0, dtype=torch.long), SOURCE
-    for rows in (
-        [0, 0, 0, 1, 1, 1],  # one beginning becomes three
-        [2, 0, 0, 4, 3, 3],  # another order
-        [4, 3],  # the first sentence is finished, the second keeps two
-        [1, 0, 1],
-    ):
-        new = torch.randint(1, 19, (len(tgt), 1))
-        tgt = torch.cat((tgt, new), 1)
-        states = model.decode(new, model.encode(source), padding_mask(source), cache=cache)
-        assert_near(states, states_of(model, source, tgt)[:, -1:])
-        cache.select(torch.tensor(rows))
-        tgt, source = tgt[rows], source[rows]
-    assert {tuple(x.shape) for x in cache.state} == {(3, 3, 14)}
 
 
 # Training and searching

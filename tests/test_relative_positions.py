@@ -138,14 +138,6 @@ def test_rotary_equals_attention_of_turned_queries_and_keys(mask: torch.Tensor |
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_step_by_step_equals_all_at_once(kind: type[MultiHeadAttention]) -> None:
-    module, x = randomise(kind(D_MODEL, HEADS, **SIZES)).double(), inputs()
-    at_once = module(x, x, x, causal_mask(LENGTH))
-    one_by_one = [module(x[:, t : t + 1], x[:, : t + 1], x[:, : t + 1]) for t in range(LENGTH)]
-    assert_close(torch.cat(one_by_one, dim=1), at_once)
-
-
-@pytest.mark.parametrize("kind", KINDS)
 def test_in_the_encoder_padding_changes_nothing_and_weights_are_recorded(kind: type[MultiHeadAttention]) -> None:
     config = TransformerConfig(30, d_model=D_MODEL, d_ff=12, heads=HEADS, layers=2, dropout=0.0, **SIZES)
     encoder = Encoder(config).double()
@@ -195,24 +187,3 @@ def test_chains_are_sequences() -> None:
 
 
 # Errors
-
-
-def test_what_does_not_fit_is_refused() -> None:
-    module, x = relative(2), inputs()
-
-    def attend_with(distances: torch.Tensor, module: torch.nn.Module = module) -> None:
-        with given_distances(module, distances):
-            module(x, x, x)
-
-    for refused, message in (
-        (lambda: signed_distances(3, 2), "3 queries are not the last of 2 keys"),
-        (lambda: RelativeAttention(D_MODEL, HEADS, k=-1, **SIZES), "k=-1 must be at least 0"),
-        (lambda: RotaryAttention(9, 3), "d_k=3 is odd"),
-        (lambda: rotate(torch.zeros(2, 3)), "width 3"),
-        (lambda: tree_distances(torch.tensor([[1, 2, 0]])), "go round in a circle"),
-        (lambda: tree_distances(torch.tensor([[0, 3, 1]])), r"0 … 2; got 0 … 3"),
-        (lambda: attend_with(IDS[..., None], torch.nn.Linear(1, 1)), "Linear contains no RelativeAttention"),
-        (lambda: attend_with(torch.zeros(1, 5, 5, dtype=torch.long)), r"distances of shape \(1, 5, 5\)"),
-    ):
-        with pytest.raises(ValueError, match=message):
-            refused()

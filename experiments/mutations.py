@@ -16,7 +16,7 @@ from pathlib import Path
 from cosmic_ray.work_db import WorkDB, use_db
 from cosmic_ray.work_item import TestOutcome, WorkerOutcome, WorkResult
 
-from experiments.planted_bugs import TESTS, copy_project
+from experiments.planted_bugs import OF_ALL, TESTS, copy_project
 from tools.sync import ROOT
 
 FILES = [path.stem for path in sorted(ROOT.glob("annotated/[a-z]*.py"))]
@@ -59,7 +59,7 @@ def mutate(project: Path, file: str, sample: int | None, seed: int) -> Counter[T
         CalledProcessError: the tests fail without a change.
     """
     session, config = (project.parent / f"{file.replace('/', '_')}.{ending}" for ending in ("sqlite", "toml"))
-    names = ["fast_*"] if file.startswith("fast/") else [TESTS.get(file, file), "transformer"]
+    names = [*(["fast_*"] if file.startswith("fast/") else [TESTS.get(file, file), "transformer"]), *OF_ALL]
     tests = " ".join(str(path.relative_to(project)) for name in names for path in project.glob(f"tests/test_{name}.py"))
     config.write_text(CONFIG.format(file=file, python=sys.executable, tests=tests), encoding="utf-8")
 

@@ -57,6 +57,7 @@ BUGS = [
     Bug("mean over all positions", "fast/training", "bf16=bf16) / tokens", "bf16=bf16) / (tokens + 1)"),
 ]
 TESTS = {"config": "transformer", "fast/training": "fast_training"}  # where they are called otherwise than the file
+OF_ALL = ("models", "errors")  # tests of every file
 LESSONS = {"config": "05", "transformer": "05", "fast/training": "13"}
 
 
@@ -81,8 +82,8 @@ def try_out(bug: Bug) -> tuple[str, str]:
         subprocess.run([sys.executable, "-m", "tools.sync"], cwd=project, check=True, capture_output=True)
         lesson = f"{LESSONS.get(bug.file, '[0-9][0-9]')}_{'*' if bug.file in LESSONS else bug.file}.ipynb"
         (notebook,) = (project / "notebooks").glob(lesson)
-        tests = f"tests/test_{TESTS.get(bug.file, bug.file)}.py"
-        return first_failure(project, tests), first_failure(project, "--nbval", notebook)
+        tests = (f"tests/test_{name}.py" for name in (TESTS.get(bug.file, bug.file), *OF_ALL))
+        return first_failure(project, *tests), first_failure(project, "--nbval", notebook)
 
 
 def copy_project(folder: Path) -> Path:

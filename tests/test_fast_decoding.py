@@ -40,8 +40,8 @@ def search(room, model: nn.Module, src: torch.Tensor, beam: int, **options) -> l
 
 # The same as the plain searches
 
-GREEDY = [dict(beam=0, max_extra=extra) for extra in (0, 5, 50)]
-BEAM = [(2, 0.0), (3, 0.6), (4, 0.0), (4, 0.6), (5, 2.0), (5, 100.0)]
+GREEDY = [dict(beam=0, max_extra=extra) for extra in (0, 50)]
+BEAM = [(2, 0.0), (4, 0.6), (5, 2.0), (5, 100.0)]
 
 
 @pytest.mark.parametrize("options", [*GREEDY, *(dict(beam=b, alpha=alpha, max_extra=9) for b, alpha in BEAM)], ids=str)

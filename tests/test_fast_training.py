@@ -1,8 +1,6 @@
 """One update, fast: it must be the plain one, `annotated.training.train_step`, in loss and in every gradient."""
 
 import copy
-import functools
-import math
 
 import pytest
 import torch
@@ -12,25 +10,20 @@ from annotated import training as plain
 from annotated.config import PAD
 from annotated.fast import training
 from annotated.fast.training import bf16_is_fast, logits_to_gradient, train_step, update
-from annotated.training import label_smoothed_loss, make_optimizer, set_rate
+from annotated.training import label_smoothed_loss
 from annotated_workbench.data import Batch
 from tests.models import assert_same_update, gradients, make_batch, make_model
 
 CONFIGS = {
     "paper": {},
-    "norm first": dict(norm_first=True),
     "untied": dict(tie_embeddings=False),
-    "learned positions": dict(positions="learned"),
-    "biases": dict(attention_bias=True),
-    "gelu": dict(activation="gelu"),
-    "silu, norm first, biases": dict(activation="silu", norm_first=True, attention_bias=True),
-    "whole heads": dict(d_k=None, d_v=None, layers=3),
+    "many departures": dict(activation="silu", norm_first=True, attention_bias=True, positions="learned"),
 }
 
 
-def make(name: str, dropout: float = 0.0) -> torch.nn.Module:
+def make(name: str) -> torch.nn.Module:
     """Make one of `CONFIGS`; no bias stays 0 and no gain stays 1."""
-    model = make_model(dropout=dropout, **CONFIGS[name])
+    model = make_model(**CONFIGS[name])
     for parameter in model.parameters():
         parameter.data += 0.1 * torch.randn_like(parameter)
     return model
@@ -128,62 +121,22 @@ def test_several_batches_accumulate_to_one(smoothing):
     assert_same_update(model, other)
 
 
-# Adam in one pass
-
-
-def test_adam_in_one_pass_makes_the_plain_updates():
+def test_adam_is_the_papers_in_one_pass():
     model = make("paper")
-    other = copy.deepcopy(model)
-    optimizer, others = training.make_optimizer(model, 0.01), make_optimizer(other, 0.01)
-    for step in range(5):
-        src, tgt = make_batch((2, 6), (4, 3))
-        others.zero_grad()
-        label_smoothed_loss(other(src, tgt[:, :-1]), tgt[:, 1:]).backward()
-        for parameter, copied in zip(model.parameters(), other.parameters(), strict=True):
-            parameter.grad = copied.grad.clone()
-        for by in (optimizer, others):
-            set_rate(by, 0.01 / (step + 1))
-            by.step()
-    torch.testing.assert_close(dict(model.named_parameters()), dict(other.named_parameters()), rtol=0, atol=1e-5)
-    moments = (by.state_dict()["state"] for by in (optimizer, others))
-    torch.testing.assert_close(*moments, rtol=1e-4, atol=1e-7)
-
-
-# What is no update
-
-
-def test_after_a_loss_that_is_not_finite_nothing_has_changed():
-    model = make_model()
-    optimizer = make_optimizer(model)
-    batch = make_batch((2, 3), (4, 5))
-    train_step(model, *batch, optimizer)
-    model.decoder.layers[0].residuals[0].norm.gain.data[0] = math.nan
-    weights, state = copy.deepcopy(model.state_dict()), copy.deepcopy(optimizer.state_dict())
-    with pytest.raises(ValueError, match=r"the loss is nan: nothing was changed\. Lower the rate"):
-        update(model, [batch] * 2, optimizer)
-    assert_unchanged = functools.partial(torch.testing.assert_close, rtol=0, atol=0, equal_nan=True)
-    assert_unchanged(model.state_dict(), weights)
-    assert_unchanged(optimizer.state_dict()["state"], state["state"])
+    found = training.make_optimizer(model, 0.01).defaults
+    assert found == plain.make_optimizer(model, 0.01).defaults | {"fused": found["fused"]}
 
 
 # bfloat16
 
 
-@pytest.mark.parametrize("changes", [{}, dict(norm_first=True), dict(attention_bias=True)], ids=str)
-def test_bfloat16_is_close_to_float32(changes):
-    similar = []
-    for seed in range(12):  # single ones lie between 0.994 and 0.9999
-        torch.manual_seed(seed)
-        model = make_model(d_model=32, d_ff=64, **changes)
-        other = copy.deepcopy(model)
-        batch = make_batch((2, 6), (4, 3), (3, 5))
-        losses = [train_step(m, *batch, sgd(m), bf16=bf16) for m, bf16 in ((model, False), (other, True))]
-        assert losses[1] == pytest.approx(losses[0], rel=0.01)
-        flat, rounded = (torch.cat([g.flatten() for g in gradients(m).values()]) for m in (model, other))
-        assert rounded.dtype == torch.float32
-        assert all(p.dtype == torch.float32 for p in other.parameters())
-        similar.append(F.cosine_similarity(flat, rounded, dim=0).item())
-    assert sum(similar) / len(similar) > 0.999
+def test_an_update_in_bfloat16_is_near_one_in_float32_and_not_the_same():
+    model, batch = make_model(d_model=32, d_ff=64), make_batch((2, 6), (4, 3), (3, 5))
+    other = copy.deepcopy(model)
+    exact, rounded = train_step(model, *batch, sgd(model)), train_step(other, *batch, sgd(other), bf16=True)
+    assert rounded == pytest.approx(exact, rel=0.01) and rounded != exact
+    found, expected = (torch.cat([g.flatten() for g in gradients(m).values()]) for m in (other, model))
+    assert found.dtype == torch.float32 and F.cosine_similarity(found, expected, dim=0) > 0.99
 
 
 @pytest.mark.parametrize(
@@ -193,7 +146,6 @@ def test_bfloat16_is_close_to_float32(changes):
         ("AVX512", "fpu avx512f amx_bf16", True),
         ("AVX512", "fpu avx512f", False),
         ("AVX2", "fpu avx512_bf16", False),
-        ("AVX512", "fpu not_avx512_bf16_either", False),
     ],
 )
 def test_bfloat16_is_fast_where_the_processor_multiplies_it(monkeypatch, tmp_path, capability, flags, fast):

@@ -1,24 +1,18 @@
-"""The LSTM encoder-decoder: against a loop over the positions, no leaks; training, searches, files."""
-
-import copy
+"""The LSTM encoder-decoder: against a loop over the positions, its dropout, and what it learns."""
 
 import pytest
 import torch
 from parity import assert_near, assert_same_gradients, randomise
 from torch import nn
 
-from annotated.__main__ import main
 from annotated.config import BOS, EOS
 from annotated.decoding import beam_search, greedy_decode
 from annotated.encoder import Dropout
 from annotated.masking import padding_mask
 from annotated.models.recurrence import RecurrentConfig, RecurrentTranslator
 from annotated.training import make_optimizer, set_rate, train_step
-from annotated_workbench.checkpoint import load_checkpoint
 from annotated_workbench.data import pad
-from annotated_workbench.translation import translate
-from annotated_workbench.vocabulary import SPECIALS, load_tokenizer
-from tests.models import assert_same
+from annotated_workbench.vocabulary import SPECIALS
 
 SIZES = dict(vocab_size=19, d_model=7, layers=3, dropout=0.0, max_length=17)
 SOURCE = torch.tensor([[4, 5, 6, 7, 8], [9, 10, 2, 0, 0]])
@@ -91,9 +85,6 @@ def test_dropout_on_embeddings_and_attentional_states():
     assert model.encoder.dropout == model.decoder.dropout == 0
 
 
-# Cached decoding
-
-
 # Training and searching
 
 
@@ -120,30 +111,3 @@ def test_it_learns_to_write_a_sentence_backwards(reverser):
     expected = [[token for token in row if token >= len(SPECIALS)] for row in tgt.tolist()]
     for found in (greedy_decode(reverser, src), beam_search(reverser, src)):
         assert sum(h.ids == ids for h, ids in zip(found, expected, strict=True)) >= 47
-
-
-def test_searches_that_must_agree(reverser):
-    model = copy.deepcopy(reverser)
-    with torch.no_grad():
-        model.output.weight *= 0.3  # to give it doubts
-    src, _ = pairs(20)
-    greedy = greedy_decode(model, src)
-    assert_same(greedy_decode(model, src, use_cache=False), greedy)
-    assert_same(beam_search(model, src, 1, 0.0), greedy)
-    found = beam_search(model, src, 3, 1.0)
-    assert_same(beam_search(model, src, 3, 1.0, use_cache=False), found)
-    assert_same([beam_search(model, row[None], 3, 1.0)[0] for row in src], found)
-    assert [h.ids for h in found] != [h.ids for h in greedy]
-    assert len({len(h.ids) for h in found}) > 3, "sentences leave the batch at different times"
-
-
-def test_from_the_command_line_it_trains_and_translates(corpus, tmp_path, capsys):
-    out = str(tmp_path / "run")
-    words = f"--source {corpus}/my.de --target {corpus}/my.en --out {out} --preset recurrent --vocab-size 300"
-    assert main(["train", *words.split(), "--warmup", "7", "--epochs", "1"]) == 0
-    model, _ = load_checkpoint(out)
-    assert isinstance(model, RecurrentTranslator)
-    capsys.readouterr()
-    sentence = (corpus / "my.de").read_text(encoding="utf-8").splitlines()[0]
-    assert main(["translate", out, sentence, "--beam", "2"]) == 0
-    assert capsys.readouterr().out.splitlines() == translate(model, load_tokenizer(out), [sentence], "de", beam=2)

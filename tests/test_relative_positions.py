@@ -8,8 +8,6 @@ from parity import randomise
 from torch.testing import assert_close
 
 from annotated.attention import attention
-from annotated.config import TransformerConfig
-from annotated.encoder import Encoder
 from annotated.masking import causal_mask, padding_mask
 from annotated.models.relative_positions import (
     RelativeAttention,
@@ -27,7 +25,6 @@ D_MODEL, HEADS, D_K, D_V, LENGTH = 10, 3, 4, 5, 7
 SIZES = dict(d_k=D_K, d_v=D_V)
 IDS = torch.tensor([[4, 5, 6, 7, 8, 9, 4], [5, 5, 6, 0, 0, 0, 0]])
 MASKS = [None, padding_mask(IDS), causal_mask(LENGTH), torch.zeros(1, 1, dtype=torch.bool)]
-KINDS = [RelativeAttention, RotaryAttention]
 
 
 def inputs(length: int = LENGTH, batch: int = 2) -> torch.Tensor:
@@ -134,23 +131,14 @@ def test_rotary_equals_attention_of_turned_queries_and_keys(mask: torch.Tensor |
     assert_close(module(x, x, x, mask), module.W_o(mixed.transpose(1, 2).flatten(2)))
 
 
-# Both, in place of the paper's
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_in_the_encoder_padding_changes_nothing_and_weights_are_recorded(kind: type[MultiHeadAttention]) -> None:
-    config = TransformerConfig(30, d_model=D_MODEL, d_ff=12, heads=HEADS, layers=2, dropout=0.0, **SIZES)
-    encoder = Encoder(config).double()
-    for layer in encoder.layers:
-        layer.self_attention = kind(D_MODEL, HEADS, **SIZES).double()
-    x, mask = inputs(), padding_mask(IDS)
-    with record_attention(encoder) as recorded:
-        together = encoder(x, mask)
-    assert_close(encoder(x[1:, :3])[0], together[1, :3])
-    for (weights,) in recorded.values():
-        assert weights.shape == (2, HEADS, LENGTH, LENGTH)
-        assert_close(weights.sum(dim=-1), torch.ones(2, HEADS, LENGTH, dtype=torch.float64))
-        assert weights[1, ..., 3:].abs().max() == 0
+@pytest.mark.parametrize("kind", [RelativeAttention, RotaryAttention])
+def test_weights_are_recorded(kind: type[MultiHeadAttention]) -> None:
+    module, x = kind(D_MODEL, HEADS, **SIZES).double(), inputs()
+    with record_attention(module) as recorded:
+        module(x, x, x, padding_mask(IDS))
+    (weights,) = recorded[""]
+    assert_close(weights.sum(dim=-1), torch.ones(2, HEADS, LENGTH, dtype=torch.float64))
+    assert weights[1, ..., 3:].abs().max() == 0
 
 
 # Trees
@@ -184,6 +172,3 @@ def test_chains_are_sequences() -> None:
     with given_distances(module, tree_distances(behind[None])):
         assert not torch.allclose(module(x, x, x), plain)
     assert_close(module(x, x, x), plain)
-
-
-# Errors

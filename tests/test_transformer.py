@@ -1,4 +1,4 @@
-"""The whole model: Table 3's sizes, parity with PyTorch, tied weights, no leaks, cached decoding."""
+"""The whole model: Table 3's sizes, parity with PyTorch, tied weights, dropout, masks."""
 
 import math
 from dataclasses import asdict
@@ -192,6 +192,3 @@ def test_masks_default_to_padding_and_future():
     assert torch.equal(default, model(SOURCE, TARGET, src_mask[:, None, None], tgt_mask))
     assert not torch.allclose(default, model(SOURCE, TARGET, torch.ones(1, 1, 1, 1, dtype=torch.bool), tgt_mask))
     assert not torch.allclose(default, model(SOURCE, TARGET, None, causal_mask(4)))
-
-
-# Cached decoding

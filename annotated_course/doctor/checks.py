@@ -207,13 +207,7 @@ def rows_sum_to_one(recipe: Recipe) -> float:
     return torch.where(sums == 0, 0, sums - 1).abs().max().item()  # 0: a query with nothing to look at
 
 
-@check(
-    "of ln(keys), the entropy of untrained attention",
-    "01",
-    "6. Why divide by √d_k? (§3.2.1)",
-    low=0.67,
-    high=1.0 + NEAR,
-)
+@check("of ln(keys), the entropy of untrained attention", "01", "6. Why divide by √d_k? (§3.2.1)", low=0.67, high=1.001)
 def spread(recipe: Recipe) -> float:
     """An untrained query should look at all keys; here the scores are too large: √d_k is missing, or the embeddings
     are too large.
@@ -272,7 +266,7 @@ def source(recipe: Recipe) -> int:
     "outputs that move when two tokens change places",
     "03",
     "1. How do you write down a position?",
-    low=1.0,
+    low=1,
     high=math.inf,
 )
 def order(recipe: Recipe) -> int:
@@ -433,9 +427,7 @@ def _gradient(model: nn.Module) -> Tensor:
     return torch.cat([(torch.zeros_like(p) if p.grad is None else p.grad).flatten() for p in model.parameters()])
 
 
-@check(
-    "of the planned learning rate, the error in five updates", "07", "4. The learning rate (§5.3)", "plan", high=0.001
-)
+@check("of the planned rate, the error in five updates", "07", "4. The learning rate (§5.3)", "plan", high=0.001)
 def rates(recipe: Recipe) -> float:
     """The schedule is another than the plan; count updates from 1."""
     model, seen = stirred(recipe), []

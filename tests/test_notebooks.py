@@ -5,7 +5,6 @@ That their outputs are right, and that their sections can be run again, is nbval
 
 import functools
 import html
-import json
 import re
 from pathlib import Path
 from urllib.parse import unquote
@@ -14,10 +13,9 @@ import nbformat
 import pytest
 from once import once
 
-from annotated_course.exercises import check
-from tools import reading
+from annotated_course.exercises import exercises_of
 from tools.address import FIRST
-from tools.reading import count, is_folded, is_proof
+from tools.reading import count, is_folded, is_proof, verdicts
 from tools.site import DOCUMENTS
 from tools.sync import ROOT, is_lesson, notebook_paths
 
@@ -25,7 +23,6 @@ pytestmark = once
 
 NOTEBOOKS = notebook_paths()
 LESSONS = [path for path in NOTEBOOKS if is_lesson(path)]
-LESSONS_AND_MORE = [path for path in NOTEBOOKS if path.parent.name == "notebooks"]  # what stands beside them, too
 PAGES = [*NOTEBOOKS, ROOT / "README.md", *(ROOT / name for name in DOCUMENTS)]
 
 MACHINE_TRACES = re.compile(
@@ -37,7 +34,6 @@ MACHINE_TRACES = re.compile(
     re.VERBOSE,
 )
 NOT_COMPARED = re.compile(r"nbval-(?:ignore-output|skip)|NBVAL_(?:IGNORE_OUTPUT|SKIP)")
-CHECK = re.compile(r'check\("(\d\d\.\d+)"')
 CARD = re.compile(r"^#+ .*Exercise (\d\d\.\d+)", re.MULTILINE)
 
 
@@ -67,20 +63,8 @@ def code_cells(notebook: nbformat.NotebookNode) -> list[nbformat.NotebookNode]:
 def saved_texts(cell: nbformat.NotebookNode) -> list[str]:
     """What a cell printed and displayed, without its pictures."""
     texts = [output.text for output in cell.outputs if output.output_type == "stream"]
-    for output in cell.outputs:
-        data = output.get("data", {})
-        texts += [
-            content if isinstance(content, str) else json.dumps(content)
-            for kind, content in data.items()
-            if not kind.startswith("image/")
-        ]
-    return texts
-
-
-def verdicts(notebook: nbformat.NotebookNode) -> dict[str, str]:
-    """The first sign of what each exercise's check printed: ○, ✓ or ✗."""
-    cells = [(CHECK.search(cell.source), cell) for cell in code_cells(notebook)]
-    return {match[1]: "".join(saved_texts(cell))[:1] for match, cell in cells if match}
+    shown = [item for output in cell.outputs for item in output.get("data", {}).items()]
+    return texts + [str(content) for kind, content in shown if not kind.startswith("image/")]
 
 
 def test_each_lesson_has_its_solutions() -> None:
@@ -141,54 +125,27 @@ def prose_and_anchors(path: Path) -> tuple[str, set[str]]:
 @pytest.mark.parametrize("lesson", LESSONS, ids=[path.stem for path in LESSONS])
 def test_the_main_line_can_be_read_in_one_sitting_and_the_tour_frightens_nobody(lesson: Path) -> None:
     counted, tour = count(read(lesson)), lesson.name.startswith("00")
-    assert counted.words <= (1800 if tour else 3000)
-    assert counted.lines <= (120 if tour else 200)
+    assert counted.words <= (1800 if tour else 3000) and counted.lines <= (120 if tour else 200)
     assert counted.ticks <= (12 if tour else 1000) and counted.figures >= 1
-    seen = [cell.source for cell in code_cells(read(lesson)) if tour and not is_folded(cell)]
-    assert [source for source in seen if sum(bool(line.strip()) for line in source.split("\n")) > 8] == []
 
 
-@pytest.mark.parametrize("lesson", LESSONS_AND_MORE, ids=[path.stem for path in LESSONS_AND_MORE])
-def test_claims_hold_and_every_proof_shows_some(lesson: Path) -> None:
-    notebook = read(lesson)
-    for cell in code_cells(notebook):
+def test_claims_hold_and_every_proof_shows_some(path: Path, notebook: nbformat.NotebookNode) -> None:
+    for cell in code_cells(notebook) if path.parent.name == "notebooks" else []:
         shown = "\n".join(saved_texts(cell))
         assert "✗" not in shown, shown
-        assert reading.verdicts(cell, "text/html") >= cell.source.count("claim("), cell.source
+        assert verdicts(cell, "text/html") >= cell.source.count("claim("), cell.source
         assert is_folded(cell) == ("hide-input" in cell.metadata.get("tags", []))  # in JupyterLab and on a page
         assert not is_proof(cell) or (is_folded(cell) and "✓ " in shown), cell.source
-    asserting = [cell for cell in code_cells(notebook) if re.search(r"^\s*assert\b", cell.source, re.MULTILINE)]
-    assert not asserting, "say it with claim(…), which shows it"
 
 
 @pytest.mark.parametrize("lesson", LESSONS, ids=[path.stem for path in LESSONS])
-def test_every_exercise_has_card_stub_check_and_solution(lesson: Path) -> None:
-    notebook = read(lesson)
-    chapter = lesson.name[:2]
-    heading = next(i for i, cell in enumerate(notebook.cells) if re.search("^## Exercises", cell.source, re.MULTILINE))
-    imports = notebook.cells[heading + 1].source  # all that stubs and checks need, for a reader who comes back
-    assert re.search(r"annotated_course import .*\bcheck\b", imports)
-    order = []
-    cards = []
-    for cell in notebook.cells:
-        if cell.cell_type == "markdown" and (card := CARD.search(cell.source)):
-            cards.append(card[1])
-            order.append(f"card {card[1]}")
-            for field in ("why it matters", "difficulty", "minutes", "<summary>hint"):
-                assert field in cell.source.lower(), f"the card of exercise {card[1]} lacks {field!r}"
-            (link,) = re.findall(r"\[solution\]\((\S+)\)", cell.source)
-            assert link.startswith(f"solutions/{chapter}_solutions.ipynb#Exercise-{card[1]}:-")
-            assert link.isascii(), "JupyterLab finds no heading by a name that must be encoded"
-        elif cell.cell_type == "code" and (number := CHECK.search(cell.source)):
-            order.append(f"check {number[1]}")
-        elif cell.cell_type == "code" and re.search(r"(?:^|=|:)\s*\.\.\.$", cell.source, re.MULTILINE):
-            order.append("stub")
-    assert cards == [f"{chapter}.{number}" for number in range(1, len(cards) + 1)]
-    assert len(cards) >= (2 if chapter == "00" else 4)
-    assert order == [step for number in cards for step in (f"card {number}", "stub", f"check {number}")]
-    assert verdicts(notebook) == dict.fromkeys(cards, "○")
-    assert verdicts(read(lesson.parent / "solutions" / f"{chapter}_solutions.ipynb")) == dict.fromkeys(cards, "✓")
-    with pytest.raises(ValueError) as error:
-        check(f"{chapter}.0", ...)
-    known = re.findall(rf"\b{chapter}\.[1-9]\d*", str(error.value))
-    assert known == cards
+def test_every_exercise_has_a_card_with_a_hint_and_a_link_to_its_solution(lesson: Path) -> None:
+    chapter, prose = lesson.name[:2], [cell.source for cell in read(lesson).cells if cell.cell_type == "markdown"]
+    cards = {card[1]: text for text in prose if (card := CARD.search(text))}
+    assert list(cards) == list(exercises_of(chapter)) and len(cards) >= (2 if chapter == "00" else 4)
+    for number, text in cards.items():
+        for field in ("why it matters", "difficulty", "minutes", "<summary>hint"):
+            assert field in text.lower(), f"the card of exercise {number} lacks {field!r}"
+        (link,) = re.findall(r"\[solution\]\((\S+)\)", text)
+        assert link.startswith(f"solutions/{chapter}_solutions.ipynb#Exercise-{number}:-")
+        assert link.isascii(), "JupyterLab finds no heading by a name that must be encoded"

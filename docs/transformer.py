@@ -13,17 +13,16 @@ it. The course's weights load with strict=False, because their file holds the ma
 """
 
 import math
-from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import reduce
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 from torch.nn import functional as F
 
-Mask = Tensor | None  # boolean, True = may attend; broadcast to (batch, heads, query, key); None hides nothing
+# A mask is boolean, True = may attend, and broadcast to (batch, heads, query, key); None hides nothing.
 PAD, BOS, EOS, UNK = range(4)  # padding, beginning and end of a sentence, unknown word
 
 
@@ -47,25 +46,25 @@ class TransformerConfig:
     attention_bias: bool = False
 
 
-def padding_mask(ids: Tensor, pad_id: int = 0) -> Tensor:
+def padding_mask(ids, pad_id=0):
     """Let every query see the real tokens of its sentence and no padding."""
     # ids (batch, length) → (batch, 1, 1, length)
     return (ids != pad_id)[:, None, None, :]  # the same for every head and every query
 
 
-def causal_mask(length: int, *, device: torch.device | str | None = None) -> Tensor:
+def causal_mask(length, *, device=None):
     """Let position i see the positions 0 … i and none after it: a lower triangle of True (§3.2.3)."""
     # → (length, length)
     return torch.ones(length, length, dtype=torch.bool, device=device).tril()
 
 
-def combine(*masks: Mask) -> Mask:
+def combine(*masks):
     """Allow what every given mask allows: their logical AND, broadcast; None allows everything."""
     given = [mask for mask in masks if mask is not None]
     return reduce(torch.logical_and, given) if given else None
 
 
-def masked_softmax(scores: Tensor, mask: Mask = None) -> Tensor:
+def masked_softmax(scores, mask=None):
     """Turn scores into weights: a row of them sums to 1, and what is hidden gets 0."""
     # scores (…, query, key) → (…, query, key)
     if mask is None:
@@ -75,13 +74,13 @@ def masked_softmax(scores: Tensor, mask: Mask = None) -> Tensor:
     return scores.masked_fill(~mask, lowest).softmax(dim=-1).masked_fill(~mask, 0.0)
 
 
-def attention_weights(query: Tensor, key: Tensor, mask: Mask = None) -> Tensor:
+def attention_weights(query, key, mask=None):
     """Tell how much of its attention each query gives to each key: softmax(Q Kᵀ / √d_k) (§3.2.1)."""
     # query (…, query, d_k), key (…, key, d_k) → (…, query, key)
     return masked_softmax(query @ key.transpose(-2, -1) / math.sqrt(query.size(-1)), mask)
 
 
-def attention(query: Tensor, key: Tensor, value: Tensor, mask: Mask = None) -> Tensor:
+def attention(query, key, value, mask=None):
     """Mix the values by how well each query matches each key: softmax(Q Kᵀ / √d_k) V (§3.2.1, Eq. 1)."""
     # query (…, query, d_k), key (…, key, d_k), value (…, key, d_v) → (…, query, d_v)
     return attention_weights(query, key, mask) @ value
@@ -90,7 +89,7 @@ def attention(query: Tensor, key: Tensor, value: Tensor, mask: Mask = None) -> T
 class MultiHeadAttention(nn.Module):
     """Attend in several subspaces at once (§3.2.2)."""
 
-    def __init__(self, d_model: int, heads: int, *, d_k: int | None = None, d_v: int | None = None, bias: bool = False):
+    def __init__(self, d_model, heads, *, d_k=None, d_v=None, bias=False):
         super().__init__()
         self.heads = heads
         self.d_k = d_k or d_model // heads
@@ -100,27 +99,27 @@ class MultiHeadAttention(nn.Module):
         self.W_v = nn.Linear(d_model, heads * self.d_v, bias=bias)
         self.W_o = nn.Linear(heads * self.d_v, d_model, bias=bias)
 
-    def forward(self, query: Tensor, key: Tensor, value: Tensor, mask: Mask = None) -> Tensor:
+    def forward(self, query, key, value, mask=None):
         # query (batch, query, d_model), key (batch, key, d_model), value (batch, key, d_model)
         #   → (batch, query, d_model)
         return self.attend(query, *self.project(key, value), mask)
 
-    def project(self, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
+    def project(self, key, value):
         # key (batch, key, d_model), value (batch, key, d_model) → (batch, heads, key, d_k), (batch, heads, key, d_v)
         return self.split(self.W_k(key)), self.split(self.W_v(value))
 
-    def attend(self, query: Tensor, keys: Tensor, values: Tensor, mask: Mask = None) -> Tensor:
+    def attend(self, query, keys, values, mask=None):
         # query (batch, query, d_model), keys (batch, heads, key, d_k), values (batch, heads, key, d_v)
         #   → (batch, query, d_model)
         queries = self.split(self.W_q(query))
         mixed = attention(queries, keys, values, mask)  # (batch, heads, query, d_v)
         return self.W_o(mixed.transpose(1, 2).flatten(2))  # concatenated: (batch, query, heads · d_v)
 
-    def split(self, x: Tensor) -> Tensor:  # x (batch, length, heads_width) → (batch, heads, length, width)
+    def split(self, x):  # x (batch, length, heads_width) → (batch, heads, length, width)
         return x.unflatten(-1, (self.heads, -1)).transpose(1, 2)  # between the two, (batch, length, heads, width)
 
 
-def sinusoids(length: int, d_model: int) -> Tensor:
+def sinusoids(length, d_model):
     """Tabulate PE(pos, 2i) = sin(pos / 10000^(2i/d_model)) and PE(pos, 2i+1) = cos(same) (§3.5)."""
     # → (length, d_model)
     position = torch.arange(length, dtype=torch.float64)[:, None]
@@ -132,9 +131,7 @@ def sinusoids(length: int, d_model: int) -> Tensor:
 class _Encoding(nn.Module):
     """Add one row of `table`, (max_length, d_model), to the embedding at each position."""
 
-    table: Tensor
-
-    def forward(self, x: Tensor, start: int = 0) -> Tensor:  # x (batch, length, d_model) → (batch, length, d_model)
+    def forward(self, x, start=0):  # x (batch, length, d_model) → (batch, length, d_model)
         end = start + x.size(1)
         return x + self.table[start:end].to(x.dtype)
 
@@ -142,7 +139,7 @@ class _Encoding(nn.Module):
 class SinusoidalEncoding(_Encoding):
     """Add fixed sines and cosines of the position to the embeddings (§3.5)."""
 
-    def __init__(self, d_model: int, max_length: int):
+    def __init__(self, d_model, max_length):
         super().__init__()
         self.register_buffer("table", sinusoids(max_length, d_model), persistent=False)
 
@@ -150,7 +147,7 @@ class SinusoidalEncoding(_Encoding):
 class LearnedEncoding(_Encoding):
     """Add a learned vector for each position to the embeddings (§3.5; Table 3, row E)."""
 
-    def __init__(self, d_model: int, max_length: int):
+    def __init__(self, d_model, max_length):
         super().__init__()
         self.table = nn.Parameter(torch.randn(max_length, d_model) * d_model**-0.5)
 
@@ -158,13 +155,13 @@ class LearnedEncoding(_Encoding):
 class LayerNorm(nn.Module):
     """Give a position mean 0 and variance 1, scale and shift it: γ (x − μ) / √(σ² + ε) + β (§3.1; Ba et al., 2016)."""
 
-    def __init__(self, d_model: int, eps: float = 1e-5):
+    def __init__(self, d_model, eps=1e-5):
         super().__init__()
         self.gain = nn.Parameter(torch.ones(d_model))
         self.bias = nn.Parameter(torch.zeros(d_model))
         self.eps = eps
 
-    def forward(self, x: Tensor) -> Tensor:  # x (…, d_model) → (…, d_model)
+    def forward(self, x):  # x (…, d_model) → (…, d_model)
         mean = x.mean(dim=-1, keepdim=True)
         variance = x.var(dim=-1, keepdim=True, correction=0)
         return self.gain * (x - mean) / (variance + self.eps).sqrt() + self.bias
@@ -173,27 +170,26 @@ class LayerNorm(nn.Module):
 class FeedForward(nn.Module):
     """The same two-layer network at every position: max(0, x W₁ + b₁) W₂ + b₂ (§3.3, Eq. 2)."""
 
-    def __init__(self, d_model: int, d_ff: int, activation: str = "relu"):
+    def __init__(self, d_model, d_ff, activation="relu"):
         super().__init__()
-        self.activation: Callable[[Tensor], Tensor] = getattr(F, activation)
+        self.activation = getattr(F, activation)
         self.W_1 = nn.Linear(d_model, d_ff)
         self.W_2 = nn.Linear(d_ff, d_model)
 
-    def forward(self, x: Tensor) -> Tensor:  # x (…, d_model) → (…, d_model)
+    def forward(self, x):  # x (…, d_model) → (…, d_model)
         return self.W_2(self.activation(self.W_1(x)))
 
 
 class Residual(nn.Module):
     """Wrap a sub-layer: LayerNorm(x + Dropout(sublayer(x))) (§3.1, §5.4)."""
 
-    def __init__(self, d_model: int, dropout: float, norm_first: bool = False):
+    def __init__(self, d_model, dropout, norm_first=False):
         super().__init__()
         self.norm = LayerNorm(d_model)
         self.dropout = nn.Dropout(dropout)
         self.norm_first = norm_first
 
-    def forward(self, x: Tensor, sublayer: Callable[[Tensor], Tensor]) -> Tensor:
-        # x (batch, length, d_model) → (batch, length, d_model)
+    def forward(self, x, sublayer):  # x (batch, length, d_model) → (batch, length, d_model)
         if self.norm_first:
             return x + self.dropout(sublayer(self.norm(x)))
         return self.norm(x + self.dropout(sublayer(x)))
@@ -202,7 +198,7 @@ class Residual(nn.Module):
 class EncoderLayer(nn.Module):
     """Self-attention, then feed-forward, each in a residual connection (§3.1)."""
 
-    def __init__(self, config: TransformerConfig):
+    def __init__(self, config):
         super().__init__()
         self.self_attention = MultiHeadAttention(
             config.d_model, config.heads, d_k=config.d_k, d_v=config.d_v, bias=config.attention_bias
@@ -210,7 +206,7 @@ class EncoderLayer(nn.Module):
         self.feed_forward = FeedForward(config.d_model, config.d_ff, config.activation)
         self.residuals = nn.ModuleList(Residual(config.d_model, config.dropout, config.norm_first) for _ in range(2))
 
-    def forward(self, x: Tensor, mask: Mask = None) -> Tensor:  # x (batch, source, d_model) → (batch, source, d_model)
+    def forward(self, x, mask=None):  # x (batch, source, d_model) → (batch, source, d_model)
         x = self.residuals[0](x, lambda y: self.self_attention(y, y, y, mask))
         return self.residuals[1](x, self.feed_forward)
 
@@ -218,12 +214,12 @@ class EncoderLayer(nn.Module):
 class Encoder(nn.Module):
     """A stack of N encoder layers (§3.1); a last LayerNorm only with norm_first, whose layers end without one."""
 
-    def __init__(self, config: TransformerConfig):
+    def __init__(self, config):
         super().__init__()
         self.layers = nn.ModuleList(EncoderLayer(config) for _ in range(config.layers))
         self.norm = LayerNorm(config.d_model) if config.norm_first else nn.Identity()
 
-    def forward(self, x: Tensor, mask: Mask = None) -> Tensor:  # x (batch, source, d_model) → (batch, source, d_model)
+    def forward(self, x, mask=None):  # x (batch, source, d_model) → (batch, source, d_model)
         for layer in self.layers:
             x = layer(x, mask)
         return self.norm(x)
@@ -232,10 +228,10 @@ class Encoder(nn.Module):
 class LayerCache:
     """What one decoder layer need not compute again: keys and values of the tokens so far, and of the memory."""
 
-    tokens: tuple[Tensor, ...] = ()
-    memory: tuple[Tensor, ...] = ()
+    tokens = ()
+    memory = ()
 
-    def append(self, keys: Tensor, values: Tensor) -> tuple[Tensor, ...]:
+    def append(self, keys, values):
         # keys (batch, heads, new, d_k), values (batch, heads, new, d_v) → each (batch, heads, length, _)
         if self.tokens:
             keys, values = torch.cat((self.tokens[0], keys), dim=2), torch.cat((self.tokens[1], values), dim=2)
@@ -246,14 +242,14 @@ class LayerCache:
 class Cache(list[LayerCache]):
     """One `LayerCache` for each decoder layer."""
 
-    def __init__(self, layers: int):
+    def __init__(self, layers):
         super().__init__(LayerCache() for _ in range(layers))
 
     @property
-    def length(self) -> int:
+    def length(self):
         return self[0].tokens[0].size(2) if self[0].tokens else 0
 
-    def select(self, rows: Tensor) -> None:  # rows (kept,)
+    def select(self, rows):  # rows (kept,)
         for layer in self:
             layer.tokens = tuple(x[rows] for x in layer.tokens)
             layer.memory = tuple(x[rows] for x in layer.memory)
@@ -262,7 +258,7 @@ class Cache(list[LayerCache]):
 class DecoderLayer(nn.Module):
     """Masked self-attention, attention to the memory, feed-forward, each in a residual connection (§3.1)."""
 
-    def __init__(self, config: TransformerConfig):
+    def __init__(self, config):
         super().__init__()
         self.self_attention, self.cross_attention = (
             MultiHeadAttention(config.d_model, config.heads, d_k=config.d_k, d_v=config.d_v, bias=config.attention_bias)
@@ -271,17 +267,15 @@ class DecoderLayer(nn.Module):
         self.feed_forward = FeedForward(config.d_model, config.d_ff, config.activation)
         self.residuals = nn.ModuleList(Residual(config.d_model, config.dropout, config.norm_first) for _ in range(3))
 
-    def forward(
-        self, x: Tensor, memory: Tensor, tgt_mask: Mask = None, src_mask: Mask = None, cache: LayerCache | None = None
-    ) -> Tensor:
+    def forward(self, x, memory, tgt_mask=None, src_mask=None, cache=None):
         # x (batch, target, d_model), memory (batch, source, d_model) → (batch, target, d_model)
-        def attend_to_target(x: Tensor) -> Tensor:
+        def attend_to_target(x):
             keys, values = self.self_attention.project(x, x)  # (batch, heads, target, d_k), of the new positions
             if cache is not None:
                 keys, values = cache.append(keys, values)  # of all positions so far
             return self.self_attention.attend(x, keys, values, tgt_mask)
 
-        def attend_to_memory(x: Tensor) -> Tensor:
+        def attend_to_memory(x):
             if cache is None:
                 return self.cross_attention(x, memory, memory, src_mask)
             if not cache.memory:  # it stays the same while the target grows
@@ -297,14 +291,12 @@ class DecoderLayer(nn.Module):
 class Decoder(nn.Module):
     """A stack of N decoder layers (§3.1); a last LayerNorm only with norm_first, whose layers end without one."""
 
-    def __init__(self, config: TransformerConfig):
+    def __init__(self, config):
         super().__init__()
         self.layers = nn.ModuleList(DecoderLayer(config) for _ in range(config.layers))
         self.norm = LayerNorm(config.d_model) if config.norm_first else nn.Identity()
 
-    def forward(
-        self, x: Tensor, memory: Tensor, tgt_mask: Mask = None, src_mask: Mask = None, cache: Cache | None = None
-    ) -> Tensor:
+    def forward(self, x, memory, tgt_mask=None, src_mask=None, cache=None):
         # x (batch, target, d_model), memory (batch, source, d_model) → (batch, target, d_model)
         caches = [None] * len(self.layers) if cache is None else cache
         for layer, layer_cache in zip(self.layers, caches, strict=True):
@@ -315,7 +307,7 @@ class Decoder(nn.Module):
 class Transformer(nn.Module):
     """The encoder-decoder Transformer (§3, Figure 1)."""
 
-    def __init__(self, config: TransformerConfig):
+    def __init__(self, config):
         super().__init__()
         self.config = config
         encoding = LearnedEncoding if config.positions == "learned" else SinusoidalEncoding
@@ -328,7 +320,7 @@ class Transformer(nn.Module):
         self.decoder = Decoder(config)
         self._initialise()
 
-    def _initialise(self) -> None:
+    def _initialise(self):
         for module in self.modules():
             if isinstance(module, nn.Linear):
                 nn.init.xavier_uniform_(module.weight)
@@ -339,20 +331,18 @@ class Transformer(nn.Module):
         if self.config.tie_embeddings:
             self.tgt_embedding.weight = self.output.weight = self.src_embedding.weight
 
-    def forward(self, src: Tensor, tgt: Tensor, src_mask: Mask = None, tgt_mask: Mask = None) -> Tensor:
+    def forward(self, src, tgt, src_mask=None, tgt_mask=None):
         # src (batch, source), tgt (batch, target) → (batch, target, vocab)
         if src_mask is None:
             src_mask = padding_mask(src)
         return self.logits(self.decode(tgt, self.encode(src, src_mask), src_mask, tgt_mask))
 
-    def encode(self, src: Tensor, src_mask: Mask = None) -> Tensor:  # src (batch, source) → (batch, source, d_model)
+    def encode(self, src, src_mask=None):  # src (batch, source) → (batch, source, d_model)
         if src_mask is None:
             src_mask = padding_mask(src)
         return self.encoder(self._embed(self.src_embedding, src), src_mask)
 
-    def decode(
-        self, tgt: Tensor, memory: Tensor, src_mask: Mask, tgt_mask: Mask = None, cache: Cache | None = None
-    ) -> Tensor:
+    def decode(self, tgt, memory, src_mask, tgt_mask=None, cache=None):
         # tgt (batch, target), memory (batch, source, d_model) → (batch, target, d_model)
         start = 0 if cache is None else cache.length
         if tgt_mask is None:  # if you pass a mask, combine it with causal_mask yourself, or the future leaks
@@ -362,30 +352,22 @@ class Transformer(nn.Module):
                 tgt_mask = combine(tgt_mask, padding_mask(tgt))  # (batch, 1, target, target)
         return self.decoder(self._embed(self.tgt_embedding, tgt, start), memory, tgt_mask, src_mask, cache)
 
-    def logits(self, states: Tensor) -> Tensor:  # states (…, d_model) → (…, vocab)
+    def logits(self, states):  # states (…, d_model) → (…, vocab)
         return self.output(states)
 
-    def new_cache(self) -> Cache:
+    def new_cache(self):
         return Cache(self.config.layers)
 
-    def _embed(self, embedding: nn.Embedding, ids: Tensor, start: int = 0) -> Tensor:
-        # ids (batch, length) → (batch, length, d_model)
+    def _embed(self, embedding, ids, start=0):  # ids (batch, length) → (batch, length, d_model)
         return self.dropout(self.positions(embedding(ids) * math.sqrt(self.config.d_model), start))
 
 
-def noam_rate(step: int, d_model: int, warmup: int) -> float:
+def noam_rate(step, d_model, warmup):
     """Warm up linearly, then decay: d_model^−0.5 · min(step^−0.5, step · warmup^−1.5) (§5.3, Eq. 3)."""
     return d_model**-0.5 * min(step**-0.5, step * warmup**-1.5)
 
 
-def label_smoothed_loss(
-    logits: Tensor,
-    target: Tensor,
-    smoothing: float = 0.1,
-    pad_id: int | None = PAD,
-    *,
-    reduction: Literal["mean", "sum"] = "mean",
-) -> Tensor:
+def label_smoothed_loss(logits, target, smoothing=0.1, pad_id=PAD, *, reduction="mean"):
     """Compare with a target that keeps 1 − ε and spreads ε evenly over all but padding (§5.4; Szegedy et al., 2016)."""
     # logits (…, vocab), target (…) → a number
     vocab = logits.size(-1)
@@ -415,15 +397,13 @@ class Hypothesis(NamedTuple):
     score: float
 
 
-def length_penalty(length: int, alpha: float) -> float:
+def length_penalty(length, alpha):
     """Compute the divisor of log P, ((5 + |Y|) / 6)^α, so that longer ones may compete (§6.1; Wu et al., 2016)."""
     return ((5 + length) / 6) ** alpha
 
 
 @torch.inference_mode()
-def greedy_decode(
-    model: Transformer, src: Tensor, *, max_extra: int = MAX_EXTRA, use_cache: bool = True
-) -> list[Hypothesis]:
+def greedy_decode(model, src, *, max_extra=MAX_EXTRA, use_cache=True):
     """Translate by taking the most probable token at each step."""
     # src (batch, source)
     with evaluating(model):
@@ -444,29 +424,21 @@ def greedy_decode(
 
 
 @torch.inference_mode()
-def beam_search(
-    model: Transformer,
-    src: Tensor,
-    beam: int = BEAM,
-    alpha: float = ALPHA,
-    *,
-    max_extra: int = MAX_EXTRA,
-    use_cache: bool = True,
-) -> list[Hypothesis]:
+def beam_search(model, src, beam=BEAM, alpha=ALPHA, *, max_extra=MAX_EXTRA, use_cache=True):
     """Translate by keeping the `beam` most probable beginnings at each step (§6.1; Wu et al., 2016)."""
     # src (batch, source)
     with evaluating(model):
         return [search(model, row, beam, alpha, max_extra, use_cache) for row in src]
 
 
-def search(model: Transformer, src: Tensor, beam: int, alpha: float, max_extra: int, use_cache: bool) -> Hypothesis:
+def search(model, src, beam, alpha, max_extra, use_cache):
     """Search for the translation of one sentence; arguments as for `beam_search`."""
     # src (source,)
     src_mask = padding_mask(src[None])
     memory = model.encode(src[None], src_mask)
     limit = int(longest_translations(model, src_mask, max_extra))
     cache = model.new_cache() if use_cache else None
-    best: Hypothesis | None = None
+    best = None
     ids = torch.full((1, 1), BOS, device=src.device)  # one beginning; the first step makes it `beam`
     log_probs = torch.zeros(1, device=src.device)
     for length in range(1, limit + 1):
@@ -497,7 +469,7 @@ def search(model: Transformer, src: Tensor, beam: int, alpha: float, max_extra: 
     return best
 
 
-def next_log_probs(model: Transformer, ids: Tensor, memory: Tensor, src_mask: Tensor, cache: Cache | None) -> Tensor:
+def next_log_probs(model, ids, memory, src_mask, cache):
     """Compute the log-probabilities of each row's next token; <pad> and <bos> are never next."""
     # ids (row, length), memory (row, source, width) → (row, vocab)
     new = ids if cache is None else ids[:, -1:]
@@ -506,14 +478,14 @@ def next_log_probs(model: Transformer, ids: Tensor, memory: Tensor, src_mask: Te
     return log_probs
 
 
-def longest_translations(model: Transformer, src_mask: Tensor, max_extra: int) -> Tensor:
+def longest_translations(model, src_mask, max_extra):
     """Tell how many tokens each translation may have."""
     # → (batch,)
     return (src_mask.sum(dim=-1).flatten() + max_extra).clamp(1, model.config.max_length)
 
 
 @contextmanager
-def evaluating(model: nn.Module) -> Iterator[None]:
+def evaluating(model):
     """Put the model into eval mode, and afterwards each of its parts back into the mode it was in."""
     modes = [(part, part.training) for part in model.modules()]
     model.train(False)

@@ -1,7 +1,4 @@
-"""The one file for download: what the command writes, torch alone, and the module's own numbers.
-
-That it passes mypy is looked at by `make check`.
-"""
+"""The one file for download: what the command writes, torch alone, and the module's own numbers."""
 
 import ast
 import importlib.util

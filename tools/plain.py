@@ -8,27 +8,25 @@ The text is edited where it stands, not written anew from the syntax tree, which
 """
 
 import ast
-import copy
 import re
 import subprocess
 import sys
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator
 from typing import NamedTuple
 
 WIDTH = 120  # columns of a line, as everywhere in the course
 NOTE = "#:"  # begins a line of shapes as long as it has no place yet; "#" when it has
 
 
-def plain(source: str, without: Collection[str] = (), types: Mapping[str, str] | None = None) -> str:
+def plain(source: str, without: Collection[str] = ()) -> str:
     """Write a definition without types, checks and the longer part of its documentation.
 
     Args:
         source: the text of one function or class.
         without: names of methods, variables and attributes; methods of such a name go, and statements that use one.
-        types: keep types, those of jaxtyping as a mere `Tensor`, and some as this says ("Translator": "Transformer").
     """
     text = source.encode()
-    for edit in sorted(_Editor(text, frozenset(without), types).edits(), reverse=True):
+    for edit in sorted(_Editor(text, frozenset(without)).edits(), reverse=True):
         text = text[: edit.start] + edit.text.encode() + text[edit.end :]
     return _beside(formatted(text.decode())).rstrip("\n")
 
@@ -60,14 +58,13 @@ class _Edit(NamedTuple):
 class _Editor:
     """Finds the edits; of a statement that goes there is one, and none of what stands in it."""
 
-    def __init__(self, source: bytes, without: frozenset[str], types: Mapping[str, str] | None):
+    def __init__(self, source: bytes, without: frozenset[str]):
         self.source = source
         self.lines = source.splitlines(keepends=True)
         self.starts = [0]
         for line in self.lines:
             self.starts.append(self.starts[-1] + len(line))
         self.without = without
-        self.types = types
 
     def edits(self) -> list[_Edit]:
         """List all edits of the source."""
@@ -97,12 +94,12 @@ class _Editor:
                 return self._compound(node)
             case ast.AnnAssign() if _has_fields(parent):
                 return []
-            case ast.AnnAssign(value=None) if self.types is None:
+            case ast.AnnAssign(value=None):
                 return None
             case ast.Assign() | ast.AnnAssign() | ast.Expr() if self._uses(node):
                 return None
             case ast.AnnAssign(target=target, annotation=annotation):
-                return [self._type(self._end(target), annotation, ": ")]
+                return [_Edit(self._end(target), self._end(annotation))]
             case ast.Expr(value=ast.Call(func=called)) if ast.unparse(called).startswith("check_"):
                 return None
         return []
@@ -111,19 +108,13 @@ class _Editor:
         """Take the types out of a function's first lines."""
         for argument in _arguments(node):
             if argument.annotation:
-                yield self._type(self._start(argument) + len(argument.arg.encode()), argument.annotation, ": ")
+                yield _Edit(self._start(argument) + len(argument.arg.encode()), self._end(argument.annotation))
         if node.returns:
-            yield self._type(self.source.rindex(b"->", 0, self._start(node.returns)), node.returns, "-> ")
+            yield _Edit(self.source.rindex(b"->", 0, self._start(node.returns)), self._end(node.returns))
         given: list[ast.expr | ast.arg] = [*_arguments(node), *node.args.defaults, *filter(None, node.args.kw_defaults)]
         end = max(map(self._end, given), default=0)
         if self.source[end : end + 1] == b",":  # with it the arguments would stay one a line
             yield _Edit(end, end + 1)
-
-    def _type(self, start: int, annotation: ast.expr, before: str) -> _Edit:
-        """Take out a type, from the mark before it, or write it more plainly."""
-        if self.types is None:
-            return _Edit(start, self._end(annotation))
-        return _Edit(start, self._end(annotation), before + simple_type(annotation, self.types))
 
     def _definition(self, node: ast.FunctionDef | ast.ClassDef, parent: ast.AST | None) -> list[_Edit]:
         """Shorten the documentation, note the shapes, and edit the body."""
@@ -196,19 +187,6 @@ def shape_comment(node: ast.FunctionDef, width: int) -> list[str]:
         else:
             lines.append(f"{NOTE}   {word}" if lines else f"{NOTE} {word}")
     return lines
-
-
-def simple_type(annotation: ast.expr, names: Mapping[str, str]) -> str:
-    """Write a type without shapes, `Float[Tensor, "batch length"]` as Tensor, and others by the names given."""
-
-    class Simpler(ast.NodeTransformer):
-        def visit(self, node: ast.AST) -> ast.AST:
-            match node:
-                case ast.Subscript(slice=ast.Tuple(elts=[ast.Name() as array, ast.Constant(value=str())])):
-                    return array
-            return ast.Name(names[ast.unparse(node)]) if ast.unparse(node) in names else self.generic_visit(node)
-
-    return ast.unparse(Simpler().visit(copy.deepcopy(annotation)))
 
 
 def _shapes(annotation: ast.expr | None) -> str:

@@ -24,17 +24,16 @@ it. The course's weights load with strict=False, because their file holds the ma
 """
 
 import math
-from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import reduce
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 from torch.nn import functional as F
 
-Mask = Tensor | None  # boolean, True = may attend; broadcast to (batch, heads, query, key); None hides nothing
+# A mask is boolean, True = may attend, and broadcast to (batch, heads, query, key); None hides nothing.
 '''
 PARTS = {  # in the order in which data flows
     "config": ["PAD", "TransformerConfig"],
@@ -52,13 +51,6 @@ PARTS = {  # in the order in which data flows
     ],
 }
 WITHOUT = ["recorders", "_apply", "__post_init__", "base", "big", "small", "tiny"]
-TYPES = {
-    **dict.fromkeys(["Mask | None", "SourceMask | None"], "Mask"),
-    "SourceMask": "Tensor",
-    "Translator": "Transformer",
-    "TranslatorCache": "Cache",
-    "Any": "nn.Module",
-}
 
 
 def transformer_file() -> str:
@@ -67,7 +59,7 @@ def transformer_file() -> str:
     for file, names in PARTS.items():
         source = (ROOT / "annotated" / f"{file}.py").read_text(encoding="utf-8")
         for name in names:
-            shown = plain(definition(source, name) or "", WITHOUT, TYPES)
+            shown = plain(definition(source, name) or "", WITHOUT)
             text += f"{shown}\n"
     return formatted(text.replace("= Dropout(", "= nn.Dropout("))  # torch's dropout computes what the module's does
 

@@ -14,8 +14,8 @@ import yaml
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook
 from once import once
 
-from tools.address import FIRST, FIRST_CELL, addressed, read_address, with_first_cell
-from tools.sync import ROOT
+from tools.address import FIRST, FIRST_CELL, edits, read_address, with_first_cell
+from tools.sync import ROOT, edited
 
 pytestmark = once
 
@@ -38,28 +38,28 @@ def put(course: Path, url: str) -> None:
     file.write_text(re.sub(r'(?<=^Repository = ").*(?="$)', url, file.read_text("utf-8"), flags=re.MULTILINE), "utf-8")
 
 
+def documents(course: Path) -> dict[str, str]:
+    """The documents as they should be, by their names."""
+    texts = edited(course, edits(read_address(course)))
+    return {path.relative_to(course).as_posix(): text for path, text in texts.items()}
+
+
 @pytest.mark.parametrize("url", [URL, f"{URL}.git"])
 def test_a_fork_sets_it_in_one_place_and_can_take_it_back(course: Path, url: str) -> None:
-    before = addressed(course)
+    before = documents(course)
     put(course, url)
-    assert read_address(course) == ANNA
-    texts = addressed(course)
-    for path, text in texts.items():
-        assert text != before[path] and "OWNER" not in text
-        path.write_text(text, "utf-8")
-    readme = texts[course / "README.md"]
-    live = "https://anna-b.github.io/our.course/docs/live/index.html"
-    assert readme.count(live) == 3
-    shown = texts[course / "docs" / "INSTALL.md"]
+    texts = documents(course)
+    for name, text in texts.items():
+        assert text != before[name] and "OWNER" not in text
+        (course / name).write_text(text, "utf-8")
+    live, install = "https://anna-b.github.io/our.course/docs/live/index.html", texts["docs/INSTALL.md"]
+    assert texts["README.md"].count(live) == 3
     places = ("codespaces.new/", "mybinder.org/v2/gh/", "colab.research.google.com/github/")
-    assert live in shown and all(f"https://{place}{ANNA}" in shown for place in places)
-    assert all(
-        (ROOT / "docs" / picture).is_file() for picture in re.findall('<img src="(drawings/badges/[^"]+)', shown)
-    )
-    assert yaml.safe_load(texts[course / "CITATION.cff"])["repository-code"] == URL
-    assert f"git clone {URL} &&" in texts[course / "docs" / "INSTALL.md"]
+    assert live in install and all(f"https://{place}{ANNA}" in install for place in places)
+    assert all((ROOT / "docs" / image).is_file() for image in re.findall('<img src="(drawings/badges/[^"]+)', install))
+    assert yaml.safe_load(texts["CITATION.cff"])["repository-code"] == URL and f"git clone {URL} &&" in install
     put(course, f"https://github.com/{NOBODY}")
-    assert addressed(course) == before
+    assert documents(course) == before
 
 
 @pytest.mark.parametrize("url", ["", "https://example.org/a/b", "https://github.com/alone"])
@@ -80,14 +80,13 @@ def test_the_workflow_puts_in_the_address_that_it_runs_at(course: Path) -> None:
 
 def test_the_first_cell_stands_in_front_of_the_others() -> None:
     cells = [new_markdown_cell("# 01 · Some", id="words"), new_code_cell("x = 3", id="x", execution_count=1)]
-    notebook = with_first_cell(new_notebook(cells=cells), ANNA)
-    nbformat.validate(notebook)
-    assert [cell.id for cell in notebook.cells] == ["words", FIRST, "x"]
-    assert f"git clone -q --depth 1 {URL} course" in notebook.cells[1].source
+    notebook = with_first_cell(new_notebook(cells=cells), NOBODY)
     notebook.cells[1].execution_count = 1
-    assert with_first_cell(notebook, ANNA) == notebook
-    other = with_first_cell(notebook, NOBODY)
-    assert [cell.id for cell in other.cells] == ["words", FIRST, "x"] and "OWNER" in other.cells[1].source
+    assert "OWNER" in notebook.cells[1].source
+    notebook = with_first_cell(notebook, ANNA)
+    nbformat.validate(notebook)
+    assert [cell.id for cell in notebook.cells] == ["words", FIRST, "x"] and notebook.cells[1].execution_count == 1
+    assert f"git clone -q --depth 1 {URL} course" in notebook.cells[1].source
 
 
 RUN = """
@@ -105,13 +104,13 @@ if len(sys.argv) > 1:
 for _ in range(2):
     exec(open("first.py").read())
 os.chdir("/")
-import annotated, annotated_course
+import annotated
 print(os.path.realpath(annotated.__file__), *asked, sep="\\n")
 """
 
 
 def run(folder: Path, *fetched: Path) -> subprocess.CompletedProcess[str]:
-    """Run the first cell in a folder, twice, by a Python that has the packages, and the course only if it is found.
+    """Run the first cell in a folder, twice, where the packages are, and the course only if it is found.
 
     Args:
         folder: where the notebook is.
@@ -125,8 +124,7 @@ def run(folder: Path, *fetched: Path) -> subprocess.CompletedProcess[str]:
 
 def test_it_finds_the_course_above_or_on_colab_fetches_it_once_or_says_what_to_do(tmp_path: Path) -> None:
     checkout, here = tmp_path / "checkout", tmp_path / "content" / "deeper"  # nothing of the course above `here`
-    for package in ("annotated", "annotated_course"):
-        shutil.copytree(ROOT / package, checkout / package, ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copytree(ROOT / "annotated", checkout / "annotated", ignore=shutil.ignore_patterns("__pycache__"))
     (checkout / "notebooks" / "solutions").mkdir(parents=True)
     here.mkdir(parents=True)
     for folder in ("notebooks", "notebooks/solutions"):

@@ -18,7 +18,7 @@ from PIL import Image
 
 from tools import chapters as module
 from tools import sync
-from tools.address import FIRST, read_address, with_first_cell
+from tools.address import FIRST
 from tools.chapters import PART, SIZE, Chapter, chapters, picture, read
 from tools.sync import ROOT, notebook_paths
 
@@ -67,12 +67,10 @@ def test_title_and_minutes_are_the_lesson_s(chapter: Chapter) -> None:
 
 
 def test_misconceptions_are_settled_with_the_chapter_s_own_numbers(chapter: Chapter) -> None:
-    said = [str(cell.source) for cell in read(chapter.notebook).cells]
-    for output in (output for cell in read(chapter.notebook).cells for output in cell.get("outputs", [])):
-        said += [
-            output.get("text", ""),
-            *(str(text) for kind, text in output.get("data", {}).items() if "text" in kind),
-        ]
+    cells = read(chapter.notebook).cells
+    outputs = [output for cell in cells for output in cell.get("outputs", [])]
+    said = [cell.source for cell in cells] + [output.get("text", "") for output in outputs]
+    said += [str(shown) for output in outputs for kind, shown in output.get("data", {}).items() if "text" in kind]
     numbers = set(NUMBER.findall("\n".join(said).replace("−", "-")))
     assert 1 <= len(chapter.about["misconceptions"]) <= 4
     for row in chapter.about["misconceptions"]:
@@ -160,92 +158,52 @@ settled = "1. Nothing"
 """
 EXERCISES = """from annotated_course.exercises.exercise import Exercise, as_numbers
 
-FOUR = Exercise("Four", right=4.0, cases={"": as_numbers}, mistakes={"one less.": 3.0})
-EXERCISES = {f"99.{i}": FOUR for i in range(1, 5)}
+EXERCISES = {"99.1": Exercise("Four", right=4.0, cases={"": as_numbers}, mistakes={"one less.": 3.0})}
 """
-CARD = """### Exercise 99.{i} · Four
-
-Give 4. <details><summary>Hint</summary>4</details> **Why it matters**: no.
-**Difficulty** ★☆☆☆ · 2 minutes · [solution](solutions/99_solutions.ipynb#Exercise-99.{i}:-Four)"""
-
-
 LISTS = """
 from annotated_course import check, progress
 from tools import working_copy
-check("99.1", 4), check("99.2", 3), progress()
+check("99.1", 3), check("99.1", 4), progress()
 working_copy.main()
 """
 
 
-def write_notebook(path: Path, cells: list[nbformat.NotebookNode]) -> None:
-    """Write a notebook as if it had been executed."""
-    metadata = {"kernelspec": {"display_name": "Python 3 (ipykernel)", "language": "python", "name": "python3"}}
-    notebook = with_first_cell(new_notebook(cells=cells, metadata=metadata), read_address(ROOT))
-    for number, cell in enumerate((cell for cell in notebook.cells if cell.cell_type == "code"), 1):
-        cell.execution_count = number
-    nbformat.write(notebook, path)
-
-
-@pytest.fixture(scope="module")
-def course(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A copy of the course's first two chapters, with one folder and two notebooks more."""
-    course = tmp_path_factory.mktemp("course")
-
-    def others(folder: str, names: list[str]) -> list[str]:
-        later = [name for name in names if (number := re.match(r"c?(\d\d)_", name)) and int(number[1]) > 1]
-        return [*later, "__pycache__"]
+def test_a_new_chapter_is_one_folder_and_two_notebooks(tmp_path: Path) -> None:
+    def others(folder: str, names: list[str]) -> list[str]:  # all chapters but the first
+        return [name for name in names if re.match(r"__pyc|project|questions|c?(?!00)\d\d_", name)]
 
     for path in ROOT.iterdir():
-        if path.name in ("annotated_course", "docs", "notebooks", "tests", "tools"):
-            shutil.copytree(path, course / path.name, ignore=others)
+        if path.name in ("annotated_course", "docs", "notebooks", "tools"):
+            shutil.copytree(path, tmp_path / path.name, ignore=others)
         elif path.name in ("README.md", "CITATION.cff"):  # which are written anew
-            shutil.copy(path, course)
-        elif path.is_file() or path.name in ("annotated", "annotated_workbench", "data"):
-            (course / path.name).symlink_to(path)
-    folder = course / module.FOLDERS / "c99_dummy"
+            shutil.copy(path, tmp_path)
+        elif path.name in ("annotated", "annotated_workbench", "data", "pyproject.toml"):
+            (tmp_path / path.name).symlink_to(path)
+    folder, notebooks = tmp_path / module.FOLDERS / "c99_dummy", tmp_path / "notebooks"
     folder.mkdir()
     (folder / "about.toml").write_text(ABOUT)
     (folder / "exercises.py").write_text(EXERCISES)
-    image = read(ROOT / "notebooks" / "01_attention.ipynb")
-    drawn = next(out for cell in image.cells for out in cell.get("outputs", []) if "image/png" in out.get("data", {}))
-    described = {"image/png": {"alt": "A dummy's figure"}}
-    words = new_output("display_data", {"text/html": "<details><summary>?</summary>A dummy&#x27;s figure</details>"})
-    lesson = [
-        new_markdown_cell("# 99 · A dummy\n\n5 minutes, if any.\n\n## 1. Nothing"),
-        new_code_cell("draw()", outputs=[new_output("display_data", dict(drawn.data), metadata=described), words]),
-        new_markdown_cell("## Exercises"),
-        new_code_cell("from annotated_course import check"),
-    ]
-    solutions = [new_code_cell("from annotated_course import check")]
-    for i in range(1, 5):
-        printed = [new_output("stream", text=f"{sign} 99.{i} Four\n") for sign in "○✓"]
-        lesson += [new_markdown_cell(CARD.format(i=i)), new_code_cell("answer = ...")]
-        lesson.append(new_code_cell(f'check("99.{i}", answer)', outputs=[printed[0]]))
-        solutions += [new_markdown_cell(f"## Exercise 99.{i}: Four"), new_code_cell("answer = 4")]
-        solutions.append(new_code_cell(f'check("99.{i}", answer)', outputs=[printed[1]]))
-    write_notebook(course / "notebooks" / "99_dummy.ipynb", lesson)
-    write_notebook(course / "notebooks" / "solutions" / "99_solutions.ipynb", solutions)
-    return course
-
-
-def run(course: Path, *arguments: str) -> str:
-    """Run Python on the copy, and give what it prints."""
-    environment = os.environ | {"PYTHONPATH": str(course), "ANNOTATED_WORK": str(course / "work")}
-    done = subprocess.run([sys.executable, *arguments], cwd=course, env=environment, capture_output=True, text=True)
-    assert done.returncode == 0, done.stdout + done.stderr
-    return done.stdout
-
-
-def test_a_new_chapter_is_one_folder_and_two_notebooks(course: Path) -> None:
-    assert FIRST in (course / "notebooks" / "99_dummy.ipynb").read_text("utf-8")
-    run(course, "-m", "tools.sync")
-    assert (course / module.FOLDERS / "c99_dummy" / "thumb.png").is_file()
-    (row,) = re.findall(r"^\| \[99_dummy\].*", (course / "README.md").read_text("utf-8"), re.MULTILINE)
-    assert row.endswith('alt="A square"> | nothing | after | 5 | 4 |')
-    assert "## 99 · A dummy\n\n| they think" in (course / module.MISCONCEPTIONS).read_text("utf-8")
-    printed = run(course, "-c", LISTS)
-    assert "✓ 99.1 Four\n✗ 99.2 Four: one less.\n" in printed and "\n99  ○○○○" in printed
-    assert "| 5 | ○○○○ |" in (course / "work" / "start.md").read_text("utf-8").partition("[99_dummy]")[2]
-    assert " passed" in run(
-        course, "-m", "pytest", "-q", "-k", "99", "tests/test_notebooks.py", "tests/test_chapters.py"
+    outputs = (
+        output for cell in read(ROOT / "notebooks" / "01_attention.ipynb").cells for output in cell.get("outputs", [])
     )
+    drawn = next(output.data for output in outputs if "image/png" in output.get("data", {}))
+    figure = new_output("display_data", drawn, metadata={"image/png": {"alt": "A dummy's figure"}})
+    exercise = [new_code_cell("answer = ..."), new_code_cell('check("99.1", answer)')]
+    lesson = [
+        new_markdown_cell("# 99 · A dummy\n\n## 1. Nothing"),
+        new_code_cell("draw()", outputs=[figure]),
+        *exercise,
+    ]
+    for name, cells in {"99_dummy": lesson, "solutions/99_solutions": exercise}.items():
+        nbformat.write(new_notebook(cells=cells), notebooks / f"{name}.ipynb")
+
+    for _, write in sync.refresh(tmp_path):
+        write()
+    assert FIRST in (notebooks / "99_dummy.ipynb").read_text("utf-8") and (folder / "thumb.png").is_file()
+    (row,) = re.findall(r"^\| \[99_dummy\].*", (tmp_path / "README.md").read_text("utf-8"), re.MULTILINE)
+    assert row.endswith('alt="A square"> | nothing | after | 5 | 1 |')
+    assert "## 99 · A dummy\n\n| they think" in (tmp_path / module.MISCONCEPTIONS).read_text("utf-8")
+    environment = os.environ | {"PYTHONPATH": str(tmp_path), "ANNOTATED_WORK": str(tmp_path / "work")}
+    printed = subprocess.check_output([sys.executable, "-c", LISTS], cwd=tmp_path, env=environment, text=True)
+    assert "✗ 99.1 Four: one less.\n✓ 99.1 Four\n" in printed and "\n99  ○\n" in printed
+    assert "| 5 | ○ |" in (tmp_path / "work" / "start.md").read_text("utf-8").partition("[99_dummy]")[2]

@@ -6,9 +6,14 @@ placeholder `OWNER`, the two pages show no badges, which would lead nowhere, and
 
 import re
 import tomllib
+from collections.abc import Callable
 from pathlib import Path
 
 import nbformat
+
+Edit = tuple[
+    str, re.Pattern[str], str | Callable[[re.Match[str]], str]
+]  # a document, the places in it, what stands there
 
 PLACEHOLDER = "OWNER"
 LIVE = "docs/live/index.html"
@@ -59,10 +64,7 @@ def badges(repository: str, drawings: str) -> str:
     places = {
         "live": ("See it work", pages(repository)),
         "codespaces": ("Open in Codespaces", f"https://codespaces.new/{repository}"),
-        "binder": (
-            "Open in Binder",
-            f"https://mybinder.org/v2/gh/{repository}/HEAD?urlpath=lab/tree/work/start.md",
-        ),
+        "binder": ("Open in Binder", f"https://mybinder.org/v2/gh/{repository}/HEAD?urlpath=lab/tree/work/start.md"),
         "colab": ("Open the tour in Colab", f"https://colab.research.google.com/{tour}"),
     }
     shown = (
@@ -72,28 +74,16 @@ def badges(repository: str, drawings: str) -> str:
     return " ".join(shown) + "\n"
 
 
-def addressed(root: Path) -> dict[Path, str]:
-    """Give the text that each file should have that names the address, by its path.
-
-    Raises:
-        ValueError: pyproject.toml names no address, or a file has lost the place for it.
-    """
-    repository = read_address(root)
+def edits(repository: str) -> list[Edit]:
+    """List what stands where the documents name the address."""
     url = f"https://github.com/{repository}"
-    changes = {
-        "README.md": [(BADGES, badges(repository, "docs/drawings")), (TO_LIVE, pages(repository))],
-        "docs/INSTALL.md": [(BADGES, badges(repository, "drawings") or NOWHERE), (CLONED, url)],
-        "CITATION.cff": [(CITED, url)],
-    }
-    texts = {}
-    for name, edits in changes.items():
-        text = (root / name).read_text(encoding="utf-8")
-        for place, new in edits:
-            text, count = place.subn(lambda _, new=new: new, text)
-            if not count:
-                raise ValueError(f"{name}: there is no place for the address like {place.pattern!r}.")
-        texts[root / name] = text
-    return texts
+    return [
+        ("README.md", BADGES, badges(repository, "docs/drawings")),
+        ("README.md", TO_LIVE, pages(repository)),
+        ("docs/INSTALL.md", BADGES, badges(repository, "drawings") or NOWHERE),
+        ("docs/INSTALL.md", CLONED, url),
+        ("CITATION.cff", CITED, url),
+    ]
 
 
 def with_first_cell(notebook: nbformat.NotebookNode, repository: str) -> nbformat.NotebookNode:

@@ -17,6 +17,8 @@ from urllib.parse import quote
 import nbformat
 from PIL import Image, ImageOps
 
+from tools.address import Edit
+
 FOLDERS, DRAWINGS, README = "annotated_course/chapters", "docs/drawings", "README.md"
 MISCONCEPTIONS, PAPER_MAP = "docs/MISCONCEPTIONS.md", "docs/PAPER_MAP.md"
 BLOCK = re.compile(r"(?<=<!-- made by `make sync`: begin -->\n).*?(?=<!-- made by `make sync`: end -->)", re.DOTALL)
@@ -55,25 +57,25 @@ def read(notebook: Path) -> nbformat.NotebookNode:
     return nbformat.read(notebook, as_version=4)
 
 
-def documents(root: Path, texts: dict[Path, str]) -> dict[Path, str]:
-    """Give the text that each file should have that is made of the chapters, by its path.
+def edits(listed: list[Chapter]) -> list[Edit]:
+    """List what stands where the documents show what is made of the chapters.
 
     Raises:
-        ValueError: a document has lost the place for a table, or a chapter names what is not there.
+        ValueError: a chapter names what is not there.
     """
-    listed = chapters(root)
-    made = {README: (BLOCK, readme_rows(listed)), MISCONCEPTIONS: (BLOCK, misconceptions(listed))}
-    made[PAPER_MAP] = (PLACE, lambda row: f"| {row[1]} | {' | '.join(paper_place(listed, row[2]))} |")
-    for name, (place, new) in made.items():
-        text = texts.get(root / name) or (root / name).read_text("utf-8")
-        texts[root / name], count = place.subn(new if callable(new) else lambda _, new=new: new, text)
-        if not count:
-            raise ValueError(f"{name}: there is no place for what the chapters say, like {place.pattern!r}.")
-    drawing = (root / DRAWINGS / "where.svg").read_text("utf-8")
-    for chapter in listed:
-        if "where" in chapter.about:
-            texts[root / DRAWINGS / f"where_{chapter.number}.svg"] = lit(drawing, **chapter.about["where"])
-    return texts
+    return [
+        (README, BLOCK, readme_rows(listed)),
+        (MISCONCEPTIONS, BLOCK, misconceptions(listed)),
+        (PAPER_MAP, PLACE, lambda row: f"| {row[1]} | {' | '.join(paper_place(listed, row[2]))} |"),
+    ]
+
+
+def drawings(root: Path, listed: list[Chapter]) -> dict[Path, str]:
+    """Give the drawing of where in the whole model each chapter is, by its path."""
+    folder = root / DRAWINGS
+    drawing = (folder / "where.svg").read_text("utf-8")
+    lights = {chapter.number: chapter.about["where"] for chapter in listed if "where" in chapter.about}
+    return {folder / f"where_{number}.svg": lit(drawing, **where) for number, where in lights.items()}
 
 
 def readme_rows(listed: list[Chapter]) -> str:

@@ -14,6 +14,7 @@ place of "source" it holds what a lesson shows of it, as `tools.plain` writes it
 
 import argparse
 import ast
+import copy
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
@@ -23,8 +24,8 @@ from typing import Any
 import nbformat
 from PIL import Image
 
-from tools.address import addressed, read_address, with_first_cell
-from tools.chapters import chapters, documents, picture
+from tools import address, chapters
+from tools.address import Edit, read_address, with_first_cell
 from tools.plain import plain
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -41,23 +42,12 @@ def is_lesson(path: Path) -> bool:
     return path.parent.name == "notebooks" and path.name[:2].isdigit()
 
 
-def names_defined(statement: ast.stmt) -> set[str]:
-    """Name what a statement at the top of a file defines: a function, a class or a constant."""
-    match statement:
-        case ast.FunctionDef(name=name) | ast.ClassDef(name=name):
-            return {name}
-        case ast.Assign(targets=targets):
-            single = (one for target in targets for one in getattr(target, "elts", [target]))
-            return {target.id for target in single if isinstance(target, ast.Name)}
-        case ast.AnnAssign(target=ast.Name(id=name)):
-            return {name}
-    return set()
-
-
 def definition(source: str, name: str) -> str | None:
     """Cut a function, class or constant out of a file's text, with its decorators; None where the file has none."""
     for statement in ast.parse(source).body:
-        if name in names_defined(statement):
+        targets = getattr(statement, "targets", None) or [getattr(statement, "target", ast.Pass())]
+        constants = {getattr(node, "id", None) for target in targets for node in ast.walk(target)}
+        if name in {getattr(statement, "name", None), *constants}:
             first = min([statement.lineno, *(node.lineno for node in getattr(statement, "decorator_list", []))])
             return "\n".join(source.split("\n")[first - 1 : statement.end_lineno])
     return None
@@ -79,50 +69,51 @@ def cell_source(metadata: Mapping[str, Any], root: Path = ROOT) -> str:
         raise ValueError(f"{full_names[0]}: there is no file {relative}. Write package.module.object in the metadata.")
     text = (root / relative).read_text(encoding="utf-8")
     found = {full_name: definition(text, full_name.rpartition(".")[2]) for full_name in full_names}
-    missing = [full_name for full_name, source in found.items() if source is None]
-    if missing:
+    if missing := [full_name for full_name, source in found.items() if source is None]:
         raise ValueError(f"{', '.join(missing)}: {relative} defines no such function, class or constant.")
     if "plain" in metadata:
         found = {name: plain(source, metadata.get("without", ())) for name, source in found.items() if source}
     return f"# {relative.as_posix()}\n" + "\n\n\n".join(found.values())
 
 
-def stale_cells(notebook: nbformat.NotebookNode, root: Path = ROOT) -> Iterator[tuple[int, nbformat.NotebookNode, str]]:
-    """Find the cells that differ from the module: their number (from 0), the cell, and the text it should have."""
-    for number, cell in enumerate(notebook.cells):
-        metadata = cell.metadata.get("annotated")
-        if metadata:
-            expected = cell_source(metadata, root)
-            if cell.source != expected:
-                yield number, cell, expected
+def edited(root: Path, edits: list[Edit]) -> dict[Path, str]:
+    """Give the text that each document should have, by its path.
+
+    Raises:
+        ValueError: a document has lost the place for what stands elsewhere.
+    """
+    texts: dict[Path, str] = {}
+    for name, place, new in edits:
+        text = texts.get(root / name) or (root / name).read_text(encoding="utf-8")
+        texts[root / name], count = place.subn(new if callable(new) else lambda _, new=new: new, text)
+        if not count:
+            raise ValueError(f"{name}: there is no place for what belongs there, like {place.pattern!r}.")
+    return texts
 
 
-def refresh(root: Path) -> Iterator[tuple[Path, str, Callable[[], object]]]:
-    """Find what differs from its source: the file, the reason, and what brings it up to date.
+def refresh(root: Path) -> Iterator[tuple[Path, Callable[[], object]]]:
+    """Find what differs from its source: the file, and what brings it up to date.
 
     Raises:
         ValueError: a source or a place for it is missing.
     """
-    repository = read_address(root)
-    for path, text in documents(root, addressed(root)).items():
+    repository, listed = read_address(root), chapters.chapters(root)
+    texts = edited(root, [*address.edits(repository), *chapters.edits(listed)]) | chapters.drawings(root, listed)
+    for path, text in texts.items():
         if not path.exists() or path.read_text(encoding="utf-8") != text:
-            yield path, "pyproject.toml, or the chapters' about.toml", partial(path.write_text, text, encoding="utf-8")
-    for chapter in chapters(root):
-        path, drawn = chapter.folder / "thumb.png", picture(chapter)
+            yield path, partial(path.write_text, text, encoding="utf-8")
+    for chapter in listed:
+        path, drawn = chapter.folder / "thumb.png", chapters.picture(chapter)
         if not path.exists() or Image.open(path).convert("RGB").tobytes() != drawn.convert("RGB").tobytes():
-            yield path, "the chapter's figure", partial(drawn.save, path, optimize=True)
+            yield path, partial(drawn.save, path, optimize=True)
     for path in notebook_paths(root):
         given = nbformat.read(path, as_version=4)
-        notebook = with_first_cell(given, repository)
-        reasons = ["the first cell, from tools/address.py"] * (notebook != given)
-        try:
-            for number, cell, expected in stale_cells(notebook, root):
-                cell.source = expected
-                reasons.append(f"cell {number}, from {expected.splitlines()[0][2:]}")
-        except ValueError as error:
-            raise ValueError(f"{path.relative_to(root).as_posix()}: {error}") from error
-        if reasons:
-            yield path, "; ".join(reasons), partial(nbformat.write, notebook, path)
+        notebook = with_first_cell(copy.deepcopy(given), repository)
+        for cell in notebook.cells:
+            if asked := cell.metadata.get("annotated"):
+                cell.source = cell_source(asked, root)
+        if notebook != given:
+            yield path, partial(nbformat.write, notebook, path)
 
 
 def main() -> int:
@@ -135,14 +126,11 @@ def main() -> int:
     except (OSError, KeyError, ValueError) as error:
         print(error, file=sys.stderr)
         return 2
-    for path, reason, write in differing:
-        print(f"{path.relative_to(ROOT).as_posix()}: {'differs' if check else 'refreshed'}, {reason}")
+    for path, write in differing:
+        print(f"{path.relative_to(ROOT).as_posix()}: {'differs from its source' if check else 'refreshed'}")
         if not check:
             write()
-    if not differing:
-        print("All is as its sources say.")
-    elif check:
-        print("Run `make sync`, then `make notebooks`.")
+    print(f"{len(differing)} files were not as their sources say." if differing else "All is as its sources say.")
     return int(check and bool(differing))
 
 

@@ -3,8 +3,8 @@
 What a reader writes is never lost. A notebook that nobody has changed is replaced by the course's newer one. In one
 that has been worked in, the reader's cells stay as they are, the others become the course's newer ones, and the
 notebook as it was before is kept beside, in `kept/`. `.given.json` remembers what was given last. The first page,
-`start.md`, is written anew each time: the tour, the ways through (`docs/WAYS.md`), the README's table of notebooks with
-what is solved, and below it what the reader has added.
+`start.md`, is written anew each time: the tour, the ways through (`docs/WAYS.md`), and the README's table of notebooks
+with what is solved.
 """
 
 import json
@@ -26,8 +26,7 @@ from annotated_workbench.files import write_whole
 from tools.chapters import BLOCK
 from tools.sync import ROOT, notebook_paths
 
-GIVEN, START, NOTES = ".given.json", "start.md", "## Your notes"
-INVITATION = "\nWhat you write below this line stays.\n"
+GIVEN, START = ".given.json", "start.md"
 ROW = re.compile(r"^\| \[(\d\d)_\w+\]\(.*$", re.MULTILINE)
 ADDRESS = re.compile(r'(?<=\]\()(?!https?:|#)[^)]+|(?<=src=")[^"]+')  # of what a page links to or shows
 
@@ -157,19 +156,17 @@ def merge(reader: list[NotebookNode], new: list[NotebookNode], own: set[str]) ->
 
 
 def update_page(page: str, work: Path) -> list[str]:
-    """Write the first page anew, above a reader's notes; where anything else was changed, keep what it was.
+    """Write the first page anew; where a reader has changed it, keep what it was.
 
     Raises:
         OSError: it cannot be read or written.
     """
     mine, given = work / START, work / f".{START}"
-    lines, notes = [], ""
-    if mine.exists():
-        above, _, notes = mine.read_text("utf-8-sig", errors="replace").partition(f"\n{NOTES}\n")
-        if not given.exists() or given.read_text("utf-8") != above:
-            lines.append(f"{mine}: written anew; as it was: {keep(mine, work)}")
-    write_whole(mine, f"{page}\n{NOTES}\n{notes or INVITATION}".encode())
-    write_whole(given, page.encode())
+    lines = []
+    if mine.exists() and not (given.exists() and given.read_bytes() == mine.read_bytes()):
+        lines.append(f"{mine}: written anew; as it was: {keep(mine, work)}")
+    for path in (mine, given):
+        write_whole(path, page.encode())
     return lines
 
 

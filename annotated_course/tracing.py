@@ -53,18 +53,13 @@ def trace(
         language: the language it is in.
         written: how many tokens of the translation are there already, for the decoder to read.
     """
-    if not isinstance(model, Transformer):
-        raise TypeError(f"trace follows an annotated.transformer.Transformer; got {type(model).__qualname__}.")
     config = model.config
     if config.norm_first or config.activation != "relu":
         raise ValueError(
             f"norm_first={config.norm_first} and activation={config.activation!r}: trace writes the paper's formulas "
             "beside the tensors, so it wants a post-norm model with ReLU."
         )
-    ids = tokenizer.encode(sentence, language)
-    if not ids:
-        raise ValueError(f"the sentence {sentence!r} has no tokens: give at least one word.")
-    src = torch.tensor([[*ids, EOS]])
+    src = torch.tensor([[*tokenizer.encode(sentence, language), EOS]])
     (translation,) = greedy_decode(model, src)
     if not 0 <= written <= len(translation.ids):
         raise ValueError(f"written={written}: the translation has {len(translation.ids)} tokens; give 0 to that many.")
@@ -212,7 +207,8 @@ def plot_trace(
     write(text_x, height - 0.2, title, size=12)
     y = height - top
     for number, row in enumerate(DRAWN):
-        step = _step(steps, row)
+        named = [step for step in steps if (step.part, step.name) == (row.part, row.name)]
+        step = named[0] if named else [step for step in steps if step.part.startswith("encoder")][-1]  # the memory
         line = [text_x / width, 1 - text_x / width]
         figure.add_artist(plt.Line2D(line, [y / height] * 2, color=EDGE, linewidth=0.5))
         write(text_x, y - 0.14, f"{number}  {row.name}", fontweight="bold", color=OPERATION)
@@ -223,8 +219,12 @@ def plot_trace(
             write(text_x + 0.2, y - 0.52, row.see, size=8.5)
         bottom, high = y - row.height + 0.08, row.height - 0.16
         if step.name.endswith("ids"):
-            words = source if number == 0 else step.tokens
-            _draw_words(axes(picture_x, bottom, wide, high), [word.split(" · ") for word in words])
+            words, ax = source if number == 0 else step.tokens, axes(picture_x, bottom, wide, high)
+            ax.set(xticks=[], yticks=[], xlim=(0, len(words)), ylim=(0, 1))
+            for i, word in enumerate(words):
+                ax.axvline(i, color=EDGE, linewidth=0.5)
+                size, lines = min(8, 60 / len(words)), word.replace(" · ", "\n")
+                ax.text(i + 0.5, 0.5, lines, ha="center", va="center", fontsize=size)
         elif step.name.endswith("weights"):
             keys = target if "masked" in step.name else source
             queries = source if "encoder" in step.part else target
@@ -256,21 +256,6 @@ def plot_trace(
             ax.set_yticks(range(len(source)), source)
         y -= row.height
     return figure
-
-
-def _step(steps: Sequence[Step], row: Station) -> Step:
-    """Find the step that a row draws; the memory is the last output of the encoder."""
-    if row.name == "memory":
-        return [step for step in steps if step.part.startswith("encoder")][-1]
-    return next(step for step in steps if (step.part, step.name) == (row.part, row.name))
-
-
-def _draw_words(ax: Any, words: Sequence[Sequence[str]]) -> None:
-    """Write words side by side in boxes, each with its translation below."""
-    ax.set(xticks=[], yticks=[], xlim=(0, len(words)), ylim=(0, 1))
-    for i, lines in enumerate(words):
-        ax.axvline(i, color=EDGE, linewidth=0.5)
-        ax.text(i + 0.5, 0.5, "\n".join(lines), ha="center", va="center", fontsize=min(8, 60 / len(words)))
 
 
 def thumbnail(tensor: Tensor) -> np.ndarray:

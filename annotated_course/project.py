@@ -55,8 +55,6 @@ def milestone(
 
     It is reached when every statement holds, and no rehearsal.
     """
-    if name not in MILESTONES:
-        raise ValueError(f"there is no milestone {name!r}; there are {', '.join(MILESTONES)}.")
     all_outcomes = [Outcome(*outcome) for outcome in outcomes]
     _reached[name] = not rehearsal and all(outcome.holds is not False for outcome in all_outcomes)
     for later in MILESTONES[MILESTONES.index(name) + 1 :]:
@@ -106,6 +104,7 @@ def look_at(pairs: Pairs, splits: Mapping[str, Pairs], src: str, tgt: str) -> li
     """Examine pairs, in the order of their files, for what most often spoils a run: each fault with its first line."""
     learned = len(splits["train"].source)
     shared = learned - len(_without(splits["train"], [splits["val"], splits["test"]]).source)
+    r = torch.tensor([[*map(len, side)] for side in pairs], dtype=torch.float64).corrcoef()[0, 1]
     seen: set[tuple[str, str]] = set()
 
     def is_double(*pair: str) -> bool:
@@ -134,7 +133,12 @@ def look_at(pairs: Pairs, splits: Mapping[str, Pairs], src: str, tgt: str) -> li
             lambda *pair: max(len(text.split()) for text in pair) > LONGEST,
             "Split it into sentences on both sides, or remove it from both.",
         ),
-        _together(pairs),
+        Outcome(
+            "long sentences have long translations",
+            bool(r > 0.4),  # where one file is shifted by a line, they do not
+            f"the correlation of lengths is {r:.2f} and should be above 0.4. Lines do not belong together: was one "
+            "removed from one file only? Look at ten pairs, from the end, too.",
+        ),
         _languages(pairs, src, tgt),
         Outcome(
             "no sentence is in both training and test",
@@ -156,40 +160,26 @@ def _fault(
     return Outcome(statement, False, f"{lines} ({first}). {remedy}")
 
 
-def _together(pairs: Pairs) -> Outcome:
-    """Tell whether long sentences have long translations; where one file is shifted by a line, they do not."""
-    statement = "long sentences have long translations"
-    r = torch.tensor([[*map(len, side)] for side in pairs], dtype=torch.float64).corrcoef()[0, 1]
-    remedy = "Lines do not belong together: was one removed from one file only? Look at ten pairs, from the end, too."
-    return Outcome(statement, bool(r > 0.4), f"the correlation of lengths is {r:.2f} and should be above 0.4. {remedy}")
-
-
 def _languages(pairs: Pairs, src: str, tgt: str) -> Outcome:
     """Tell by frequent words whether each side is in its language."""
-    statement = f"left is {src}, right is {tgt}"
-    frequent = [_frequent_words(language) for language in (src, tgt)]
-    for language, own in zip((src, tgt), frequent, strict=True):
-        if not own:
-            return Outcome(statement, None, f"there is no list of frequent words of {language!r}.")
+    statement, frequent = f"left is {src}, right is {tgt}", [_frequent_words(language) for language in (src, tgt)]
+    if not all(frequent):
+        unknown = tgt if frequent[0] else src
+        return Outcome(statement, None, f"there is no list of frequent words of {unknown!r}.")
 
     def surplus(text: str) -> int:
         """How many more words of the left language than of the right one a text has."""
-        words = _words(text)
-        return sum(word in frequent[0] for word in words) - sum(word in frequent[1] for word in words)
+        return sum((word in frequent[0]) - (word in frequent[1]) for word in re.findall(r"\w+", text.lower()))
 
     remedy = "They look exchanged: exchange their sides; if most lines do, SOURCE and TARGET, or SRC and TGT."
     exchanged = _fault(statement, pairs, lambda left, right: surplus(left) < 0 < surplus(right), remedy, 0.01)
     for language, name, own, side in zip((src, tgt), ("SRC", "TGT"), frequent, pairs, strict=True):
-        words = [word for text in side for word in _words(text)]
+        words = re.findall(r"\w+", " ".join(side).lower())
         count = sum(word in own for word in words)
         if exchanged.holds and count < 0.03 * len(words):
             counted = f"only {count:,} of {len(words):,} words are among the frequent ones of {language!r}"
             return Outcome(statement, False, f"{counted}. Is {name} right?")
     return exchanged
-
-
-def _words(text: str) -> list[str]:
-    return re.findall(r"\w+", text.lower())
 
 
 def _frequent_words(language: str) -> set[str]:

@@ -42,8 +42,7 @@ def changed(number: int, source: str | None = None, target: str | None = None, t
     """The captions with another text in some lines from this one on, counted from 1."""
     sides = [list(side) for side in CAPTIONS]
     for side, text in zip(sides, (source, target), strict=True):
-        if text is not None:
-            side[number - 1 : number - 1 + times] = [text] * times
+        side[number - 1 : number - 1 + times] = [text or line for line in side[number - 1 : number - 1 + times]]
     return Pairs(*sides)
 
 
@@ -134,8 +133,6 @@ def test_milestones_say_how_far_you_are(capsys: pytest.CaptureFixture[str]) -> N
     for name, rehearsal in (("train", False), ("diagnose", True)):
         milestone(name, [unknown], rehearsal=rehearsal)
         assert capsys.readouterr().out.endswith("Your project: ✓ data   ✓ train   ○ diagnose   ○ evaluate\n")
-    with pytest.raises(ValueError, match="no milestone 'test'; there are data, train, diagnose, evaluate"):
-        milestone("test", [])
 
 
 def test_faults_are_counted_by_kind() -> None:
@@ -177,16 +174,12 @@ def test_the_bootstrap_scores_as_bleu_does_and_in_pairs() -> None:
 def test_the_plan_fits_the_time_and_the_pairs() -> None:
     look, short = plan(6000, 2000, None)
     assert (look.layers, short.max_minutes, short.epochs) == (1, None, 4)
-    assert plan(200, 500, None)[1].epochs == 120
-    for pairs in (12_000, 29_000):
-        little_time, two_minutes = plan(pairs, 2000, 2)
-        assert little_time == TransformerConfig.tiny(2000, dropout=0.2)
-        assert (two_minutes.batch_tokens, two_minutes.warmup, two_minutes.max_minutes) == (1000, WARMUP // 10, 2)
+    little_time, two_minutes = plan(29_000, 2000, 2)
+    assert little_time == TransformerConfig.tiny(2000, dropout=0.2)
+    assert (two_minutes.batch_tokens, two_minutes.warmup, two_minutes.max_minutes) == (1000, WARMUP // 10, 2)
     many, ten = plan(29_000, 6000, 10)
     assert many == TransformerConfig.small(6000, dropout=0.1)
     assert (ten.batch_tokens, ten.warmup, ten.rate) == (2048, WARMUP // 2, pytest.approx(0.5**0.5))
-    with pytest.raises(ValueError, match="max_minutes"):
-        plan(12_000, 2000, -1)
 
 
 def test_a_run_is_kept_read_and_gone_on_with(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -195,28 +188,23 @@ def test_a_run_is_kept_read_and_gone_on_with(tmp_path: Path, monkeypatch: pytest
     config = TransformerConfig(len(tokenizer), d_model=8, d_ff=8, heads=2, layers=1, dropout=0.0)
     options = TrainingOptions(epochs=2, batch_tokens=2000, warmup=5, average=1)
 
-    def train(options: TrainingOptions = options, part: Pairs = pairs, home: Path = tmp_path):
+    def train(home: Path = tmp_path, part: Pairs = pairs):
         torch.manual_seed(0)
-        model = Transformer(config)
-        task = RecordedTask(tokenizer, part, pairs, "de", "en", config.max_length)
-        return model, task, *train_once(model, task, home, options)
+        task, model = RecordedTask(tokenizer, part, pairs, "de", "en", config.max_length), Transformer(config)
+        return model.state_dict(), task.losses, *train_once(model, task, home, options)
 
-    first, task, run, lines = train()
-    assert len(lines) == 2 and len(task.losses) == lines[-1]["step"]
-    assert max(task.losses) > lines[0]["loss"] > min(task.losses)
-    second, task, again, read = train()
-    assert (again, read, task.losses) == (run, lines, [])
-    saved, _ = load_checkpoint(run)
-    for trained, loaded, kept in zip(first.parameters(), second.parameters(), saved.parameters(), strict=True):
-        assert trained.equal(loaded) and trained.equal(kept)
+    weights, losses, run, lines = train()
+    assert len(lines) == 2 and len(losses) == lines[-1]["step"] and max(losses) > lines[0]["loss"] > min(losses)
+    again, unseen, same_run, read = train()
+    assert (same_run, read, unseen) == (run, lines, [])
     assert train(part=Pairs(*(side[:30] for side in pairs)))[2] != run, "other pairs are another run"
-    assert train(TrainingOptions(epochs=1, batch_tokens=2000, warmup=5, average=1))[2] != run
 
     left, update = iter(range(lines[0]["step"])), distributed.update
     with monkeypatch.context() as patch, pytest.raises(StopIteration):  # stopped after an epoch
         patch.setattr(distributed, "update", lambda *arguments: (next(left), update(*arguments))[1])
-        train(home=tmp_path / "stopped")
-    finished, task, _, gone_on = train(home=tmp_path / "stopped")
+        train(tmp_path / "stopped")
+    finished, losses, _, gone_on = train(tmp_path / "stopped")
     assert [line["step"] for line in gone_on] == [line["step"] for line in lines]
-    assert len(task.losses) == lines[-1]["step"] / 2
-    assert all(one.equal(other) for one, other in zip(first.parameters(), finished.parameters(), strict=True))
+    assert len(losses) == lines[-1]["step"] / 2
+    for other in (again, finished, load_checkpoint(run)[0].state_dict()):
+        assert all(weights[name].equal(weight) for name, weight in other.items())

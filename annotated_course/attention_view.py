@@ -39,12 +39,9 @@ def view_attention(model: Transformer, tokenizer: Tokenizer, sentence: str, lang
         language: the language it is in.
 
     Raises:
-        ValueError: the sentence has no tokens, or too many for the model.
+        ValueError: the sentence has too many tokens for the model.
     """
-    ids = tokenizer.encode(sentence, language)
-    if not ids:
-        raise ValueError(f"the sentence {sentence!r} has no tokens: give at least one word.")
-    src = torch.tensor([[*ids, EOS]])
+    src = torch.tensor([[*tokenizer.encode(sentence, language), EOS]])
     written = greedy_decode(model, src)[0].ids
     tgt = torch.tensor([[BOS, *written]])
     with evaluating(model), record_attention(model) as recorded:

@@ -43,14 +43,6 @@ def plot_plane(
     """
     plt = load("matplotlib.pyplot")
     places = {name: tuple(float(number) for number in point) for name, point in points.items()}
-    if not places:
-        raise ValueError("there are no points: give at least one.")
-    for name, place in places.items():
-        if len(place) != 2:
-            raise ValueError(f"point {name!r} must be (x, y); got {len(place)} numbers.")
-    for name in [*corners, *(colours or {})]:
-        if name not in places:
-            raise ValueError(f"there is no point {name!r}; there are {', '.join(map(repr, places))}.")
     if ax is None:
         ax = plt.subplots(figsize=(5.2, 4.4), dpi=DPI, layout="constrained")[1]
     others = [name for name in places if name not in corners]
@@ -136,10 +128,6 @@ def plot_tree(
         title: what the figure shows.
     """
     rows = rows_of(nodes)
-    if best is not None and not 0 <= best < len(nodes):
-        raise ValueError(f"best must be the place of a node, 0 to {len(nodes) - 1}; got {best}.")
-    if len(levels) not in (0, len(rows)):
-        raise ValueError(f"the tree has {len(rows)} levels; got {len(levels)} texts for them.")
     on_path = path_to(nodes, best)
     texts = ["\n".join(filter(None, (node.label, node.score))) for node in nodes]
     wide = max(text_width(text, LABEL * BOLD) for text in texts) + 0.2
@@ -224,8 +212,6 @@ def describe_tree(nodes: Sequence[Node], *, best: int | None = None) -> str:
 
 def rows_of(nodes: Sequence[Node]) -> list[list[int]]:
     """Give the nodes of each level from top to bottom, in the order of their parents, so that no two edges cross."""
-    if not nodes:
-        raise ValueError("there are no nodes: give at least the start.")
     for i, node in enumerate(nodes):
         if node.parent is not None and not 0 <= node.parent < i:
             raise ValueError(f"node {i} ({node.label!r}) must stand after its parent; got parent {node.parent}.")
@@ -257,11 +243,6 @@ def plot_dials(
     """
     patches = load("matplotlib.patches")
     table = np.asarray(angles, dtype=float)
-    if table.ndim != 2 or not table.size:
-        raise ValueError(f"angles must be a matrix (frequency, position); got shape {table.shape}.")
-    for what, given, needed in [("row", rows, len(table)), ("column", columns, len(table[0]))]:
-        if len(given) not in (0, needed):
-            raise ValueError(f"angles of shape {table.shape} need {needed} {what} labels; got {len(given)}.")
     side = max([DIAL, *(text_width(label, LABEL) + 0.1 for label in columns)])
     beside = max((text_width(label, LABEL) + 0.12 for label in rows), default=0.0)
     above = max((text_height(label, LABEL) + 0.04 for label in columns), default=0.0)

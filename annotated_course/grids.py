@@ -62,22 +62,12 @@ class Grid:
     signed: bool = False
 
     def __post_init__(self) -> None:
-        """Refuse what cannot be drawn while the caller still sees which grid it is."""
-        widths = {len(row) for row in self.cells}
-        if len(widths) != 1 or 0 in widths or not all(isinstance(cell, Cell) for row in self.cells for cell in row):
-            raise ValueError(f"grid {self.name!r} must be a vector, or a matrix with equally long rows; take one head.")
-        if self.colour_by not in ("rows", "columns", None):
-            raise ValueError(f'colour_by must be "rows", "columns" or None; got {self.colour_by!r}.')
-        height, width = len(self.cells), widths.pop()
-        for what, given, needed in [
-            ("row labels", self.rows, height),
-            ("column labels", self.columns, width),
-            ("colours", self.colours or (), width if self.colour_by == "columns" else height),
-        ]:
-            if len(given) not in (0, needed):
-                raise ValueError(f"grid {self.name!r}, {self.shape}, needs {needed} {what}; got {len(given)}.")
-        if [len(row) for row in self.hides] != [width] * height:
-            raise ValueError(f"grid {self.name!r}, {self.shape}, needs a mask `hidden` of the same shape.")
+        """Refuse labels that would stand at the wrong rows or columns."""
+        height, width = len(self.cells), len(self.cells[0])
+        needed = {"rows": height, "columns": width, "colours": width if self.colour_by == "columns" else height}
+        for what, count in needed.items():
+            if len(given := getattr(self, what) or ()) not in (0, count):
+                raise ValueError(f"grid {self.name!r}, {self.shape}, needs {count} {what}; got {len(given)}.")
 
     @property
     def cells(self) -> list[list[Any]]:
@@ -187,13 +177,7 @@ def in_words(part: Grid | str) -> str:
 
 def as_lines(parts: Parts) -> list[list[Grid | str]]:
     """Give the lines of a drawing, also where it has only one."""
-    lines = [list(parts)] if any(isinstance(part, Grid | str) for part in parts) else [list(line) for line in parts]
-    for part in (part for line in lines for part in line):
-        if not isinstance(part, Grid | str):
-            raise ValueError(f"a part must be a Grid or a text, the operator; got {type(part).__name__}.")
-    if not all(any(isinstance(part, Grid) for part in line) for line in lines) or not lines:
-        raise ValueError("there must be at least one Grid in each line.")
-    return lines
+    return [list(parts)] if any(isinstance(part, Grid | str) for part in parts) else [list(line) for line in parts]
 
 
 def as_rows(values: Any) -> tuple[list[Any], bool]:

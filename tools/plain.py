@@ -124,9 +124,7 @@ class _Editor:
         notes = [f'"""{first_line}"""'] if first_line else []
         notes += shape_comment(node, WIDTH - len(indent)) if isinstance(node, ast.FunctionDef) else []
         body = node.body[1:] if documentation else node.body
-        edits, left = self._block(body, node)
-        if not left and not first_line:
-            notes.append("...")
+        edits, _ = self._block(body, node)
         text = "".join(f"{indent}{note}\n" for note in notes)
         if documentation:
             edits.append(self._removal(node.body[0])._replace(text=text))
@@ -138,22 +136,12 @@ class _Editor:
     def _compound(self, node: ast.If | ast.For | ast.While | ast.With | ast.Try) -> list[_Edit] | None:
         """Edit a statement that holds others; without any it goes, too."""
         edits, left = self._block(node.body, node)
-        other = getattr(node, "orelse", [])
-        other_edits, other_left = self._block(other, node)
-        if not left and not other_left:
-            return None
-        if not left:
-            start, end = self._removal(node.body[0]).start, self._removal(node.body[-1]).end
-            edits = [_Edit(start, end, " " * node.body[0].col_offset + "pass\n")]
-        if other and not other_left:
-            other_edits = [_Edit(self._removal(node.body[-1]).end, self._removal(other[-1]).end)]
-        return edits + other_edits
+        others, other_left = self._block(getattr(node, "orelse", []), node)
+        return edits + others if left or other_left else None
 
     def _removal(self, node: ast.stmt) -> _Edit:
-        """Take out a statement's lines, with the comment above it and the gap below."""
+        """Take out a statement's lines, with the gap below."""
         first = min([node.lineno, *(decorator.lineno for decorator in getattr(node, "decorator_list", []))]) - 1
-        while self.lines[first - 1].strip().startswith(b"#") and first > 0:
-            first -= 1
         end = node.end_lineno or node.lineno
         while end < len(self.lines) and not self.lines[end].strip():
             end += 1

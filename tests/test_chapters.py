@@ -19,7 +19,7 @@ from PIL import Image
 from tools import chapters as module
 from tools import sync
 from tools.address import FIRST
-from tools.chapters import PART, SIZE, Chapter, chapters, picture, read
+from tools.chapters import PART, SIZE, Chapter, chapters, read
 from tools.sync import ROOT, notebook_paths
 
 pytestmark = once
@@ -131,11 +131,7 @@ def test_each_chapter_of_the_paper_lights_its_own_parts() -> None:
         assert words in read(chapter.notebook).cells[0].source.split("\n")[0]
 
 
-def test_a_figure_or_a_heading_that_is_not_there_is_named() -> None:
-    for words, number in {"Nothing begins like this": 0, "A map": 2}.items():
-        about = CHAPTERS[0].about | {"picture": {"figure": words}}
-        with pytest.raises(ValueError, match=f"00_tour: {number} figures are described as “{words} …”"):
-            picture(CHAPTERS[0]._replace(about=about))
+def test_a_heading_that_is_not_there_is_named() -> None:
     with pytest.raises(ValueError, match=r"c00_tour/about\.toml: 00_tour\.ipynb has no heading 'None'"):
         module.linked(CHAPTERS[0], "None", "none")
 

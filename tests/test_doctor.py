@@ -236,8 +236,6 @@ class Small(nn.Module):
         self.e, self.o = nn.Embedding(size, 8), nn.Linear(8, 50)
     def forward(self, ids):
         return self.o(self.e(ids))
-class Sizes(Small):
-    def __init__(self, size): super().__init__(size)
 class Few(Small):
     def __init__(self): super().__init__(5)
 class Last(Small):
@@ -251,9 +249,8 @@ BAD = {
     "mine.py": "'mine.py' names no model: give FILE.py:NAME",
     "other.py:Small": "there is no file other.py.",
     "broken.py:Small": "broken.py raised ZeroDivisionError in broken.py, line 2: division by zero",
-    "mine.py:Other": "mine.py defines no 'Other'; it defines Small, Sizes, Few, Last, Masks, made.",
+    "mine.py:Other": "mine.py defines no 'Other'; it defines Small, Few, Last, Masks, made.",
     "mine.py:made": "this Small is made already: give its class, or a function that makes one",
-    "mine.py:Sizes": "build() raised TypeError: Sizes.__init__() missing 1 required positional argument: 'size'",
     "mine.py:Few": "the model raised IndexError in mine.py, line 9: index out of range in self (given ids from 0 to 13",
     "mine.py:Last": "from ids (8, 6) the model made (8, 50), not (8, 6, 'vocabulary'): give logits=…",
     "mine.py:Masks": "Masks.forward needs 3 arguments (src, tgt, mask); the doctor has (src, tgt) or (ids): give",

@@ -1,10 +1,9 @@
 """What the doctor knows of a model: how it is made, called, trained and used, as its owner says in a few lines."""
 
 import inspect
+import runpy
 import sys
 from collections.abc import Callable, Sequence
-from functools import partial
-from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 from typing import Any
 
@@ -168,20 +167,16 @@ def arguments(function: Callable[..., Any]) -> int:
 
 
 def load(place: str) -> Any:
-    """Import a file, and return what it calls by a name: load("my_model.py:MyTransformer")."""
+    """Run a file, and return what it calls by a name: load("my_model.py:MyTransformer")."""
     file, _, name = place.rpartition(":")
     if not file or not name:
         raise ValueError(f"{place!r} names no model: give FILE.py:NAME, of a class or a function that makes a model.")
     path = Path(file).resolve()
     if not path.is_file():
         raise FileNotFoundError(f"there is no file {file}.")
-    spec = spec_from_file_location(f"examined_{path.stem}", path)  # a name of its own: copy.py must not replace copy
-    if spec is None or spec.loader is None:
-        raise ValueError(f"{file} is no Python file: its name must end in .py.")
-    module = sys.modules[spec.name] = module_from_spec(spec)
-    sys.path.insert(0, str(path.parent))  # what stands beside it can be imported, as when it is run
-    _attempt(file, "the doctor imports the file", partial(spec.loader.exec_module, module))
-    if not hasattr(module, name):
-        own = [key for key, value in vars(module).items() if getattr(value, "__module__", None) == spec.name]
+    sys.path.insert(0, str(path.parent))  # what stands beside it can be imported, as in python my_model.py
+    names = _attempt(file, "the doctor runs the file", lambda: runpy.run_path(str(path)))
+    if name not in names:
+        own = [key for key, value in names.items() if getattr(value, "__module__", None) == "<run_path>"]
         raise ValueError(f"{file} defines no {name!r}; it defines {', '.join(own) or 'no class or function'}.")
-    return getattr(module, name)
+    return names[name]

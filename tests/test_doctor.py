@@ -127,7 +127,15 @@ def test_a_sound_model_passes_every_check_and_nothing_else_changes(monkeypatch: 
     assert {*MODELS, *RECIPES, "parity"} == {check.name for check in CHECKS}  # each is tried here
 
 
-@pytest.mark.parametrize("model", [lambda: LanguageModel(TEXT), strangers.Gpt, strangers.Wrapped])
+def by_scaled_dot_product(self: Any, query: Tensor, keys: Tensor, values: Tensor, mask: Tensor) -> Tensor:
+    heads = nn.functional.scaled_dot_product_attention(self.split(self.W_q(query)), keys, values, attn_mask=mask)
+    return self.W_o(heads.transpose(1, 2).flatten(2))
+
+
+SCALED = planted(MultiHeadAttention, attend=by_scaled_dot_product)
+
+
+@pytest.mark.parametrize("model", [lambda: LanguageModel(TEXT), SCALED, strangers.Wrapped])
 def test_attention_is_seen_by_softmax_by_scaled_dot_product_and_in_nn_multihead_attention(model: Any) -> None:
     assert [found.mark for found in examine(model, checks=only("spread", "rows_sum_to_one"))] == ["✓", "✓"]
 

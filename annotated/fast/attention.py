@@ -35,7 +35,7 @@ def attend(
     allowed: Allowed | None = None,
 ) -> Float[Tensor, "batch query heads_d_v"]:
     """Compute `annotated.attention.attention` in every head, and put the heads side by side."""
-    if query.device.type == "cpu" and query.dtype in (torch.bfloat16, torch.float16):
+    if torch.is_grad_enabled() and query.device.type == "cpu" and query.dtype in (torch.bfloat16, torch.float16):
         # The backward pass of the CPU's kernel is many times as slow in 16 bits as these few operations.
         mixed = attention(query, key, value, None if allowed is None else allowed.mask)
     else:

@@ -112,15 +112,17 @@ def _best_continuations(
     The `count` largest numbers lie in the `count` groups with the largest maxima: the first topk compares only the
     groups' maxima, the second one count · GROUP numbers. <pad> and <bos> are never next.
     """
-    vocab, logits = logits.size(-1), logits.to(torch.promote_types(logits.dtype, torch.float32))
-    before = log_probs - logits.logsumexp(dim=-1)  # + a token's logit: the log-probability with that token
-    logits[..., PAD] = logits[..., BOS] = -torch.inf
-    groups = F.pad(logits, (0, -vocab % GROUP), value=-torch.inf).unflatten(-1, (-1, GROUP))
-    maxima = (groups.amax(dim=-1) + before[:, :, None]).flatten(1)  # (sentence, beginning · group)
+    vocab, dtype = logits.size(-1), torch.promote_types(logits.dtype, torch.float32)
+    next_log_probs = F.log_softmax(logits, dim=-1, dtype=dtype)
+    next_log_probs[..., PAD] = next_log_probs[..., BOS] = -torch.inf
+    if missing := -vocab % GROUP:
+        next_log_probs = F.pad(next_log_probs, (0, missing), value=-torch.inf)
+    groups = next_log_probs.unflatten(-1, (-1, GROUP))
+    maxima = (groups.amax(dim=-1) + log_probs[:, :, None]).flatten(1)  # (sentence, beginning · group)
     best = maxima.topk(min(count, maxima.size(1)), dim=-1).indices  # (sentence, count)
     candidates = groups.flatten(1, 2).gather(1, best[:, :, None].expand(-1, -1, GROUP))  # (sentence, count, GROUP)
     beginnings = best // groups.size(2)
-    totals, order = (candidates + before.gather(1, beginnings)[:, :, None]).flatten(1).topk(count, dim=-1)
+    totals, order = (candidates + log_probs.gather(1, beginnings)[:, :, None]).flatten(1).topk(count, dim=-1)
     choices = beginnings * vocab + best % groups.size(2) * GROUP  # of each group's first token
     return totals, choices.gather(1, order // GROUP) + order % GROUP
 

@@ -13,8 +13,10 @@ NOTEBOOKS := $(sort $(wildcard notebooks/*.ipynb notebooks/solutions/*.ipynb))
 
 # One thread a process: the saved numbers then agree, and two test processes do not fight over the cores.
 ONE_THREAD := OMP_NUM_THREADS=1 OMP_WAIT_POLICY=passive
-# As many processes as there are cores, eight at most; the notebooks first, which are the longest.
-PYTEST = $(ONE_THREAD) $(PY) -m pytest -n auto --maxprocesses 8 --dist loadfile --nbval
+# As many processes as there are cores, eight at most; in this order, the notebooks first, which are the longest. Their
+# solutions are run by tests/test_exercises.py, without kernels.
+PYTEST = $(ONE_THREAD) $(PY) -m pytest -n auto --maxprocesses 8 --dist loadfile --no-loadscope-reorder \
+	--nbval --ignore notebooks/solutions
 
 # The stamp holds the folder it was made for. In a folder that was moved, or with another Python, set up again. (The shell
 # asks for the folder itself: whatever characters are in a path, they must never be read as a command.)
@@ -110,6 +112,7 @@ else
 endif
 
 # Without TORCH, requirements.txt as it is. With it, the lines of the newer stack, whatever the Python, and that torch.
+# Python compiles what is imported; pip would compile all 17,000 files, which takes a minute.
 $(READY): requirements.txt pyproject.toml
 	@python=; for candidate in $(or $(PYTHON),python3.11 python3.12 python3.13 python3.14 python3 python); do \
 		if $$candidate -c 'import ensurepip, sys, venv; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; then \
@@ -127,9 +130,9 @@ $(READY): requirements.txt pyproject.toml
 	if [ -e $@ ]; then rm $@; else $$python -m venv --clear $(VENV); fi
 ifdef TORCH
 	@sed -e '/python_version < /d' -e 's/;.*//' -e 's/^torch==.*/torch==$(TORCH)/' requirements.txt > $(VENV)/requirements.txt
-	$(PY) -m pip install -r $(VENV)/requirements.txt
+	$(PY) -m pip install --no-compile -r $(VENV)/requirements.txt
 else
-	$(PY) -m pip install -r requirements.txt
+	$(PY) -m pip install --no-compile -r requirements.txt
 endif
 	$(PY) -m pip install --no-deps -e .
 	$(PY) -m pip check

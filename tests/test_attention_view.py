@@ -8,6 +8,7 @@ from itertools import pairwise
 
 import numpy as np
 import torch
+from once import once
 
 from annotated.config import BOS, EOS, TransformerConfig
 from annotated.multi_head import record_attention
@@ -16,6 +17,8 @@ from annotated_course.attention_view import attention_html, view_attention
 from annotated_course.plotting import token_labels
 from annotated_workbench.vocabulary import CharacterTokenizer, SubwordTokenizer, WordTokenizer
 from tests.pages import fits
+
+pytestmark = once
 
 EVIL = ["<script>", '"5&', "@MAPS@", r"\1"]
 

@@ -3,9 +3,12 @@
 import json
 
 import torch
+from once import once
 
 from annotated.__main__ import main
 from annotated_course import bench
+
+pytestmark = once
 
 OWN = {"processor": "A", "cores": 2, "torch": "2", "date": "2026-11-26", "product": 100.0, "float32": 5000.0}
 OWN |= {"bfloat16_all": 20_000.0, "greedy": 600.0, "lesson": 50.0}

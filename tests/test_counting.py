@@ -5,9 +5,12 @@ import math
 import random
 
 import pytest
+from once import once
 
 from annotated_workbench.data import DATA_FOLDER
 from experiments.counting import counted_losses, main, packed_size
+
+pytestmark = once
 
 
 def test_by_hand() -> None:

@@ -33,6 +33,8 @@ from annotated_workbench.data import (
 from annotated_workbench.tasks import TranslationTask
 from annotated_workbench.vocabulary import SPECIALS, SubwordTokenizer, Vocabulary, WordTokenizer
 
+pytestmark = once
+
 # Files
 
 
@@ -285,14 +287,12 @@ def subwords(splits):
     return SubwordTokenizer.train(splits["train"])
 
 
-@once
 def test_subwords_give_back_every_line_of_multi30k(splits, subwords):
     assert len(subwords) == 6000
     for language, lines in zip(("de", "en"), splits["val"], strict=True):
         assert [subwords.decode(ids) for ids in subwords.encode_batch(lines, language)] == lines
 
 
-@once
 def test_multi30k_has_its_published_sizes_and_its_batches_little_padding(splits, subwords):
     encoded = encode_pairs(splits["train"], subwords, "de", "en", max_length=256)
     batches = make_batches(encoded.sources, encoded.targets, max_tokens=4096, seed=1)

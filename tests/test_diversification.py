@@ -7,10 +7,13 @@ from itertools import pairwise
 from pathlib import Path
 
 import pytest
+from once import once
 
 from annotated.__main__ import main as annotated
 from annotated_workbench.data import Pairs
 from experiments import diversification
+
+pytestmark = once
 
 SIDES = {"de": ["eins", "zwei"], "en": ["one", " a\tsecond\u2028line "]}
 

@@ -5,6 +5,7 @@ import tomllib
 
 import pytest
 import torch
+from once import once
 
 from annotated.__main__ import main
 from annotated_course import plotting
@@ -12,6 +13,8 @@ from annotated_course.bars import progress_bar
 from annotated_workbench.data import load_corpus
 from annotated_workbench.extras import EXTRAS
 from tests.test_environment import ROOT
+
+pytestmark = once
 
 
 @pytest.mark.parametrize(

@@ -4,9 +4,12 @@ import json
 
 import pytest
 import torch
+from once import once
 
 from experiments.four_tasks import LENGTH, LETTERS, NETWORKS, TASKS
 from experiments.inductive_bias import EXAMPLES, TESTED, VALIDATED, accuracies, main
+
+pytestmark = once
 
 
 def light(letters: list[int]) -> bool:

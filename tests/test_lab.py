@@ -17,8 +17,11 @@ from urllib.request import urlopen
 
 import nbformat
 import pytest
+from once import once
 
 from tools.sync import ROOT, notebook_paths
+
+pytestmark = once
 
 pytestmark = pytest.mark.thorough  # JupyterLab in a browser
 

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from once import once
 
 from annotated.__main__ import main
 from annotated_workbench import mapped
@@ -12,6 +13,8 @@ from annotated_workbench.data import encode_pairs, make_batches, read_pairs
 from annotated_workbench.mapped import encode_files
 from annotated_workbench.vocabulary import SPECIALS, Vocabulary, WordTokenizer
 from tests.runs import train_arguments
+
+pytestmark = once
 
 WORDS = ["eins", "zwei", "drei", "one", "two", "three"]
 TOKENIZER = WordTokenizer(Vocabulary([*SPECIALS, *WORDS]), ("de", "en"))

@@ -1,8 +1,11 @@
 """The needle task of chapter 18's measurement: its texts, and what a pattern lets a model learn."""
 
 import torch
+from once import once
 
 from experiments.needle import LENGTH, NOISE, PATTERNS, VALUES, answers, make_texts, reach, train
+
+pytestmark = once
 
 
 def test_each_text_has_one_needle_with_the_value_that_is_asked_for() -> None:

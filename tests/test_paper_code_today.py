@@ -5,6 +5,7 @@ import math
 
 import pytest
 import torch
+from once import once
 from torch import nn
 
 from annotated.config import TransformerConfig
@@ -15,6 +16,8 @@ from annotated_workbench.data import DATA_FOLDER
 from experiments.contestants import batch
 from experiments.paper_code_today import make_model, sizes, update
 from experiments.switches import PAPER, PEAK, PLACES, SWITCHES, WARM_UP, at_once, cosine, paper_rate, twice
+
+pytestmark = once
 
 SMALL = TransformerConfig(31, d_model=64, d_ff=128, heads=4, layers=2, max_length=128)
 PAIRS = batch(SMALL, 8, 7)

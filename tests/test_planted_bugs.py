@@ -4,8 +4,11 @@ import subprocess
 import sys
 
 import pytest
+from once import once
 
 from experiments.planted_bugs import BUGS, Bug, planted, try_out
+
+pytestmark = once
 
 
 @pytest.mark.parametrize("bug", BUGS, ids=lambda bug: bug.name)

@@ -10,6 +10,7 @@ import re
 
 import pytest
 import torch
+from once import once
 from torch import Tensor
 
 from annotated.attention import attention, attention_weights
@@ -20,6 +21,8 @@ from annotated_course.play import PICTURES, play_html
 from tests.pages import barriers, fits
 from tools.live import BEAM, LIVE
 from tools.stills import saved_pictures, still
+
+pytestmark = once
 
 SAVED = saved_pictures()
 ATTRIBUTES = "(all, name) => all.map(one => one.getAttribute(name))"

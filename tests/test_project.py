@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from once import once
 
 from annotated.config import TransformerConfig
 from annotated.transformer import Transformer
@@ -26,6 +27,8 @@ from annotated_workbench.data import Pairs, load_corpus
 from annotated_workbench.metrics import bleu
 from annotated_workbench.training_options import WARMUP, TrainingOptions
 from annotated_workbench.vocabulary import SubwordTokenizer
+
+pytestmark = once
 
 CAPTIONS = Pairs(*(side[:600] for side in load_corpus("captions", "train")))
 

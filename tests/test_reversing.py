@@ -3,9 +3,12 @@
 from collections.abc import Callable
 
 import torch
+from once import once
 from torch import Tensor, nn
 
 from experiments.reversing import LETTERS, START, TESTED, Reverser, share_right, train
+
+pytestmark = once
 
 
 def test_a_string_counts_only_if_every_letter_is_right() -> None:

@@ -2,7 +2,11 @@
 
 import json
 
+from once import once
+
 from experiments.sampling import main, measure, words_in
+
+pytestmark = once
 
 
 def test_words_are_small_and_keep_their_apostrophe() -> None:

@@ -3,9 +3,12 @@
 import json
 
 import pytest
+from once import once
 
 from annotated.training import noam_rate
 from experiments.schedules import PEAK, SCHEDULES, main, means_of_ten
+
+pytestmark = once
 
 
 def test_without_the_warm_up_only_the_first_updates_differ() -> None:

@@ -4,10 +4,13 @@ import json
 
 import pytest
 import torch
+from once import once
 
 from annotated_workbench.data import DATA_FOLDER
 from experiments import staircase
 from experiments.staircase import RUNGS, main
+
+pytestmark = once
 
 
 def test_the_recorded_rungs_are_those_of_the_command() -> None:

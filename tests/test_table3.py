@@ -4,11 +4,14 @@ import json
 from dataclasses import replace
 
 import pytest
+from once import once
 
 from annotated.config import TransformerConfig
 from annotated_workbench.data import DATA_FOLDER, Pairs
 from experiments import table3
 from tests.runs import SENTENCES
+
+pytestmark = once
 
 FILE = DATA_FOLDER / "results" / "table3.jsonl"
 

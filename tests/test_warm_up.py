@@ -4,8 +4,11 @@ import json
 
 import pytest
 import torch
+from once import once
 
 from experiments.warm_up import CASES, NO_WARM_UP, WARM_UP, difference, main, train
+
+pytestmark = once
 
 
 def test_the_first_step_measures_the_model_before_training() -> None:

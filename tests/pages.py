@@ -16,12 +16,12 @@ def opened(
 ) -> Iterator[Any]:
     """A page of playwright, at an address or with this HTML inside, closed in the end.
 
-    Nothing may stand in its console by then, and it may have loaded files and data only.
+    No error and no warning may stand in its console by then, and it may have loaded files and data only.
     """
     complaints: list[str] = []
     page = browser.new_page(viewport={"width": width, "height": height}, **options)
     page.set_default_timeout(30_000)
-    page.on("console", lambda message: complaints.append(message.text))
+    page.on("console", lambda message: message.type in ("error", "warning") and complaints.append(message.text))
     page.on("pageerror", lambda error: complaints.append(str(error)))
     page.on("request", lambda request: request.url.startswith(("file:", "data:")) or complaints.append(request.url))
     if address:
@@ -42,11 +42,12 @@ def fits(page: Any, *widths: int) -> bool:
     return True
 
 
-def barriers(page: Any) -> list[str]:
-    """What axe finds serious on a page: all in light, and in dark, where nothing else differs, the contrast."""
+def barriers(page: Any, *schemes: str) -> list[str]:
+    """What axe finds serious on a page in these colour schemes, or in both; in dark only the contrast is another."""
     axe = pytest.importorskip("axe_playwright_python.sync_playwright").Axe()
     found = []
-    for scheme, rules in (("light", {}), ("dark", {"runOnly": ["color-contrast"]})):
+    for scheme in schemes or ("light", "dark"):
         page.emulate_media(color_scheme=scheme)
+        rules = {"runOnly": ["color-contrast"]} if scheme == "dark" else {}
         found += axe.run(page, options={"preload": False, **rules}).response["violations"]
     return [f"{one['id']}: {one['nodes'][0]['html']}" for one in found if one["impact"] in ("serious", "critical")]

@@ -74,8 +74,9 @@ def test_a_model_shows_all_its_attention() -> None:
 
 
 def test_it_is_used_by_mouse_and_by_keys_and_two_do_not_disturb_each_other(visit) -> None:
-    page = visit(html=2 * attention_html(maps()), width=390)
+    page = visit(html=2 * attention_html(maps()), width=390, color_scheme="dark")
     first, second = page.locator(".attention-view").all()
+    assert first.evaluate("view => getComputedStyle(view).backgroundColor") != "rgb(255, 255, 255)"
     words, said = first.locator(".av-from button"), first.locator(".av-said")
     assert words.all_inner_texts() == ["x", "<b>y"]
     first.get_by_label("head").select_option("0")  # of the last layer, which is shown first

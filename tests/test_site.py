@@ -7,62 +7,27 @@ needs a browser is skipped where Chromium is not found, and on an imitated proce
 import re
 import sys
 import warnings
-from html.parser import HTMLParser
 from pathlib import Path
 from urllib.parse import quote, unquote, urljoin, urlsplit
 
 import pytest
+from bs4 import BeautifulSoup
 from fontTools.ttLib import TTFont
 from once import once
 
+from tests.pages import barriers, fits
 from tools import site as module
 from tools.site import FONT, LIVE, page_text
 from tools.sync import ROOT, notebook_paths
 
 pytestmark = once
 
-WIDTHS = (1280, 390)  # of a desktop's window and a phone's, in pixels
 LARGEST = 1_500_000  # bytes of one page, with all that it loads
 FEW = {
-    *("index.md", "data/README.md", "docs/TEACHING.md", "notebooks/solutions/index.md", "notebooks/questions.ipynb"),
-    *("api/index.md", "api/annotated.attention.md", "api/annotated.models.bert.md", "api/annotated.fast.decoding.md"),
-    *(f"notebooks/{name}.ipynb" for name in ("00_tour", "01_attention", "05_decoder", "09_whole_transformer")),
-    "notebooks/solutions/01_solutions.ipynb",
+    *("index.md", "notebooks/solutions/index.md", "api/index.md", "api/annotated.attention.md"),
+    *("notebooks/00_tour.ipynb", "notebooks/01_attention.ipynb", "notebooks/solutions/01_solutions.ipynb"),
 }
 RAW_TEX = re.compile(r"\$[^$\n]+\$|\\[a-zA-Z]{2,}")
-
-
-class Page(HTMLParser):
-    """What a page refers to, and its text but for code."""
-
-    def __init__(self, path: Path) -> None:
-        super().__init__()
-        self.ids: set[str] = set()
-        self.links: list[str] = []
-        self.loads: list[str] = []
-        self.without_alt: list[str] = []
-        self.text: list[str] = []
-        self.skipping = 0
-        self.feed(path.read_text(encoding="utf-8"))
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        given = dict(attrs)
-        self.ids |= {given[key] or "" for key in ("id", "name") if key in given}
-        if tag == "a" and given.get("href"):
-            self.links.append(given["href"] or "")
-        self.loads += [given[key] or "" for key in ("src", "data") if given.get(key)]
-        if tag == "link":
-            self.loads.append(given["href"] or "")
-        if tag == "img" and not given.get("alt"):
-            self.without_alt.append(given.get("src") or "")
-        self.skipping += tag in ("pre", "code", "script", "style")
-
-    def handle_endtag(self, tag: str) -> None:
-        self.skipping -= tag in ("pre", "code", "script", "style")
-
-    def handle_data(self, data: str) -> None:
-        if not self.skipping:
-            self.text.append(data)
 
 
 @pytest.fixture(scope="module")
@@ -92,59 +57,71 @@ def site(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
 
 
 @pytest.fixture(scope="module")
-def pages(site: Path) -> dict[Path, Page]:
+def pages(site: Path) -> dict[Path, BeautifulSoup]:
     """Every page, read."""
-    return {
-        path: Page(path) for path in sorted(site.rglob("*.html")) if "_static" not in path.parts and path.stat().st_size
-    }
+    paths = (path for path in sorted(site.rglob("*.html")) if "_static" not in path.parts and path.stat().st_size)
+    return {path: BeautifulSoup(path.read_bytes(), "lxml") for path in paths}
 
 
-def test_notebooks_modules_and_documents_have_pages_and_no_check_is_told(site: Path, pages: dict[Path, Page]) -> None:
+def links_of(page: BeautifulSoup) -> list[str]:
+    """Where a page leads."""
+    return [link["href"] for link in page.select("a[href]")]
+
+
+def loads_of(page: BeautifulSoup) -> list[str]:
+    """What a page loads."""
+    return [part["href"] for part in page.select("link")] + [part["src"] for part in page.select("[src]")]
+
+
+def test_notebooks_modules_and_documents_have_pages_and_no_check_is_told(site: Path, pages) -> None:
     for path in notebook_paths():
         assert (site / "_sources" / path.relative_to(ROOT)).read_bytes() == path.read_bytes()
     for name in FEW:
         assert (site / name).with_suffix(".html").is_file()
     assert not [path for path in site.rglob("*.html") if "exercises" in path.name]
     for folder, name in {"notebooks/solutions": "01_solutions.html", "api": "annotated.attention.html"}.items():
-        assert name in pages[site / folder / "index.html"].links
-    assert "Scaled dot-product" in " ".join(pages[site / "api" / "index.html"].text)
-    text = (site / "notebooks" / "01_attention.html").read_text(encoding="utf-8")
-    assert re.search(r'class="left-prev"\s+href="00_tour.html"', text) and 'class="right-next"' in text
+        assert name in links_of(pages[site / folder / "index.html"])
+    assert "Scaled dot-product" in pages[site / "api" / "index.html"].get_text()
+    assert pages[site / "notebooks" / "01_attention.html"].select_one("a.left-prev")["href"] == "00_tour.html"
 
 
-def test_no_page_is_large_or_lacks_what_it_refers_to(site: Path, pages: dict[Path, Page]) -> None:
+def test_no_page_is_large_or_lacks_what_it_refers_to(site: Path, pages) -> None:
     fonts = [*(site / "_static").rglob("fa-solid-*.woff2"), site / "_static" / f"{FONT}.woff"]  # the style loads them
+    ids = {
+        path: {part.get("id") or part["name"] for part in page.select("[id], a[name]")} for path, page in pages.items()
+    }
     for path, page in pages.items():
-        loaded = {(path.parent / unquote(urlsplit(link).path)).resolve() for link in page.loads if ":" not in link}
-        weight = sum(one.stat().st_size for one in loaded | {path, *fonts} if one.suffix != ".html" or one == path)
+        loads = [urlsplit(link) for link in loads_of(page)]
+        assert {link.scheme for link in loads} <= {"", "data"}, f"{path} asks another host"
+        loaded = {(path.parent / unquote(link.path)).resolve() for link in loads if not link.scheme}
+        weight = sum(file.stat().st_size for file in {path, *loaded, *fonts})
         assert weight < LARGEST or site / LIVE in path.parents, f"{path.relative_to(site)}: {weight}"
-        for link in page.links + page.loads:
-            parts = urlsplit(link)
-            if parts.scheme in ("http", "https", "data"):
-                assert parts.scheme == "data" or link not in page.loads, f"{path} asks another host: {link}"
+        for link in map(urlsplit, links_of(page)):
+            if link.scheme:
                 continue
-            target = (path.parent / unquote(parts.path)).resolve() if parts.path else path
+            target = (path.parent / unquote(link.path)).resolve() if link.path else path
             assert target.is_file(), f"{path.relative_to(site)} refers to {link}"
-            left_out = re.search(r"\.(md|ipynb)(#|$)", parts.fragment)  # how MyST shows what it cannot find
-            if parts.fragment and target in pages and not left_out:
-                assert unquote(parts.fragment) in pages[target].ids, f"{path.relative_to(site)} refers to {link}"
+            left_out = re.search(r"\.(md|ipynb)(#|$)", link.fragment)  # how MyST shows what it cannot find
+            if link.fragment and target in pages and not left_out:
+                assert unquote(link.fragment) in ids[target], f"{path.relative_to(site)} refers to {link}"
 
 
-def test_every_picture_has_a_text_and_every_formula_is_drawn(site: Path, pages: dict[Path, Page]) -> None:
+def test_every_picture_has_a_text_and_every_formula_is_drawn(site: Path, pages) -> None:
     for path, page in pages.items():
-        assert not page.without_alt, f"{path.relative_to(site)}: {page.without_alt}"
-        left = RAW_TEX.findall(" ".join(page.text))
-        assert not left, f"{path.relative_to(site)}: {left[:3]}"
-    assert (site / "notebooks" / "01_attention.html").read_text(encoding="utf-8").count("<math") > 50
+        assert page.select("img:not([alt]), img[alt='']") == [], path.relative_to(site)
+        prose = [
+            part for part in page.find_all(string=True) if not part.find_parent(["pre", "code", "script", "style"])
+        ]
+        assert RAW_TEX.findall(" ".join(prose)) == [], path.relative_to(site)
+    assert len(pages[site / "notebooks" / "01_attention.html"].select("math")) > 50
     font = TTFont(site / "_static" / f"{FONT}.woff").getBestCmap()
-    assert {ord(sign) for sign in "√∏∑∞≈≤×"} | {0x210E, 0x1D444} <= font.keys()  # h and Q slant
+    assert {ord(sign) for sign in "√∑∞≈≤×"} | {0x210E, 0x1D444} <= font.keys()  # h and Q slant
 
 
 def test_what_is_folded_unfolds_checks_are_a_list_and_tables_fit_a_phone(site: Path) -> None:
-    text = (site / "notebooks" / "05_decoder.html").read_text(encoding="utf-8")
+    text = (site / "notebooks" / "01_attention.html").read_text(encoding="utf-8")
     assert "<details><summary>Code</summary>" in text and "more checks</summary>" in text
     assert "Toggle hidden content" not in text  # to a screen reader a label hides the words
-    text = (site / "notebooks" / "01_attention.html").read_text(encoding="utf-8")
     passed = r'<ul class="checks simple">\s*<li class="passed"><p>✓ the output is \(5, 2\), as on paper</p>'
     assert re.search(passed, text) and re.search(r'<li class="open"><p>○ 01\.1 not attempted yet', text)
     assert "tensor([1.39, 0.00, 0.00])\n</pre>" in text  # what is no check stays as it was printed
@@ -188,24 +165,24 @@ def test_links_are_spelled_as_the_site_spells_them(tmp_path: Path, page: str, te
     assert (tmp_path / "LICENSE").is_file() == ("(../LICENSE)" in text)  # what is downloaded
 
 
-def test_every_page_leads_to_the_live_page_which_leads_back(site: Path, pages: dict[Path, Page]) -> None:
+def test_every_page_leads_to_the_live_page_which_leads_back(site: Path, pages) -> None:
     for path in (ROOT / LIVE).iterdir():
         content = path.read_bytes().replace(b'data-course=""', b'data-course="../.."')
         assert (site / path.relative_to(ROOT)).read_bytes() == content
     assert b'data-course="../.."' in (site / LIVE / "index.html").read_bytes()
     for path, page in pages.items():
-        leads = [urljoin(path.as_uri(), link) for link in page.links]
+        leads = [urljoin(path.as_uri(), link) for link in links_of(page)]
         assert (site / LIVE / "index.html").as_uri() in leads or site / LIVE in path.parents, path
 
 
-def test_a_drawing_is_part_of_its_page_and_its_links_lead_to_pages(site: Path, pages: dict[Path, Page]) -> None:
+def test_a_drawing_is_part_of_its_page_and_its_links_lead_to_pages(site: Path, pages) -> None:
     page = Path("notebooks/09_whole_transformer.ipynb")
     text = page_text('![The "model"](../docs/drawings/transformer.svg)', page, site)
     assert text.startswith('<div role="group" aria-label="The &quot;model&quot;">\n<svg ') and "\n\n" not in text
     links = re.findall(r'<a class="\w+" href="([^"#]+)#([^"]+)">', text)
     assert len(links) == text.count("<a ") > 20
     known = [(site / "notebooks" / name, anchor) for name, anchor in links]
-    assert all(anchor in pages[path].ids for path, anchor in known if path in pages)
+    assert all(path.is_file() and (path not in pages or pages[path].find(id=anchor)) for path, anchor in known)
 
 
 FIRST_HEADING_FROM = """target => {
@@ -213,28 +190,14 @@ FIRST_HEADING_FROM = """target => {
   const headings = [...document.querySelectorAll("main section[id]:has(> h3)")];
   return headings.find(e => e.contains(from) || from.compareDocumentPosition(e) & 4).id;  // 4: it follows
 }"""
-OVERFLOWING = """() => {
-  const wide = document.documentElement.clientWidth;
-  if (document.documentElement.scrollWidth <= wide) return [];
-  return [...document.querySelectorAll("main *")].filter(e => e.getBoundingClientRect().right > wide + 1)
-    .map(e => e.tagName + ": " + e.textContent.slice(0, 40)).slice(0, 3).concat("overflow");
-}"""
 
 
 @pytest.mark.thorough
-def test_pages_open_quietly_and_fit(site: Path, pages: dict[Path, Page], browser) -> None:
-    tab = browser.new_page()
-    said: list[str] = []
-    tab.on("console", lambda message: message.type == "error" and said.append(message.text))
-    tab.on("pageerror", lambda error: said.append(str(error)))
-    tab.on("request", lambda request: request.url.startswith(("file:", "data:")) or said.append(request.url))
+def test_pages_open_quietly_and_fit(pages, visit) -> None:
+    page = visit()
     for path in pages:
-        tab.goto(path.as_uri())
-        for width in WIDTHS:
-            tab.set_viewport_size({"width": width, "height": 900})
-            wide = tab.evaluate(OVERFLOWING)
-            assert not said and not wide, f"{path.relative_to(site)}, {width} wide: {said} {wide}"
-    tab.close()
+        page.goto(path.as_uri())
+        assert fits(page, 1280, 390), path
 
 
 ASKED = {  # as beginners type it, and what the page of questions calls it
@@ -255,8 +218,8 @@ LED = {  # as beginners type it, and to which page, or heading of it
 
 
 @pytest.mark.thorough  # among all pages
-def test_search_leads_a_beginner_s_words_to_the_place(site: Path, browser) -> None:
-    tab = browser.new_page()
+def test_search_leads_a_beginner_s_words_to_the_place(site: Path, visit) -> None:
+    tab = visit()
     search = (site / "search.html").as_uri()
 
     def first(query: str) -> str:
@@ -272,19 +235,10 @@ def test_search_leads_a_beginner_s_words_to_the_place(site: Path, browser) -> No
         assert below.startswith(question), f"{query}: {below}"
     for query, place in LED.items():
         assert re.sub(r"\?[^#]*", "", first(query)).startswith(f"{site.as_uri()}/{place}"), query
-    tab.close()
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-@pytest.mark.parametrize("name", ["index", "notebooks/00_tour"])
-def test_axe_finds_nothing_serious(site: Path, browser, name: str, scheme: str) -> None:
-    axe = pytest.importorskip("axe_playwright_python.sync_playwright").Axe()
-    tab = browser.new_page(color_scheme=scheme)
-    tab.goto((site / f"{name}.html").as_uri())
-    assert name == "index" or tab.locator(".attention-view").first.locator("select").count() == 3
-    grounds = tab.locator(".attention-view").evaluate_all("all => all.map(e => getComputedStyle(e).backgroundColor)")
-    assert all((ground == "rgb(255, 255, 255)") == (scheme == "light") for ground in grounds)  # what a script has drawn
-    found = axe.run(tab).response["violations"]
-    serious = [f"{one['id']}: {one['nodes'][0]['html']}" for one in found if one["impact"] in ("serious", "critical")]
-    assert not serious
-    tab.close()
+@pytest.mark.parametrize(("name", "scheme"), [("index", "dark"), ("notebooks/00_tour", "light")])
+def test_axe_finds_nothing_serious(site: Path, visit, name: str, scheme: str) -> None:
+    page = visit((site / f"{name}.html").as_uri(), color_scheme=scheme)
+    assert name == "index" or page.locator(".attention-view").first.locator("select").count() == 3
+    assert barriers(page, scheme) == []

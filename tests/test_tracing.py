@@ -12,7 +12,7 @@ from annotated_course.tracing import DRAWN, LARGEST, WIDEST, Step, plot_trace, r
 from annotated_workbench.checkpoint import load_run
 from annotated_workbench.data import DATA_FOLDER
 from annotated_workbench.vocabulary import SPECIALS, CharacterTokenizer, Vocabulary
-from tests.test_plotting import no_window, words  # noqa: F401
+from tests.test_figures import no_window, words  # noqa: F401
 
 SENTENCE = "abcab"
 SOURCE = torch.tensor([[4, 5, 6, 4, 5, EOS]])

@@ -46,7 +46,7 @@ COURSE = {
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command, the course's own among them, and return its exit status."""
-    return command_line.main(arguments, COURSE)
+    return command_line.main(arguments, command_line.COMMANDS | COURSE)
 
 
 if __name__ == "__main__":

@@ -13,10 +13,10 @@ from torch.nn import functional as F
 from annotated.config import PAD
 from annotated.decoding import evaluating
 from annotated.fast.accelerate import accelerate, has_fast_form
-from annotated_workbench.data import Pairs, encode_pairs, make_text_batches, pad
+from annotated_workbench.data import Pairs, count_targets, encode_pairs, make_batches, make_text_batches
 from annotated_workbench.vocabulary import Tokenizer
 
-ROWS, TEXT_ROWS = 16, 16  # pairs, and pieces of a text, scored at a time
+TEXT_ROWS = 16  # pieces of a text scored at a time
 
 # Sacrebleu's rules for languages of their own, and characters where no spaces part words.
 SACREBLEUS_WORDS = {"zh": "zh", "ja": "ja-mecab", "ko": "ko-mecab", **dict.fromkeys(("th", "lo", "km", "my"), "char")}
@@ -70,25 +70,11 @@ def _check_pairs(hypotheses: Sequence[str], references: Sequence[str]) -> None:
 def loss_per_token(model: Any, tokenizer: Tokenizer, pairs: Pairs, src: str, tgt: str, *, plain: bool = False) -> float:
     """Compute the cross-entropy of the references in nats per token; its exponential is the perplexity (§6.2).
 
-    Losses with different vocabularies cannot be compared.
+    Losses with different vocabularies cannot be compared. `plain` computes by the model's own forward.
     """
-    tokens = sum(len(ids) + 1 for ids in tokenizer.encode_batch(pairs.target, tgt))
-    return -sum(log_probs(model, tokenizer, pairs, src, tgt, plain=plain)) / tokens
-
-
-def log_probs(
-    model: Any, tokenizer: Tokenizer, pairs: Pairs, src: str, tgt: str, *, plain: bool = False
-) -> list[float]:
-    """Give each pair's log p(target | source), with its <eos>, in nats; `plain` computes by the model's own forward."""
-    sources, targets, _ = encode_pairs(pairs, tokenizer, src, tgt, model.config.max_length)
-    order = sorted(range(len(sources)), key=lambda i: (len(targets[i]), len(sources[i])))
-    parts = [order[start : start + ROWS] for start in range(0, len(order), ROWS)]
-    batches = [tuple(pad([side[i] for i in part]) for side in (sources, targets)) for part in parts]
-    scores = [0.0] * len(sources)
-    for part, losses in zip(parts, row_losses(model, batches, plain=plain), strict=True):
-        for i, value in zip(part, losses, strict=True):
-            scores[i] = -value
-    return scores
+    longest = model.config.max_length
+    sources, targets, _ = encode_pairs(pairs, tokenizer, src, tgt, longest)
+    return _mean_loss(model, make_batches(sources, targets, longest + 1), plain)  # targets have <bos>, too
 
 
 def text_loss(model: Any, ids: Int[Tensor, "length"], *, plain: bool = False) -> float:
@@ -98,23 +84,22 @@ def text_loss(model: Any, ids: Int[Tensor, "length"], *, plain: bool = False) ->
     from what its own piece holds before it.
     """
     window = model.config.max_length
-    pieces = make_text_batches(ids.cpu(), window, TEXT_ROWS * window)
-    return sum(map(sum, row_losses(model, pieces, plain=plain))) / (len(ids) - 1)
+    return _mean_loss(model, make_text_batches(ids.cpu(), window, TEXT_ROWS * window), plain)
 
 
 @torch.inference_mode()
-def row_losses(model: Any, batches: Sequence[tuple[Tensor, ...]], *, plain: bool = False) -> list[list[float]]:
-    """Sum up a model's cross-entropy over each row of each batch, whose last tensor holds what is predicted."""
+def _mean_loss(model: Any, batches: Sequence[tuple[Tensor, ...]], plain: bool) -> float:
+    """Average a model's cross-entropy over what it is to predict, all but the first ids of each batch's last tensor."""
     reader = accelerate(model) if has_fast_form(model) and not plain else model
     device = next(model.parameters()).device
-    losses = []
+    total = 0.0
     with evaluating(model):
         for batch in batches:
             *given, target = (side.to(device) for side in batch)
             logits = reader(*given, target[:, :-1]).float()  # (row, token, vocab)
-            nats = F.cross_entropy(logits.flatten(0, 1), target[:, 1:].flatten(), ignore_index=PAD, reduction="none")
-            losses.append(nats.view(len(target), -1).sum(dim=1).tolist())
-    return losses
+            nats = F.cross_entropy(logits.flatten(0, 1), target[:, 1:].flatten(), ignore_index=PAD, reduction="sum")
+            total += nats.item()
+    return total / sum(map(count_targets, batches))
 
 
 def accuracy(probabilities: Float[Tensor, "texts classes"], labels: Sequence[str], classes: Sequence[str]) -> float:

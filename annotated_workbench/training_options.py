@@ -1,8 +1,7 @@
 """How to train: the options, and what is chosen where one is not given (§5)."""
 
 import math
-from argparse import ArgumentTypeError
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple
 
 from annotated_workbench.limits import BATCH_TOKENS, COUNT, MINUTES, RATE, SEED, SHARE
@@ -48,13 +47,6 @@ class TrainingOptions:
     bf16: bool = False
 
     def __post_init__(self):
-        for option in fields(self):
-            value, limits = getattr(self, option.name), option.metadata.get("type")
-            if limits and value is not None:
-                try:
-                    limits(value)
-                except ArgumentTypeError as error:
-                    raise ValueError(f"{option.name}={error}.") from None
         if self.schedule not in SCHEDULES:
             raise ValueError(f"schedule={self.schedule!r} is unknown: choose from {', '.join(SCHEDULES)}.")
         if self.plain and self.bf16:

@@ -15,7 +15,7 @@ from torch.testing import assert_close
 
 from annotated.__main__ import main
 from annotated.config import PAD, UNK
-from annotated.fast.accelerate import FastLanguageModel, accelerate
+from annotated.fast.accelerate import accelerate
 from annotated.fast.training import update
 from annotated.models.language_model import LanguageModel, LanguageModelConfig, generate
 from annotated.training import label_smoothed_loss
@@ -64,10 +64,9 @@ def test_characters_come_back_from_a_file_too(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("changes", KINDS)
-def test_the_fast_form_is_the_plain_one(changes: dict) -> None:
-    model = make_model(**changes).eval()
+def test_the_fast_form_and_its_update_are_the_plain_ones(changes: dict) -> None:
+    model, learner = make_model(**changes).eval(), make_model(**changes)
     fast = accelerate(model)
-    assert type(fast) is FastLanguageModel and accelerate(fast) is fast
     ids = torch.randint(4, 19, (3, 7))
     assert_close(fast.logits(fast.states(ids)), model(ids))
     cache = fast.new_cache()
@@ -75,17 +74,13 @@ def test_the_fast_form_is_the_plain_one(changes: dict) -> None:
     assert_close(fast.logits(torch.cat(states, dim=1)), model(ids))
     assert torch.equal(generate(fast, ids, 20, temperature=0.0), generate(model, ids, 20, temperature=0.0))
 
-
-@pytest.mark.parametrize("changes", KINDS)
-def test_a_fast_update_is_the_plain_one(changes: dict) -> None:
-    plain, fast = make_model(**changes).train(), make_model(**changes).train()
-    fast.load_state_dict(plain.state_dict())
-    ids = F.pad(torch.randint(4, 19, (3, 6)), (0, 2))
-    loss = label_smoothed_loss(plain(ids[:, :-1]), ids[:, 1:], 0.0)
+    ids = F.pad(ids[:, :6], (0, 2))
+    learner.load_state_dict(model.state_dict())
+    loss = label_smoothed_loss(model(ids[:, :-1]), ids[:, 1:], 0.0)
     loss.backward()
-    found = update(fast, [(ids[:1],), (ids[1:],)], torch.optim.SGD(fast.parameters(), lr=0.0), 0.0)
+    found = update(learner, [(ids[:1],), (ids[1:],)], torch.optim.SGD(learner.parameters(), lr=0.0), 0.0)
     assert found == pytest.approx(loss.item(), rel=1e-5)
-    for (name, mine), other in zip(fast.named_parameters(), plain.parameters(), strict=True):
+    for (name, mine), other in zip(learner.named_parameters(), model.parameters(), strict=True):
         assert_close(mine.grad, other.grad, msg=name)
 
 
@@ -104,31 +99,32 @@ def test_the_loss_of_a_text_by_a_loop() -> None:
 # Runs
 
 
+def words(folder: Path, out: str, *more: str) -> list[str]:
+    """Give the arguments that train on the text in a folder."""
+    small = ["--batch-tokens", "256", "--warmup", "5", "--precision", "fp32", "--schedule", "noam"]
+    return ["train", "--text", str(folder / "my.txt"), "--out", str(folder / out), *small, *more]
+
+
 @pytest.fixture(scope="module")
 def learned(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A run of two epochs, and in printed.txt what it says."""
     folder = tmp_path_factory.mktemp("text")
     (folder / "my.txt").write_text(TEXT, encoding="utf-8")
     with open(folder / "printed.txt", "w", encoding="utf-8") as printed, contextlib.redirect_stdout(printed):
-        assert main(words(folder, "run", "--epochs", "2", "--schedule", "noam")) == 0
+        assert main(words(folder, "run", "--epochs", "2")) == 0
     return folder
-
-
-def words(folder: Path, out: str, *more: str) -> list[str]:
-    """Give the arguments that train on the text in a folder."""
-    small = ["--batch-tokens", "256", "--warmup", "5", "--precision", "fp32"]
-    return ["train", "--text", str(folder / "my.txt"), "--out", str(folder / out), *small, *more]
 
 
 def test_a_run_says_what_it_does(learned: Path) -> None:
     out = (learned / "printed.txt").read_text(encoding="utf-8")
-    assert out.startswith("chosen for text: --preset characters --dropout 0.1 --rate 0.25 ")
-    assert "1,872 training and 208 validation characters, 19 tokens in the vocabulary" in out
+    size = "1,872 training and 208 validation characters"
+    assert out.startswith(f"chosen for {size}: --preset characters --dropout 0.1 --rate 0.25 ")
+    assert f"{size}, 19 tokens in the vocabulary" in out
     assert re.search(r"epoch  1\.00 .* validation loss \d\.\d{3} nats, \d\.\d{3} bits a token ", out)
 
 
 def test_a_run_that_goes_on_is_the_one_that_never_stopped_wherever_its_text_lies_now(learned: Path) -> None:
-    assert main(words(learned, "stopped", "--epochs", "1", "--schedule", "noam")) == 0
+    assert main(words(learned, "stopped", "--epochs", "1")) == 0
     (learned / "moved.txt").write_text(TEXT, encoding="utf-8")
     moved = ["--text", str(learned / "moved.txt")]
     assert main(["train", "--resume", "--out", str(learned / "stopped"), "--epochs", "2", *moved]) == 0

@@ -10,7 +10,7 @@ import torch
 from annotated.config import UNK
 from annotated_workbench.classification import classify
 from annotated_workbench.commands.options import COMPUTE, MODEL, SEARCH, Command
-from annotated_workbench.commands.shared import load_language_model, load_model, load_split, one_line, search_options
+from annotated_workbench.commands.shared import load_model, load_split, one_line, search_options
 from annotated_workbench.data import CORPORA, load_corpus, load_text, read_pairs, read_text, split_text
 from annotated_workbench.files import write_whole
 from annotated_workbench.metrics import accuracy, bleu, chrf, loss_per_token, text_loss
@@ -43,18 +43,14 @@ def evaluate_translations(args: Namespace) -> None:
     scores = {"BLEU": bleu(translations, pairs.target, info["tgt"]), "chrF": chrf(translations, pairs.target)}
     for name, (score, signature) in scores.items():
         print(f"{name} {score:.2f}  {signature}")
-    try:
-        loss = loss_per_token(model, tokenizer, pairs, info["src"], info["tgt"], plain=args.plain)
-    except ValueError as error:
-        print(f"loss not computed: {error}")
-    else:
-        print(f"loss {loss:.3f} nats a token of this vocabulary, perplexity {math.exp(loss):.2f}")
+    loss = loss_per_token(model, tokenizer, pairs, info["src"], info["tgt"], plain=args.plain)
+    print(f"loss {loss:.3f} nats a token of this vocabulary, perplexity {math.exp(loss):.2f}")
 
 
 def evaluate_text(args: Namespace) -> None:
     """Print a language model's loss: on a text, or on the part of a corpus that was held out in training."""
     text = read_text(args.text) if args.text else split_text(load_text(args.corpus))[1]
-    model, tokenizer = load_language_model(args)
+    model, tokenizer, _ = load_model(args, "generation")
     ids = torch.tensor(tokenizer.encode(text, ""))
     if len(ids) < 2:
         raise ValueError(f"a text of {len(ids)} tokens has nothing to predict.")

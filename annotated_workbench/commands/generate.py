@@ -9,12 +9,14 @@ from annotated.config import UNK
 from annotated.fast.accelerate import accelerate
 from annotated.models.language_model import generate
 from annotated_workbench.commands.options import COMPUTE, MODEL, Command
-from annotated_workbench.commands.shared import load_language_model
+from annotated_workbench.commands.shared import load_model
+from annotated_workbench.vocabulary import CharacterTokenizer
 
 
 def run(args: Namespace) -> None:
     """Print a text and what a model adds to it."""
-    model, tokenizer = load_language_model(args)
+    model, tokenizer, _ = load_model(args, "generation")
+    assert isinstance(tokenizer, CharacterTokenizer)  # no other is for texts to continue
     vocabulary = tokenizer.vocabulary
     text = args.beginning
     if text is None:

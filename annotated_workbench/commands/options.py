@@ -5,12 +5,11 @@ from argparse import ArgumentParser, ArgumentTypeError, Namespace
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from annotated.decoding import ALPHA, BEAM, MAX_EXTRA
 from annotated_workbench import limits
-from annotated_workbench.architectures import PRESETS, USES, TaskName
+from annotated_workbench.architectures import PRESETS, TaskName
 from annotated_workbench.data import CORPORA, DATA_FOLDER, TEXTS
 from annotated_workbench.export import EXPORTS
 from annotated_workbench.reviews import REVIEWS
@@ -26,9 +25,9 @@ class Command(NamedTuple):
     summary: str
     run: Callable[[Namespace], int | None]  # its exit status, 0 unless given
     examples: tuple[str, ...]  # of all that follows its name
-    words: Mapping[str, dict[str, Any]] = MappingProxyType({})  # arguments of argparse for what stands beside options
+    words: Mapping[str, dict[str, Any]] = {}  # arguments of argparse for what stands beside options
     options: str = ""  # names of `OPTIONS`
-    only: Mapping[str, str] = MappingProxyType({})  # by task, or several: the names of options for that alone
+    only: Mapping[str, str] = {}  # by task, or several: the names of options for that alone
 
 
 def path_text(text: str) -> str:
@@ -40,12 +39,10 @@ def path_text(text: str) -> str:
 
 def run_folder(text: str) -> str:
     """Find a run, as a type for argparse; those that come with the course, from any folder."""
-    path, delivered = Path(path_text(text)), DATA_FOLDER / "checkpoints"
+    path = Path(path_text(text))
     if path.exists() or Path("data/checkpoints") not in path.parents:
         return text
-    if not delivered.is_dir():
-        raise ArgumentTypeError(f"there is no {text} here: it comes with the repository, not with the package")
-    return str(delivered / path.name)
+    return str(DATA_FOLDER / "checkpoints" / path.name)
 
 
 MODEL = {"model": dict(type=run_folder, help="folder of a run")}
@@ -81,10 +78,7 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "norm-first": dict(
         action="store_true", help="LayerNorm before each sub-layer, not after it, as it always is but in translation"
     ),
-    "tokenizer": dict(
-        choices=("bpe", "words", "characters"),
-        help="bpe unless given, characters to continue text, words to sort texts",
-    ),
+    "tokenizer": dict(choices=("bpe", "words"), help="bpe unless given, words to sort texts"),
     "vocab-size": dict(type=limits.VOCABULARY_SIZE, help="number of subwords; follows from the corpus"),
     "count": dict(type=limits.COUNT, default=500, help="tokens to add"),
     "temperature": dict(
@@ -115,18 +109,9 @@ OPTIONS: dict[str, dict[str, Any]] = {
     ),
 }
 OPTIONS |= {field.name.replace("_", "-"): dict(field.metadata) for field in fields(TrainingOptions) if field.metadata}
-
-IDLE = {  # an option, and what stands beside it when it does nothing
-    "alpha": ("beam", 0),
-    "top_k": ("temperature", 0),
-    "top_p": ("temperature", 0),
-    "seed": ("temperature", 0),
-    "vocab_size": ("tokenizer", "words"),
-    "norm_first": ("preset", "recurrent"),
-    "plain": ("precision", "bf16"),
-}
-FILES = ("text", "reviews", "source", "target")
-KEPT = ("corpus", "tokenizer", "vocab_size", *FILES)  # what a run keeps; of files, which there are
+for option in OPTIONS.values():
+    if option.get("default") not in (None, []):
+        option["help"] += " (default: %(default)s)"
 
 
 def option_of(name: str) -> str:
@@ -135,7 +120,9 @@ def option_of(name: str) -> str:
 
 
 def add_options(parser: ArgumentParser, command: Command) -> None:
-    """Give a parser the options of a command, those that are for some tasks alone under a heading of their own."""
+    """Give a parser what a command takes, the options for some tasks alone under a heading of their own."""
+    for word, settings in command.words.items():
+        parser.add_argument(word, **settings)
     for name in command.options.split():
         parser.add_argument(f"--{name}", **OPTIONS[name])
     for tasks, names in command.only.items():
@@ -146,34 +133,26 @@ def add_options(parser: ArgumentParser, command: Command) -> None:
 
 
 def complete(command: Command, parser: ArgumentParser, arguments: Sequence[str]) -> Namespace:
-    """Read a command's arguments; add a run's settings to --resume, and the task; refuse options that do nothing."""
+    """Read a command's arguments; add a run's settings to --resume, and the task; refuse what is for other tasks."""
     args = parser.parse_intermixed_args(arguments)
     if getattr(args, "resume", False):
         kept = load_state_note(args.out)["settings"]
         parser.set_defaults(**kept)
         args = parser.parse_intermixed_args(arguments)
-        refuse_another_run(args, kept)
-    args.task = task_of(args) if "corpus" in args else {use: task for task, use in USES.items()}.get(args.command)
-    given = {name for name, value in vars(args).items() if value != parser.get_default(name)}
+        for name in ("corpus", "tokenizer", "vocab_size"):  # what else must stay, the run itself knows
+            if (typed := getattr(args, name)) != kept.get(name):
+                raise ValueError(
+                    f"the run in {args.out} was started with {name}={kept.get(name)}, not {typed}: leave "
+                    f"{option_of(name)} away, or start another run in another --out."
+                )
+    if "corpus" in args:
+        args.task = task_of(args)
     for tasks, names in command.only.items():
-        for name in names.replace("-", "_").split():
-            if name in given and args.task not in tasks.split():
-                raise ValueError(f"{option_of(name)} is for {tasks.replace(' ', ' and ')}, not for {args.task}.")
-    for name, (other, value) in IDLE.items():
-        if name in given and getattr(args, other, None) == value:
-            raise ValueError(f"{option_of(name)} does nothing beside {option_of(other)} {value}.")
+        for name in names.split():
+            place = name.replace("-", "_")
+            if getattr(args, place) != parser.get_default(place) and args.task not in tasks.split():
+                raise ValueError(f"--{name} is for {tasks.replace(' ', ' and ')}, not for {args.task}.")
     return args
-
-
-def refuse_another_run(args: Namespace, kept: dict[str, Any]) -> None:
-    """Raise a ValueError if the settings that a run has kept are others than what was typed."""
-    for name in KEPT:
-        typed, own = getattr(args, name), kept.get(name)
-        if typed != own and (own is None or name not in FILES):  # files may have moved
-            raise ValueError(
-                f"the run in {args.out} was started with {name}={own}, not {typed}: leave {option_of(name)} away, or "
-                "start another run in another --out."
-            )
 
 
 def task_of(args: Namespace) -> TaskName:

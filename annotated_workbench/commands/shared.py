@@ -15,7 +15,7 @@ from annotated_workbench.architectures import TaskName
 from annotated_workbench.checkpoint import load_run, load_translator, require_task
 from annotated_workbench.data import Labelled, decode
 from annotated_workbench.reviews import load_reviews, read_reviews, split_reviews
-from annotated_workbench.vocabulary import CharacterTokenizer, Tokenizer
+from annotated_workbench.vocabulary import Tokenizer
 
 READ_AT_ONCE = 2**15  # bytes of standard input, some hundred sentences: they are translated together
 
@@ -37,6 +37,8 @@ def wants_bfloat16(args: Namespace, model: nn.Module) -> bool:
         if args.precision == "bf16":
             raise ValueError(f"a {type(model).__name__} computes in float32: leave --precision bf16 away.")
         return False
+    if args.precision == "bf16" and args.plain:
+        raise ValueError("--plain computes in float32: leave --precision bf16 away.")
     if args.precision != "auto":
         return args.precision == "bf16"
     return not args.plain and bf16_is_fast(find_device(args.device))
@@ -54,14 +56,6 @@ def load_model(args: Namespace, task: TaskName) -> tuple[nn.Module, Tokenizer, d
     if wants_bfloat16(args, model):
         model = in_bfloat16(model)
     return model.to(find_device(args.device)), tokenizer, info
-
-
-def load_language_model(args: Namespace) -> tuple[nn.Module, CharacterTokenizer]:
-    """Do what `load_model` does, for a model of characters."""
-    model, tokenizer, _ = load_model(args, "generation")
-    if not isinstance(tokenizer, CharacterTokenizer):
-        raise ValueError(f"{args.model} was not trained on characters: train it anew.")
-    return model, tokenizer
 
 
 def search_options(args: Namespace) -> dict[str, Any]:

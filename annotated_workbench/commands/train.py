@@ -5,7 +5,6 @@ from argparse import Namespace
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import fields
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import torch
@@ -27,11 +26,7 @@ from annotated_workbench.training_options import TrainingOptions, defaults_for
 SMALL = dict(schedule="linear", warmup=100, average=1)
 GENERATION = dict(preset="characters", dropout=0.1, batch_tokens=1024, rate=0.25, smoothing=0.0) | SMALL
 CLASSIFICATION = dict(preset="reviews", dropout=0.5, epochs=8, batch_tokens=1500, rate=0.11, vocab_size=4000) | SMALL
-TOKENIZERS = {  # what fits a task, its default first
-    "translation": ("bpe", "words"),
-    "generation": ("characters",),
-    "classification": ("words", "bpe"),
-}
+TOKENIZERS = {"translation": "bpe", "generation": "characters", "classification": "words"}  # unless given
 NOT_KEPT = ("command", "run", "resume", "out", "debug")  # of what is given, in a run's settings
 
 
@@ -44,21 +39,18 @@ def run(args: Namespace) -> None:
 def _train(args: Namespace, device: torch.device) -> None:
     if not args.resume:
         require_new(args.out)
-    args.tokenizer = args.tokenizer or TOKENIZERS[args.task][0]
     args.src = args.src or ("en" if args.task == "classification" else "de")
-    if args.tokenizer not in TOKENIZERS[args.task]:
-        fitting = ", ".join(TOKENIZERS[args.task])
-        raise ValueError(f"--tokenizer {args.tokenizer} is not for {args.task}: there is {fitting}.")
+    args.tokenizer = args.tokenizer or TOKENIZERS[args.task]
     with in_turn():  # one downloads, and the others find it
         material = MATERIALS[args.task](args)
     if chosen := _choose(args, material.defaults):
-        print(f"chosen for {material.kind}: {chosen}")
+        print(f"chosen for {material.size}: {chosen}")
     kept = args.resume and (Path(args.out) / vocabulary.TOKENIZER).exists()
     made = from_first(
         lambda: (vocabulary.load_tokenizer(args.out) if kept else _new_tokenizer(args, material)).content()
     )
     tokenizer = vocabulary.tokenizer_of(made)
-    model = _new_model(args, len(tokenizer), material.changes).to(device)
+    model = _new_model(args, len(tokenizer), material.demanded).to(device)
     bf16 = wants_bfloat16(args, model)
     print(
         f"{material.size}, {len(tokenizer):,} tokens in the vocabulary, {sum(p.numel() for p in model.parameters()):,} "
@@ -94,6 +86,8 @@ def _new_model(args: Namespace, vocab_size: int, demanded: Mapping[str, Any]) ->
         raise ValueError(f"--preset {args.preset} is for {row.task}: for {args.task} there is {fitting}.")
     typed = {"layers": args.layers, "dropout": args.dropout, "norm_first": args.norm_first or None}
     changes = {name: value for name, value in typed.items() if value is not None}
+    if args.norm_first and args.preset == "recurrent":
+        raise ValueError("--norm-first is for layers with attention: leave it away beside --preset recurrent.")
     torch.manual_seed(args.seed)
     return make_model(PRESETS[args.preset](vocab_size, **demanded, **changes))
 
@@ -109,13 +103,12 @@ def _new_tokenizer(args: Namespace, material: "Material") -> vocabulary.Tokenize
 class Material(NamedTuple):
     """What a corpus, or the user's files, hold for a task."""
 
-    kind: str  # named where options are chosen for it
     size: str
     defaults: dict[str, Any]  # options to take where none are given
     texts: Sequence[Iterable[str]]  # by language: a tokenizer learns from these
     languages: Sequence[str]
     make_task: Callable[[vocabulary.Tokenizer, int], Task]  # from a tokenizer and the model's longest input
-    changes: Mapping[str, Any] = MappingProxyType({})  # what the model's configuration must have
+    demanded: Mapping[str, Any] = {}  # of the model's configuration
 
 
 def material_of_pairs(args: Namespace) -> Material:
@@ -134,11 +127,9 @@ def material_of_pairs(args: Namespace) -> Material:
         pairs = read_pairs(args.source, args.target)
         pairs, val = hold_out(pairs, min(1000, max(1, len(pairs.source) // 20)))  # the same for every --seed
     languages = args.src, args.tgt
-    count = len(pairs.source)
     return Material(
-        f"{count:,} pairs (the fewer, the smaller model and batches)",
-        f"{count:,} training and {len(val.source):,} validation pairs",
-        defaults_for(count),
+        f"{len(pairs.source):,} training and {len(val.source):,} validation pairs",
+        defaults_for(len(pairs.source)),
         pairs,
         languages,
         lambda tokenizer, longest: TranslationTask(tokenizer, pairs, val, *languages, longest, mapped=args.mapped),
@@ -149,7 +140,6 @@ def material_of_text(args: Namespace) -> Material:
     """Read a text and hold out its end."""
     text, val = split_text(read_text(args.text) if args.text else load_text(args.corpus))
     return Material(
-        "text",
         f"{len(text):,} training and {len(val):,} validation characters",
         GENERATION,
         [text],
@@ -163,7 +153,6 @@ def material_of_reviews(args: Namespace) -> Material:
     reviews, val = load_split(args, "train"), load_split(args, "val")
     classes = len(set(reviews.labels))
     return Material(
-        "reviews",
         f"{len(reviews.texts):,} training and {len(val.texts):,} validation texts of {classes} labels",
         CLASSIFICATION,
         [reviews.texts],
@@ -188,12 +177,12 @@ COMMAND = Command(
         "--reviews my-reviews --out runs/critic",
         "--resume --out runs/mine --max-minutes 30",
     ),
-    options="out resume corpus preset layers dropout tokenizer epochs max-minutes batch-tokens accumulate schedule "
+    options="out resume corpus preset layers dropout epochs max-minutes batch-tokens accumulate schedule "
     f"warmup rate smoothing average seed {COMPUTE}",
     only={
         "translation": "source target val-source val-target mapped tgt norm-first",
         "generation": "text",
         "classification": "reviews",
-        "translation classification": "src vocab-size",
+        "translation classification": "src tokenizer vocab-size",
     },
 )

@@ -3,18 +3,14 @@
 import sys
 from argparse import Namespace
 from functools import partial
-from typing import Any
-
-from torch import nn
 
 from annotated_workbench.checkpoint import load_translator
 from annotated_workbench.commands.options import COMPUTE, MODEL, SEARCH, TEXTS_TO_READ, Command
 from annotated_workbench.commands.shared import find_device, load_model, one_line, read_texts, search_options
 from annotated_workbench.data import Pairs
 from annotated_workbench.engine import CTranslate2
-from annotated_workbench.metrics import log_probs
+from annotated_workbench.metrics import loss_per_token
 from annotated_workbench.translation import translate
-from annotated_workbench.vocabulary import Tokenizer
 
 UNSURE = 0.65  # nats a token of its own translation; the model of the course is surer of nine captions in ten
 
@@ -40,21 +36,12 @@ def run(args: Namespace) -> None:
         for translation in translations:
             print(one_line(translation))
         sys.stdout.flush()
-        if (args.texts or sys.stdin.isatty()) and not args.ensemble:
-            for text in find_unsure(model, tokenizer, Pairs(list(texts), translations), info, args.plain):
-                print(
-                    f"annotated: unsure of {text!r}: a model knows only what is like the sentences it learned from.",
-                    file=sys.stderr,
-                )
+        for text, translation in zip(texts, translations, strict=True) if args.texts or sys.stdin.isatty() else ():
+            pair = Pairs([text], [translation])
+            if text and loss_per_token(model, tokenizer, pair, info["src"], info["tgt"], plain=args.plain) > UNSURE:
+                why = "a model knows only what is like the sentences it learned from."
+                print(f"annotated: unsure of {text!r}: {why}", file=sys.stderr)
         done += len(texts)
-
-
-def find_unsure(model: nn.Module, tokenizer: Tokenizer, pairs: Pairs, info: dict[str, Any], plain: bool) -> list[str]:
-    """Find the texts whose translations the model itself takes for unlikely; arguments as for `log_probs`."""
-    scores = log_probs(model, tokenizer, pairs, info["src"], info["tgt"], plain=plain)
-    lengths = [len(ids) + 1 for ids in tokenizer.encode_batch(pairs.target, info["tgt"])]
-    rows = zip(pairs.source, scores, lengths, strict=True)
-    return [text for text, score, length in rows if text and -score / length > UNSURE]
 
 
 COMMAND = Command(

@@ -9,7 +9,7 @@ import os
 import random
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext, redirect_stderr, redirect_stdout
 from datetime import timedelta
 from typing import Any, TypeVar
@@ -100,24 +100,12 @@ def from_first(make: Callable[[], Value]) -> Value:
     return values[0]
 
 
-def divided(compute: Callable[[Sequence[Any]], Iterable[Any]], items: Sequence[Any]) -> list[Any]:
-    """Compute a result for each item, each process for its share, and give all results to all of them."""
-    results: list[Any] = [None] * len(items)
-    for place, part in enumerate(_gather(list(compute(items[rank() :: processes()])))):
-        results[place :: processes()] = part
-    return results
-
-
-def _gather(own: Value) -> list[Value]:
-    gathered = [own] * processes()
-    if len(gathered) > 1:
-        distributed.all_gather_object(gathered, own)
-    return gathered
-
-
 def require_same(what: str) -> None:
     """Raise a ValueError in all processes if they do not say the same."""
-    if len(set(_gather(what))) > 1:
+    said = [what] * processes()
+    if len(said) > 1:
+        distributed.all_gather_object(said, what)
+    if len(set(said)) > 1:
         raise ValueError(
             "the processes do not train the same: give each the same files and options, and on every machine the same "
             "version of the course."

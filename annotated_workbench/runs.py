@@ -59,13 +59,8 @@ def train(
     resume: bool = False,
 ) -> list[dict[str, Any]]:
     """Train a model to translate, as `fit` does."""
-    options = options or TrainingOptions()
-    if resume:
-        load_state_note(out)
-    else:
-        require_new(out)
     task = TranslationTask(tokenizer, pairs, val, src, tgt, config_of(model).max_length)
-    return fit(model, task, out, options=options, resume=resume)
+    return fit(model, task, out, options=options or TrainingOptions(), resume=resume)
 
 
 def fit(
@@ -99,7 +94,7 @@ def fit(
                     f"after update {run.progress.step} the weights are not finite. The last state is kept: go on from "
                     "it with --resume and a lower --rate."
                 )
-            scores = task.validate(run.model, options)
+            scores = distributed.from_first(lambda: task.validate(model, options))
             run.look_at_the_clock()
             run.metrics.append(line | {"minutes": run.progress.seconds / 60, **scores, "tokens_per_second": speed})
             if distributed.is_first():

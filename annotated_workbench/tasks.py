@@ -14,10 +14,10 @@ from annotated.fast.training import summed_loss
 from annotated.training import label_smoothed_loss
 from annotated_workbench.classification import classify, encode_texts
 from annotated_workbench.data import Labelled, Lines, Pairs, encode_pairs, make_batches, make_text_batches, require_some
-from annotated_workbench.distributed import divided, in_turn
+from annotated_workbench.distributed import in_turn
 from annotated_workbench.files import checksum
 from annotated_workbench.mapped import encode_files, file_checksum
-from annotated_workbench.metrics import TEXT_ROWS, accuracy, bleu, row_losses
+from annotated_workbench.metrics import accuracy, bleu, text_loss
 from annotated_workbench.training_options import TrainingOptions
 from annotated_workbench.translation import translate
 from annotated_workbench.vocabulary import Tokenizer
@@ -50,7 +50,7 @@ class Task(ABC):
 
     @abstractmethod
     def validate(self, model: nn.Module, options: TrainingOptions) -> dict[str, float]:
-        """Measure the model after an epoch."""
+        """Measure the model after an epoch, in the first process."""
 
 
 class TranslationTask(Task):
@@ -97,12 +97,8 @@ class TranslationTask(Task):
 
     def validate(self, model: nn.Module, options: TrainingOptions) -> dict[str, float]:
         """As `Task.validate`: BLEU of greedy translations."""
-
-        def greedy(texts: Sequence[str]) -> list[str]:
-            src = self.info["src"]
-            return translate(model, self.tokenizer, texts, src, beam=0, bf16=options.bf16, plain=options.plain)
-
-        translations = divided(greedy, self.val.source)
+        how: Any = {"beam": 0, "bf16": options.bf16, "plain": options.plain}
+        translations = translate(model, self.tokenizer, self.val.source, self.info["src"], **how)
         if len(set(translations)) == 1 < len(translations):
             print(f"Careful: it translates every validation sentence alike, as {translations[0]!r}.", flush=True)
         return {"val_bleu": bleu(translations, self.val.target, self.info["tgt"])[0]}
@@ -128,9 +124,7 @@ class TextTask(Task):
 
     def validate(self, model: nn.Module, options: TrainingOptions) -> dict[str, float]:
         """As `Task.validate`: the loss per token."""
-        pieces = make_text_batches(self.val, self.max_length, TEXT_ROWS * self.max_length)
-        losses = divided(lambda own: row_losses(model, own, plain=options.plain), pieces)
-        nats = sum(map(sum, losses)) / (len(self.val) - 1)
+        nats = text_loss(model, self.val, plain=options.plain)
         return {"val_loss": nats, "val_bits": nats / math.log(2)}
 
 
@@ -162,8 +156,5 @@ class ClassificationTask(Task):
 
     def validate(self, model: nn.Module, options: TrainingOptions) -> dict[str, float]:
         """As `Task.validate`: the share of texts that are sorted correctly."""
-        language = self.info["language"]
-        probabilities = divided(
-            lambda texts: classify(model, self.tokenizer, texts, language, plain=options.plain), self.val.texts
-        )
-        return {"val_accuracy": accuracy(torch.stack(probabilities), self.val.labels, self.labels)}
+        probabilities = classify(model, self.tokenizer, self.val.texts, self.info["language"], plain=options.plain)
+        return {"val_accuracy": accuracy(probabilities, self.val.labels, self.labels)}

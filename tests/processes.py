@@ -1,7 +1,4 @@
-"""What each of several processes does for `tests.test_distributed`: `python -m tests.processes FOLDER [die]`.
-
-Most of it can be done by one process alone, too, to compare.
-"""
+"""What each of several processes does for `tests.test_distributed`: `python -m tests.processes FOLDER [die]`."""
 
 import contextlib
 import io
@@ -27,25 +24,22 @@ from annotated_workbench.data import Labelled, Pairs
 from annotated_workbench.distributed import is_first, joined
 from annotated_workbench.runs import TrainingOptions, fit
 from annotated_workbench.tasks import ClassificationTask, Task, TextTask, TranslationTask
-from annotated_workbench.vocabulary import SPECIALS, CharacterTokenizer, Vocabulary, WordTokenizer
+from annotated_workbench.vocabulary import CharacterTokenizer, WordTokenizer
 from tests.runs import SENTENCES, train_arguments
 
-SIZES = dict(d_model=16, heads=2, d_ff=24, layers=1, max_length=32)
 OPTIONS = TrainingOptions(epochs=2, batch_tokens=50, accumulate=2, warmup=8, rate=0.3, average=2)
 CASES = {  # not all batches have a row for every process
     "translation": OPTIONS,
-    "plain": replace(OPTIONS, plain=True),
     "generation": replace(OPTIONS, batch_tokens=32 * 3, smoothing=0.0),
     "classification": replace(OPTIONS, batch_tokens=40),
 }
 
 
 def make_task(case: str) -> Task:
-    """Make a task on pairs of four to eight words; the longest fills a batch alone."""
+    """Make a task on texts of four to eight words; the longest fills a batch alone."""
     rows = [(" ".join([source] * n), " ".join([target] * n)) for n in (1, 2) for source, target in SENTENCES[n::3]]
     pairs = Pairs(*([*side, f"{side[0]} " * 5] for side in map(list, zip(*rows, strict=True))))
-    words = sorted({word for side in pairs for text in side for word in text.replace(".", " .").split()})
-    tokenizer = WordTokenizer(Vocabulary([*SPECIALS, *words]), ("de", "en"))
+    tokenizer = WordTokenizer.train(pairs, ("de", "en"), min_freq=1)
     if case == "generation":
         text = " ".join(pairs.source)
         return TextTask(CharacterTokenizer.train(text), text, text[::3], 32)
@@ -59,11 +53,11 @@ def follow(case: str, out: Path, options: TrainingOptions, dropout: float = 0.0,
     """Train; return each update's loss and the size of its gradient, the metrics, and a sum of all weights."""
     task, losses, draws, whole = make_task(case), [], [], distributed.update
     torch.manual_seed(3 if is_first() else 4)  # other processors draw other weights
-    sizes = {"vocab_size": len(task.tokenizer), "dropout": dropout, **SIZES}
+    sizes: Any = dict(vocab_size=len(task.tokenizer), d_model=16, heads=2, d_ff=24, layers=1, max_length=32)
     model: Any = {
-        "generation": lambda: LanguageModel(LanguageModelConfig(**sizes)),
-        "classification": lambda: Classifier(ClassifierConfig(**sizes, word_dropout=dropout)),
-    }.get(case, lambda: Transformer(TransformerConfig(**sizes)))()
+        "generation": lambda: LanguageModel(LanguageModelConfig(**sizes, dropout=dropout)),
+        "classification": lambda: Classifier(ClassifierConfig(**sizes, dropout=dropout, word_dropout=dropout)),
+    }.get(case, lambda: Transformer(TransformerConfig(**sizes, dropout=dropout)))()
 
     def update(*arguments: Any) -> tuple[float, int]:
         draws.append(int(torch.get_rng_state().sum()))
@@ -94,17 +88,11 @@ def train_together(folder: Path) -> dict:
     result["halves"] = follow("translation", folder / "halves", OPTIONS, 0.3, resume=True)
     result["resumed"] = follow("translation", folder / "one", OPTIONS, resume=True)
     result["different"] = error_of(folder / "different", replace(OPTIONS, seed=int(not is_first())))
-
-    speed, clock = (1.0 if is_first() else 1e4), time.perf_counter
+    speed, clock, loss = (1.0 if is_first() else 1e4), time.perf_counter, TranslationTask.loss
     with patch.object(runs.time, "perf_counter", lambda: speed * clock()):
         limited = replace(OPTIONS, epochs=10**6, max_minutes=0.005, schedule="linear")
         result["clock"] = follow("translation", folder / "clock", limited)
-
-    def loss(self: Any, model: Any, *rest: Any) -> torch.Tensor:
-        return whole(self, model, *rest) * (1 if is_first() else torch.nan)
-
-    whole = TranslationTask.loss
-    with patch.object(TranslationTask, "loss", loss):
+    with patch.object(TranslationTask, "loss", lambda *args: loss(*args) * (1 if is_first() else torch.nan)):
         result["nonsense"] = error_of(folder / "nonsense", OPTIONS)
     return result
 

@@ -10,7 +10,6 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor, nn
 
-from annotated.config import PAD
 from annotated.decoding import evaluating
 from annotated_workbench import architectures
 from annotated_workbench.architectures import ARCHITECTURES, Config, TaskName, architecture_of, config_of, make_model
@@ -40,11 +39,7 @@ def _config_file(config: Any, info: dict[str, Any]) -> bytes:
 
 def _parsed(content: bytes) -> tuple[Config, dict[str, Any]]:
     info = dict(json.loads(content))
-    config = ARCHITECTURES[info.pop("architecture", "transformer")].config  # the first checkpoints did not say
-    sizes = info.pop("model")
-    if sizes.pop("pad_id", PAD) != PAD:  # the first checkpoints had a choice
-        raise ValueError(f"padding is always {PAD}: train the model again")
-    return config(**sizes), info
+    return ARCHITECTURES[info.pop("architecture")].config(**info.pop("model")), info
 
 
 @torch.no_grad()
@@ -52,18 +47,15 @@ def require_readable(model: nn.Module, **info: Any) -> None:
     """Refuse a model whose configuration makes one with other logits, as `save_checkpoint` does."""
     if not hasattr(model, "config"):
         raise TypeError(f"a {type(model).__name__} has no config to be read back by: save the model inside it.")
+    parameter = next(model.parameters())
     try:
         config, _ = _parsed(_config_file(model.config, info))
-    except DAMAGE as error:
-        raise ValueError(f"the model was not saved: its configuration cannot be read back ({error}).") from None
-    parameter = next(model.parameters())
-    ids = torch.arange(1, 4, device=parameter.device)[None, : config.max_length] % config.vocab_size
-    inputs = [ids] if ARCHITECTURES[architecture_of(config)].task != "translation" else [ids, ids]
-    try:
         twin = model_of(lambda: make_model(config), dict(model.named_parameters()), type(model).__name__).to(parameter)
+        ids = torch.arange(1, 4, device=parameter.device)[None, : config.max_length] % config.vocab_size
+        inputs = [ids] if ARCHITECTURES[architecture_of(config)].task != "translation" else [ids, ids]
         with evaluating(model):
             same = torch.equal(model(*inputs), twin(*inputs))
-    except ValueError as error:
+    except DAMAGE as error:
         raise ValueError(f"the model was not saved, because another one would be read back: {error}") from None
     if not same:
         raise ValueError(

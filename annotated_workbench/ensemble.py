@@ -14,15 +14,12 @@ from annotated.fast.model import FastModel
 from annotated.masking import SourceMask, padding_mask
 
 
-class EnsembleCache:
+class Caches(list[Cache]):
     """The caches of an ensemble's models."""
 
-    def __init__(self, caches: Sequence[Cache]):
-        self.caches = caches
-
-    def select(self, rows: Int[Tensor, "kept"], sentences: Int[Tensor, "sentences"] | None = None) -> None:
-        """Keep these hypotheses in every cache."""
-        for cache in self.caches:
+    def select(self, rows: Tensor, sentences: Tensor | None = None) -> None:
+        """Keep these hypotheses in every cache, as `Cache.select` does."""
+        for cache in self:
             cache.select(rows, sentences)
 
 
@@ -44,16 +41,12 @@ class Ensemble(FastModel):
         self.models: Any = nn.ModuleList(accelerate(model) for model in models)
         self.eval()
 
-    def states(
-        self, src: Int[Tensor, "batch source"], tgt: Int[Tensor, "batch target"]
-    ) -> Float[Tensor, "batch target model d_model"]:
+    def states(self, src: Tensor, tgt: Tensor) -> Float[Tensor, "batch target model d_model"]:
         """Compute what `logits` makes probabilities of, all positions at once; arguments as for one model."""
         src_mask = padding_mask(src)
         return self.decode(tgt, self.encode(src, src_mask), src_mask)
 
-    def encode(
-        self, src: Int[Tensor, "batch source"], src_mask: SourceMask
-    ) -> Float[Tensor, "batch source model width"]:
+    def encode(self, src: Tensor, src_mask: SourceMask) -> Float[Tensor, "batch source model width"]:
         """Turn source ids into the models' memories, side by side; arguments as for one model."""
         return torch.stack([model.encode(src, src_mask) for model in self.models], dim=-2)
 
@@ -62,11 +55,10 @@ class Ensemble(FastModel):
         tgt: Int[Tensor, "row target"],
         memory: Float[Tensor, "batch source model width"],
         src_mask: SourceMask,
-        cache: EnsembleCache | None = None,
+        cache: Caches | None = None,
     ) -> Float[Tensor, "row target model d_model"]:
         """Turn target ids and the memories into the models' states, side by side; arguments as for one model."""
-        caches = [None] * len(self.models) if cache is None else cache.caches
-        members = zip(self.models, memory.unbind(-2), caches, strict=True)
+        members = zip(self.models, memory.unbind(-2), cache or [None] * len(self.models), strict=True)
         return torch.stack([model.decode(tgt, part, src_mask, cache=own) for model, part, own in members], dim=-2)
 
     def logits(self, states: Float[Tensor, "*batch model d_model"]) -> Float[Tensor, "*batch vocab"]:
@@ -75,6 +67,6 @@ class Ensemble(FastModel):
         log_probs = [model.logits(part).float().log_softmax(dim=-1) for model, part in members]
         return torch.stack(log_probs).logsumexp(dim=0) - math.log(len(log_probs))
 
-    def new_cache(self, capacity: int) -> EnsembleCache:
+    def new_cache(self, capacity: int) -> Caches:
         """Make an empty cache for each model, with room for `capacity` target tokens of each sentence."""
-        return EnsembleCache([model.new_cache(capacity) for model in self.models])
+        return Caches(model.new_cache(capacity) for model in self.models)

@@ -5,14 +5,14 @@ import torch
 from parity import randomise
 
 from annotated import decoding
-from annotated.config import EOS, TransformerConfig
+from annotated.config import EOS
 from annotated.decoding import Hypothesis, beam_search, greedy_decode
 from annotated.fast import decoding as fast
 from annotated.models.recurrence import RecurrentConfig, RecurrentTranslator
 from annotated.transformer import Transformer
 from annotated_workbench.data import pad
 from annotated_workbench.translation import translate
-from annotated_workbench.vocabulary import SPECIALS, SubwordTokenizer, Vocabulary, WordTokenizer
+from annotated_workbench.vocabulary import SubwordTokenizer
 from tests.models import biased, make_doubtful
 
 TEXTS = ["Füße", "Ein Hund läuft über die Straße.", "", "你好 👍", "Ein Hund", " \t"]
@@ -62,8 +62,7 @@ def test_empty_texts_stay_empty(tokenizer, texter):
     talkative = biased(texter, {tokenizer.encode("Hund", "de")[-1]: 60.0})  # has something to say to any text
     translations = translate(talkative, tokenizer, TEXTS, "de", beam=0, max_extra=3)
     assert [text.strip() == "" for text in TEXTS] == [translation == "" for translation in translations]
-    assert translate(talkative, tokenizer, [""], "de") == [""]
-    assert translate(talkative, tokenizer, [], "de") == []
+    assert (translate(talkative, tokenizer, [""], "de"), translate(talkative, tokenizer, [], "de")) == ([""], [])
 
 
 def test_a_text_is_searched_with_the_given_beam_and_penalty(tokenizer, texter):
@@ -83,14 +82,8 @@ def test_what_cannot_be_translated_is_named(tokenizer, texter):
         translate(texter, tokenizer, "Ein Hund", "de")
 
 
-def test_a_text_of_one_token_is_translated():
-    words = WordTokenizer(Vocabulary([*SPECIALS, *"abcdefg"]), ("de", "en"))
-    talkative = biased(make_doubtful(0), {len(SPECIALS): 60.0})
-    assert translate(talkative, words, ["g", ""], "de", beam=0, max_extra=0) == ["a a", ""]
-
-
 @pytest.mark.parametrize("kind", ["transformer", "recurrent"])
-@pytest.mark.parametrize(("beam", "alpha"), [(0, 0.6), (4, 0.6), (3, 2.0)])
+@pytest.mark.parametrize(("beam", "alpha"), [(0, 0.6), (3, 2.0)])
 def test_the_plain_search_translates_alike(tokenizer, texter, kind, beam, alpha):
     model = texter
     if kind == "recurrent":
@@ -113,14 +106,3 @@ def test_in_bfloat16_a_copy_translates(tokenizer, texter, monkeypatch, bf16):
     translate(texter, tokenizer, ["Hund"], "de", bf16=bf16)
     assert heard == [(False, {torch.bfloat16}) if bf16 else (True, {torch.float32})]
     assert {parameter.dtype for parameter in texter.parameters()} == {torch.float32}
-
-
-@pytest.mark.parametrize("plain", [False, True])
-def test_a_model_in_training_mode_translates_without_dropout(tokenizer, plain):
-    torch.manual_seed(0)
-    config = TransformerConfig(len(tokenizer), d_model=8, heads=2, d_ff=16, layers=1, dropout=0.5, max_length=59)
-    model = Transformer(config)
-    assert model.training
-    found = translate(model, tokenizer, TEXTS, "de", max_extra=5, plain=plain)
-    assert model.training
-    assert translate(model.eval(), tokenizer, TEXTS, "de", max_extra=5, plain=plain) == found

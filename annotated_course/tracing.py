@@ -70,7 +70,7 @@ def trace(
     chosen = log_probs.argmax(dim=-1)
 
     def given(module: str) -> Tensor:
-        return calls[module][0][0]
+        return calls[module][0][0][0]
 
     def made(module: str, call: int = 0) -> Tensor:
         return calls[module][call][1]
@@ -132,15 +132,15 @@ def trace(
 
 
 @contextmanager
-def record_calls(model: nn.Module) -> Iterator[dict[str, list[tuple[Tensor, Tensor]]]]:
-    """Record each module's first input and its output, one pair a call, by its name while the context is open."""
-    calls: dict[str, list[tuple[Tensor, Tensor]]] = defaultdict(list)
+def record_calls(model: nn.Module) -> Iterator[dict[str, list[tuple[Any, Any]]]]:
+    """Record each module's inputs and its output, one pair a call, by all its names while the context is open."""
+    calls: dict[str, list[tuple[Any, Any]]] = defaultdict(list)
 
     def hook(name: str) -> Callable[..., None]:
-        return lambda module, inputs, output: calls[name].append((inputs[0], output))
+        return lambda module, inputs, output: calls[name].append((inputs, output))
 
     with ExitStack() as hooks:
-        for name, module in model.named_modules():
+        for name, module in model.named_modules(remove_duplicate=False):
             hooks.callback(module.register_forward_hook(hook(name)).remove)
         yield calls
 

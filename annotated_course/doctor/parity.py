@@ -1,13 +1,11 @@
 """Our weights in another model: which tensor on the way is the first that differs?"""
 
 import copy
-from collections import defaultdict
-from collections.abc import Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from collections.abc import Mapping
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from annotated.config import TransformerConfig
 from annotated.models.gpt import Gpt, GptConfig
@@ -15,6 +13,7 @@ from annotated.models.language_model import LanguageModel, LanguageModelConfig
 from annotated.transformer import Transformer
 from annotated_course.doctor.checks import NEAR, check, fresh, inputs, read
 from annotated_course.doctor.recipe import LONGEST, Recipe, tensor_of
+from annotated_course.tracing import record_calls
 
 
 @check(
@@ -39,11 +38,15 @@ def parity(recipe: Recipe) -> tuple[int, str]:
         else:
             copy_parts(ours, yours, names)
     ids = inputs(recipe, LONGEST)
-    with outputs(ours, [*names]) as our_outputs, outputs(yours, [*names.values()]) as your_outputs:
+    with record_calls(ours) as our_calls, record_calls(yours) as your_calls:
         logits = ours(*ids), read(recipe, yours, *ids)
-    calls = ((f"{name} (yours: {names[name]})", our_outputs[name], your_outputs[names[name]]) for name in our_outputs)
-    pairs = [(name, *pair) for name, a, b in calls for pair in zip(a, b, strict=True)]
-    gaps = [(name, distance(a, b)) for name, a, b in [*pairs, ("the logits", *logits)]]
+    gaps = [
+        (f"{name} (yours: {names[name]})", distance(a, b))
+        for name, calls in our_calls.items()
+        if name in names
+        for (_, a), (_, b) in zip(calls, your_calls[names[name]], strict=True)
+    ]
+    gaps.append(("the logits", distance(*logits)))
     off = [f"the first is {name}, by {gap:.2g}" for name, gap in gaps if not gap < NEAR]
     return len(off), off[0] if off else f"{len(gaps)} tensors compared"
 
@@ -80,22 +83,9 @@ def copy_parts(ours: nn.Module, yours: nn.Module, names: Mapping[str, str]) -> N
         raise ValueError(f"names= does not say where {next(iter(left.values()))} comes from ({len(left)} are left).")
 
 
-@contextmanager
-def outputs(model: nn.Module, names: list[str]) -> Iterator[dict[str, list[Tensor]]]:
-    """Record what parts of a model give, call by call, in the order of the first calls, while the context is open."""
-    given: dict[str, list[Tensor]] = defaultdict(list)
-
-    def hook(name: str) -> Any:
-        return lambda part, inputs, output: given[name].append(tensor_of(output))
-
-    with ExitStack() as hooks:
-        for name in names:
-            hooks.callback(model.get_submodule(name).register_forward_hook(hook(name)).remove)
-        yield given
-
-
-def distance(ours: Tensor, yours: Tensor) -> float:
+def distance(our_output: Any, your_output: Any) -> float:
     """Measure the largest difference; the other may have its batch second."""
+    ours, yours = tensor_of(our_output), tensor_of(your_output)
     if ours.shape != yours.shape:
         yours = yours.transpose(0, 1)
-    return (ours - yours).abs().max().item() if ours.shape == yours.shape else torch.inf
+    return float((ours - yours).abs().max()) if ours.shape == yours.shape else torch.inf

@@ -5,7 +5,6 @@ import re
 import shutil
 import subprocess
 import sys
-import tomllib
 from pathlib import Path
 
 import nbformat
@@ -138,5 +137,3 @@ def test_it_finds_the_course_above_or_on_colab_fetches_it_once_or_says_what_to_d
         f"git clone -q --depth 1 https://github.com/{NOBODY} course",
         f"{sys.executable} -m pip install -q -e 'course[download,plots,words]'",
     ]
-    extras = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]["optional-dependencies"]
-    assert {"download", "plots", "words"} < set(extras)

@@ -57,23 +57,20 @@ def cell_source(metadata: Mapping[str, Any], root: Path = ROOT) -> str:
     """Write the text of the cell that shows what its metadata asks for.
 
     Raises:
-        ValueError: a name is not known, or the names are not all from one file.
+        ValueError: the file of the first name does not define all of them.
     """
     names = metadata.get("plain") or metadata["source"]
     full_names = [names] if isinstance(names, str) else names
-    modules = {full_name.rpartition(".")[0] for full_name in full_names}
-    if len(modules) != 1:
-        raise ValueError(f"one cell shows objects of one file; got {full_names}. Give each file a cell of its own.")
-    relative = Path(modules.pop().replace(".", "/") + ".py")
-    if not (root / relative).is_file():
-        raise ValueError(f"{full_names[0]}: there is no file {relative}. Write package.module.object in the metadata.")
+    module = full_names[0].rpartition(".")[0]
+    relative = Path(module.replace(".", "/") + ".py")
     text = (root / relative).read_text(encoding="utf-8")
-    found = {full_name: definition(text, full_name.rpartition(".")[2]) for full_name in full_names}
-    if missing := [full_name for full_name, source in found.items() if source is None]:
-        raise ValueError(f"{', '.join(missing)}: {relative} defines no such function, class or constant.")
-    if "plain" in metadata:
-        found = {name: plain(source, metadata.get("without", ())) for name, source in found.items() if source}
-    return f"# {relative.as_posix()}\n" + "\n\n\n".join(found.values())
+    sources = []
+    for full_name in full_names:
+        source = definition(text, full_name.removeprefix(f"{module}."))
+        if source is None:
+            raise ValueError(f"{full_name}: {relative} defines no such function, class or constant.")
+        sources.append(plain(source, metadata.get("without", ())) if "plain" in metadata else source)
+    return f"# {relative.as_posix()}\n" + "\n\n\n".join(sources)
 
 
 def edited(root: Path, edits: list[Edit]) -> dict[Path, str]:

@@ -34,10 +34,7 @@ KNOWN = DATA_FOLDER / "results" / "bench.json"
 VOCAB, SENTENCES, TOKENS = 6000, 240, 17  # a batch of Multi30k, as in `make train`
 PRODUCTS, SIZE, UPDATES = 20, 1024, 20
 EPOCH = 934_415  # tokens of Multi30k's training pairs, source and target, in a vocabulary of 6,000
-TRAININGS = {  # the command's name in the documentation, and its tokens
-    "make train: Multi30k, 30 epochs": 30 * EPOCH,
-    "the quick recipe on Multi30k, 6 epochs": 6 * EPOCH,
-}
+TRAININGS = {"make train: Multi30k, 30 epochs": 30, "the quick recipe on Multi30k, 6 epochs": 6}  # and their epochs
 PAPERS_BASE = 9.4e17  # operations of the paper's 100,000 updates: 6 · weights · tokens
 ROWS = {  # what is measured: its name and unit
     "product": ("float32 matrix product, one thread", "GFLOP/s"),
@@ -77,8 +74,8 @@ def measure(told: Callable[[str, float], Any], sentences: int = SENTENCES, repet
     small = Transformer(TransformerConfig(100, d_model=32, d_ff=64, heads=4, layers=2))
     ids = torch.randint(UNK, 100, (16, 9))
     update = partial(plain.train_step, small, ids, ids, plain.make_optimizer(small))
-    own: dict[str, Any] = {"processor": processor(), "cores": os.cpu_count(), "torch": torch.__version__}
-    own["date"] = time.strftime("%Y-%m-%d")
+    own: dict[str, Any] = {"processor": processor(), "cores": os.cpu_count()}
+    own |= {"torch": torch.__version__, "date": time.strftime("%Y-%m-%d")}
 
     def note(row: str, call: Callable[[], Any], per_second: float) -> None:
         """Note how many a second: `per_second` of them are in one call."""
@@ -110,17 +107,15 @@ def table(own: dict[str, Any], others: list[dict[str, Any]]) -> list[str]:
     for row, (name, unit) in ROWS.items():
         figures = "".join(f"{machine[row]:14,.0f}" if row in machine else f"{'–':>14}" for machine in machines)
         lines.append(f"{name:42}{figures}  {unit}")
-    for head, machine in zip(heads, machines, strict=True):
-        which = "{processor}, {cores} cores, torch {torch}, {date}".format(**machine)
-        lines.append(f"  {head}: {which}")
-    return lines
+    which = "  {head}: {processor}, {cores} cores, torch {torch}, {date}"
+    return lines + [which.format(head=head, **machine) for head, machine in zip(heads, machines, strict=True)]
 
 
 def durations(own: dict[str, Any], known: dict[str, Any]) -> list[str]:
     """Estimate how long lessons and trainings take on this machine: lessons by one of their updates."""
     speed = max(own.get(row, 0) for row in ("float32", "float32_all", "bfloat16", "bfloat16_all"))
     lines = ["About how long it takes here, validation left out:"]
-    lines += [f"  {name:46}{spell(tokens / speed)}" for name, tokens in TRAININGS.items()]
+    lines += [f"  {name:46}{spell(epochs * EPOCH / speed)}" for name, epochs in TRAININGS.items()]
     operations = own["product"] * 1e9 * speed / own["float32"]  # a second, were all threads and bfloat16 as good there
     lines.append(f"  {'the base model of the paper, 100,000 updates':46}{spell(PAPERS_BASE / operations)}")
     if known["machines"] and known["lessons"]:

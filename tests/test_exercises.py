@@ -12,7 +12,7 @@ import torch
 
 from annotated_course.chapters.c12_model_variations.exercises import shuffled_share as share_of
 from annotated_course.exercises import CHAPTERS, all_exercises, check, exercises_of
-from annotated_course.exercises.exercise import AnyOf, Exercise, calls, difference, numbers, slip, wrong_answers
+from annotated_course.exercises.exercise import AnyOf, Exercise, calls, difference, on_paper, slip, wrong_answers
 
 NOTEBOOKS = Path(__file__).parent.parent / "notebooks"
 EXERCISES = all_exercises()
@@ -147,7 +147,7 @@ def test_a_mistake_is_a_change_in_the_source_of_the_right_answer() -> None:
 
 
 def test_numbers_by_hand_are_told_one_by_one() -> None:
-    three = Exercise("Three", [1.0, 2.0, 3.0], numbers(3), {"squared": [1.0, 4.0, 9.0]}, by_hand=True)
+    three = on_paper("Three", [1.0, 2.0, 3.0], {"squared": AnyOf((1, 4.0), (2, 9.0))})
     assert three.diagnose((1, 2, 3)) is None
     assert three.diagnose([1, 4, 5]) == "number 1: squared"
     assert three.diagnose(torch.tensor([1, 2, 5])) == "number 2: 5 is not right"

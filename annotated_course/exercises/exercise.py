@@ -187,28 +187,21 @@ def parts(run: Run, *names: str, place: str = "") -> dict[str, Run]:
     return {f"{place}{name}: ": part(i) for i, name in enumerate(names)}
 
 
-def numbers(count: int) -> dict[str, Run]:
-    """Make a case of each of the numbers that an exercise by hand asks for, counted from 0."""
-    names = (f"number {place}" for place in range(count))
-    return parts(lambda answer: torch.as_tensor(answer, dtype=torch.float64).tolist(), *names)
-
-
-def changed(right: Sequence[int | float], place: int, number: int | float) -> list[int | float]:
-    """Give a list of numbers with another one at one place, counted from 0."""
-    return [number if i == place else one for i, one in enumerate(right)]
-
-
 def on_paper(
     title: str, right: list[Any], mistakes: Mapping[str, Any], names: Sequence[str] = (), tolerance: float = 1e-4
 ) -> Exercise:
     """Make an exercise of several numbers by hand; a mistake is a place, counted from 0, and a wrong number there."""
-    cases = numbers(len(right))
+
+    def with_mistake(place: int, number: int | float) -> list[Any]:
+        return [number if i == place else one for i, one in enumerate(right)]
+
+    names = names or [f"number {place}" for place in range(len(right))]
+    cases = parts(lambda answer: torch.as_tensor(answer, dtype=torch.float64).tolist(), *names)
     tables = {
-        sentence: AnyOf(*(changed(right, *one) for one in (wrong if isinstance(wrong, AnyOf) else (wrong,))))
+        sentence: AnyOf(*(with_mistake(*one) for one in (wrong if isinstance(wrong, AnyOf) else (wrong,))))
         for sentence, wrong in mistakes.items()
     }
-    named = {f"{name}: ": run for name, run in zip(names, cases.values(), strict=True)} if names else cases
-    return Exercise(title, right, named, tables, tolerance=tolerance, by_hand=True)
+    return Exercise(title, right, cases, tables, tolerance=tolerance, by_hand=True)
 
 
 def on_copies(answer: Callable[..., Any]) -> Callable[..., Any]:

@@ -10,19 +10,16 @@ Ten minutes on one core.
 import sys
 from pathlib import Path
 
-from sacrebleu.metrics import BLEU
-from sacrebleu.significance import PairedTest
-
 from annotated_workbench.checkpoint import load_checkpoint, load_tensors, load_weights
 from annotated_workbench.data import Pairs, load_corpus
 from annotated_workbench.metrics import bleu, chrf, loss_per_token
 from annotated_workbench.translation import translate
 from annotated_workbench.vocabulary import load_tokenizer
 from experiments.results import save
+from experiments.scores import paired_test
 
 BEAMS = (1, 2, 4, 8, 16)
 ALPHAS = (0.0, 0.6, 1.0)
-RESAMPLES = {"bs": 1000, "ar": 10_000}
 TEST = "test_2016_flickr"
 
 
@@ -48,13 +45,9 @@ def main(run: Path, results: Path) -> None:
     for path in (run / "model.safetensors", *sorted((run / "checkpoints").glob("*.safetensors"))):
         load_weights(model, load_tensors(path)[0])
         translations.append(translate(model, tokenizer, val.source, info["src"]))
-        averages.append(
-            {
-                "weights": "average" if path.parent == run else f"step {int(path.stem)}",
-                "val_loss": round(loss_per_token(model, tokenizer, val, info["src"], info["tgt"]), 4),
-                "length_ratio": length_ratio(translations[-1], val),
-            }
-        )
+        weights = "average" if path.parent == run else f"step {int(path.stem)}"
+        loss = round(loss_per_token(model, tokenizer, val, info["src"], info["tgt"]), 4)
+        averages.append({"weights": weights, "val_loss": loss, "length_ratio": length_ratio(translations[-1], val)})
     compare(averages, translations, val)
 
     signature = bleu(val.target, val.target)[1]
@@ -63,11 +56,8 @@ def main(run: Path, results: Path) -> None:
 
 def compare(rows: list[dict], translations: list[list[str]], pairs: Pairs) -> None:
     """Give each row its BLEU, half its 95 % interval, and p for "no different from the first row"; print them."""
-    named = [(str(index), lines) for index, lines in enumerate(translations)]
-    bootstrap, randomisation = (
-        PairedTest(named, {"BLEU": BLEU()}, [pairs.target], test_type=kind, n_samples=samples)()[1]["BLEU"]
-        for kind, samples in RESAMPLES.items()
-    )
+    bootstrap = paired_test(translations, pairs.target, "bs", 1000)
+    randomisation = paired_test(translations, pairs.target, "ar", 10_000)
     for row, interval, test, lines in zip(rows, bootstrap, randomisation, translations, strict=True):
         p_value = None if lines == translations[0] else round(float(test.p_value), 4)
         row |= {"bleu": round(interval.score, 2), "ci": round(float(interval.ci), 2), "p_value": p_value}

@@ -3,7 +3,7 @@
     python -m experiments.gpu [data/results/gpu.json] [--quick]
 
 Contestants stay in the GPU's memory and take turns; medians. --quick takes every path but torch.compile at tiny sizes,
-on a processor without a GPU, too. The tables are in docs/RESULTS.md.
+without a GPU, too.
 """
 
 import argparse
@@ -44,12 +44,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
     sizes, configs = (QUICK, TINY) if args.quick else (FULL, CONFIGS)
     origin = about()
     machine = torch.cuda.get_device_name() if device == "cuda" else origin["processor"]
-    results: dict[str, Any] = {"device": machine, "torch": origin["torch"], "date": origin["date"]}
     torch.manual_seed(0)
     squares = {kind: partial(products, kind, PRODUCTS, sizes["square"], device) for kind in ("bfloat16", "float32")}
     work = PRODUCTS * 2 * sizes["square"] ** 3
     peaks = {kind: work / row["seconds"] for kind, row in in_turns(squares, sizes, device).items()}
-    results |= {"sizes": sizes, "peak": peaks, "training": {}, "decoding": {}}
+    results = origin | {"device": machine, "sizes": sizes, "peak": peaks, "training": {}, "decoding": {}}
     for preset, config in configs.items():
         results["training"][preset] = training(preset, config, sizes, device, peaks)
         results["decoding"][preset] = decoding(preset, config, sizes, device)

@@ -12,6 +12,7 @@ import json
 import math
 from collections.abc import Callable
 from functools import partial
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -19,22 +20,17 @@ from torch.nn import functional as F
 
 from annotated.attention import attention
 from annotated.encoder import FeedForward
-from annotated.models.long_attention import (
-    BigBirdAttention,
-    CompressedAttention,
-    LinformerAttention,
-    attention_in_blocks,
-)
+from annotated.models import long_attention as long
 from annotated.multi_head import MultiHeadAttention
+from annotated.training import set_rate
 from annotated_workbench.checkpoint import load_run
 from annotated_workbench.data import DATA_FOLDER
 from experiments.contest import Call, contest
 from experiments.results import about, save
 
 RESULTS = DATA_FOLDER / "results" / "long_sequences.json"
-LENGTHS = [256, 512, 1024, 2048, 4096, 8192]
+LENGTHS, TURNS = [256, 512, 1024, 2048, 4096, 8192], 9
 D_MODEL, HEADS, D_FF, K = 256, 4, 1024, 128
-TURNS = 9
 
 
 class StreamedAttention(MultiHeadAttention):
@@ -55,11 +51,11 @@ def kinds(length: int) -> dict[str, Callable[[], nn.Module]]:
     return {
         "feed-forward": lambda: FeedForward(D_MODEL, D_FF),
         "dense": lambda: MultiHeadAttention(D_MODEL, HEADS),
-        "dense, in blocks": lambda: StreamedAttention(partial(attention_in_blocks, block=256)),
+        "dense, in blocks": lambda: StreamedAttention(partial(long.attention_in_blocks, block=256)),
         "dense, PyTorch's": lambda: StreamedAttention(F.scaled_dot_product_attention),
-        "Linformer": lambda: LinformerAttention(D_MODEL, HEADS, length=length, k=K),
-        "BigBird": lambda: BigBirdAttention(D_MODEL, HEADS, block=64, window=3, first=2, random=3),
-        "compressed": lambda: CompressedAttention(D_MODEL, HEADS, stride=3),
+        "Linformer": lambda: long.LinformerAttention(D_MODEL, HEADS, length=length, k=K),
+        "BigBird": lambda: long.BigBirdAttention(D_MODEL, HEADS, block=64, window=3, first=2, random=3),
+        "compressed": lambda: long.CompressedAttention(D_MODEL, HEADS, stride=3),
     }
 
 
@@ -75,21 +71,19 @@ def sublayer(name: str, length: int) -> Call:
     return call
 
 
-def cost() -> dict:
-    """Measure every kind at every length."""
-    seconds: dict = {name: [] for name in kinds(1)}
-    megabytes: dict = {name: [] for name in kinds(1)}
+def cost() -> dict[str, Any]:
+    """Measure every kind at every length: seconds, and megabytes."""
+    seconds, megabytes = ({name: [] for name in kinds(1)} for _ in range(2))
     for length in LENGTHS:
         for name, times in contest({name: partial(sublayer, name, length) for name in seconds}, TURNS).items():
             seconds[name].append(round(min(times.cpu), 5))
             megabytes[name].append(round(times.megabytes, 1))
     machine = "{processor}, torch {torch}, one thread, {date}".format(**about())
     sizes = {"d_model": D_MODEL, "heads": HEADS, "d_ff": D_FF, "k": K}
-    origin = {"made by": "python -m experiments.long_sequences cost", "machine": machine, "sizes": sizes}
-    return origin | {"lengths": LENGTHS, "seconds": seconds, "megabytes": megabytes}
+    return {"machine": machine, "sizes": sizes, "lengths": LENGTHS, "seconds": seconds, "megabytes": megabytes}
 
 
-def mixtures(steps: int = 400) -> dict:
+def mixtures(steps: int = 400) -> dict[str, Any]:
     """Fit k mixtures of keys and of values, shared by the heads, so that attention's output is as without them."""
     translator, tokenizer, _ = load_run(DATA_FOLDER / "checkpoints" / "de-en")
     captions = (DATA_FOLDER / "captions" / "test.de").read_text(encoding="utf-8").splitlines()
@@ -105,33 +99,26 @@ def mixtures(steps: int = 400) -> dict:
         means = F.one_hot(torch.arange(ids.size(1)) * k // ids.size(1)).T.float()
         means /= means.sum(dim=-1, keepdim=True)
         for_keys, for_values = (nn.Parameter(means.clone()) for _ in range(2))
-        optimizer = torch.optim.Adam([for_keys, for_values], lr=0.01)
-        errors = []
+        optimizer, errors = torch.optim.Adam([for_keys, for_values]), []
         for step in range(steps + 1):
-            optimizer.param_groups[0]["lr"] = 0.01 * (1 - step / (steps + 1))
+            set_rate(optimizer, 0.01 * (1 - step / (steps + 1)))
             error = (attention(queries, for_keys @ keys, for_values @ values) - exact).norm() / exact.norm()
             errors.append(error.item())
             optimizer.zero_grad()
             error.backward()
             optimizer.step()
         off[k] = {"means of neighbours": round(errors[0], 3), "fitted": round(min(errors), 3)}
-    return {"made by": "python -m experiments.long_sequences mixtures", "tokens": ids.size(1), "off": off}
+    return {"tokens": ids.size(1), "off": off}
 
 
-def write(part: str, measured: dict) -> None:
+def write(part: str, measured: dict[str, Any]) -> None:
     """Put one part into the file, beside the others."""
-    results = json.loads(RESULTS.read_text(encoding="utf-8")) if RESULTS.exists() else {}
-    save(RESULTS, results | {part: measured})
+    save(RESULTS, json.loads(RESULTS.read_text(encoding="utf-8")) | {part: measured})
 
 
-def main() -> None:
-    """Measure one part."""
+if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("part", choices=["cost", "mixtures"])
     part = parser.parse_args().part
     torch.set_num_threads(1)
     write(part, {"cost": cost, "mixtures": mixtures}[part]())
-
-
-if __name__ == "__main__":
-    main()

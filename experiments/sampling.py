@@ -1,6 +1,6 @@
 """What each way to draw costs: words that do not exist, or few different words; for section 5 of 15_generation.
 
-    python -m experiments.sampling data/results/sampling.json [--texts 80] [--count 400]
+    python -m experiments.sampling data/results/sampling.json
 
 The delivered Shakespeare model writes on from the beginning of a line; the texts of a way fall into five groups. Of the
 first words of each group: which share stands in the text that the model has learned from, and how many different ones
@@ -20,7 +20,7 @@ from annotated_workbench.data import DATA_FOLDER, load_text, split_text
 from annotated_workbench.vocabulary import load_tokenizer
 from experiments.results import about, arguments, save
 
-GROUPS = 5
+TEXTS, COUNT, GROUPS = 80, 400, 5  # of each way; characters of each text; of the texts
 WORDS = 1000  # of each group: as many everywhere, since a longer text has more different ones
 WAYS: dict[str, dict[str, Any]] = {"as the model says": {}}
 WAYS |= {f"T = {value}": {"temperature": value} for value in (0.3, 0.5, 0.7, 0.85, 1.2)}
@@ -53,25 +53,20 @@ def measure(texts: Sequence[str], known: set[str], most: int) -> dict[str, float
 
 def main() -> None:
     """Write with each way, measure, and save."""
-    parser = arguments(__doc__)
-    parser.add_argument("--texts", type=int, default=80, help="of each way, in five groups")
-    parser.add_argument("--count", type=int, default=400, help="characters of each text")
-    parser.add_argument("--words", type=int, default=WORDS, help="of each group, that are measured")
-    args = parser.parse_args()
-
+    args = arguments(__doc__).parse_args()
     folder = DATA_FOLDER / "checkpoints" / "shakespeare"
     model, tokenizer = accelerate(load_checkpoint(folder)[0].eval()), load_tokenizer(folder)
     training, held_out = split_text(load_text("tinyshakespeare"))
-    known, size = set(words_in(training)), args.texts // GROUPS
+    known, size = set(words_in(training)), TEXTS // GROUPS
     piece = len(held_out) // GROUPS
-    ways = {"real": [measure([held_out[i * piece :][:piece]], known, args.words) for i in range(GROUPS)]}
-    start = torch.tensor([tokenizer.encode("\n", "")] * args.texts)
+    ways = {"real": [measure([held_out[i * piece :][:piece]], known, WORDS) for i in range(GROUPS)]}
+    start = torch.tensor([tokenizer.encode("\n", "")] * TEXTS)
     for name, options in WAYS.items():
-        ids = generate(model, start, args.count, generator=torch.Generator().manual_seed(0), **options)
+        ids = generate(model, start, COUNT, generator=torch.Generator().manual_seed(0), **options)
         texts = [tokenizer.decode(row)[1:] for row in ids]
-        ways[name] = [measure(texts[i * size :][:size], known, args.words) for i in range(GROUPS)]
+        ways[name] = [measure(texts[i * size :][:size], known, WORDS) for i in range(GROUPS)]
         print(name, ways[name], flush=True)
-    facts = {"texts": args.texts, "count": args.count, "words": args.words, "known": len(known)}
+    facts = {"texts": TEXTS, "count": COUNT, "words": WORDS, "known": len(known)}
     save(args.results, about() | facts | {"ways": ways})
 
 

@@ -20,7 +20,7 @@ from annotated_workbench.data import Encoded, encode_pairs, load_corpus, make_ba
 from annotated_workbench.vocabulary import SubwordTokenizer
 from experiments.results import about, arguments, save
 
-UPDATES, WIDTH, WARM_UP, FACTOR = 200, 64, 100, 0.5
+UPDATES, WIDTH, WARM_UP, FACTOR = 200, 64, 100, 0.5  # UPDATES: of each run, a multiple of ten
 PEAK = FACTOR * noam_rate(WARM_UP, WIDTH, WARM_UP)
 SCHEDULES: dict[str, Callable[[int], float]] = {
     "the paper's schedule": lambda step: FACTOR * noam_rate(step, WIDTH, WARM_UP),
@@ -30,14 +30,14 @@ SCHEDULES: dict[str, Callable[[int], float]] = {
 }
 
 
-def train(schedule: Callable[[int], float], seed: int, updates: int, pairs: Encoded, vocabulary: int) -> list[float]:
+def train(schedule: Callable[[int], float], seed: int, pairs: Encoded, vocabulary: int) -> list[float]:
     """Train on the pairs; return the loss of each update."""
     torch.manual_seed(seed)
     model = Transformer(TransformerConfig.tiny(vocabulary, d_model=WIDTH, layers=3)).train()
     optimizer = make_optimizer(model)
     passes = (make_batches(pairs.sources, pairs.targets, 500, seed=100 * seed + epoch) for epoch in itertools.count())
     losses = []
-    for step, (src, tgt) in zip(range(1, updates + 1), itertools.chain.from_iterable(passes), strict=False):
+    for step, (src, tgt) in zip(range(1, UPDATES + 1), itertools.chain.from_iterable(passes), strict=False):
         set_rate(optimizer, schedule(step))
         losses.append(train_step(model, src, tgt, optimizer))
     return losses
@@ -50,16 +50,14 @@ def means_of_ten(losses: list[float]) -> list[float]:
 
 def main() -> None:
     """Train with every schedule from every seed, and write the results."""
-    parser = arguments(__doc__, seeds=10)
-    parser.add_argument("--updates", type=int, default=UPDATES, help="updates of each run, a multiple of ten")
-    args = parser.parse_args()
+    args = arguments(__doc__, seeds=10).parse_args()
     captions = load_corpus("captions", "train")
     tokenizer = SubwordTokenizer.train(captions, vocab_size=2000)
     pairs = encode_pairs(captions, tokenizer, "de", "en", max_length=64)
     runs: dict[str, list[list[float]]] = {name: [] for name in SCHEDULES}
     for seed in range(args.seeds):
         for name, schedule in SCHEDULES.items():
-            runs[name].append(means_of_ten(train(schedule, seed, args.updates, pairs, len(tokenizer))))
+            runs[name].append(means_of_ten(train(schedule, seed, pairs, len(tokenizer))))
             print(f"{name:<24}seed {seed}{runs[name][-1][-1]:>10.3f}", flush=True)
     content = {"about": about(), "measured": "mean loss of each ten updates, from each seed", "runs": runs}
     save(args.results, content, indent=None)

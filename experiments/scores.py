@@ -15,6 +15,7 @@ import statistics
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 from sacrebleu.metrics import BLEU
 from sacrebleu.significance import PairedTest
@@ -67,7 +68,8 @@ def main() -> None:
             rival = max(rivals, key=lambda lines: bleu(lines, test.target)[0])
             row = {"runs": [run.name for run in group]} | score(translations[group], test.target, tgt)
             row["bleu_with_papers_setting"] = bleu(with_papers, test.target)[0]
-            rows.append(row | {"p_value": p_value(rival, translations[group], test.target)})
+            _, result = paired_test([rival, translations[group]], test.target, "ar", 10_000)
+            rows.append(row | {"p_value": float(result.p_value)})
             print(rows[-1], flush=True)
         found[name] = {"setting": best, "validation": tried, "test": rows, "summary": summarise(rows)}
         print(json.dumps(found[name]["summary"], indent=1), flush=True)
@@ -95,11 +97,10 @@ def lower_cased_token_bleu(hypotheses: Sequence[str], references: Sequence[str])
     return BLEU(tokenize="none", force=True).corpus_score(sides[0], [sides[1]]).score
 
 
-def p_value(rival: Sequence[str], hypotheses: Sequence[str], references: Sequence[str]) -> float:
-    """How often chance alone makes two systems' BLEU differ as much, by approximate randomisation."""
-    systems = [("rival", list(rival)), ("hypotheses", list(hypotheses))]
-    test = PairedTest(systems, {"BLEU": BLEU()}, [list(references)], test_type="ar", n_samples=10_000)
-    return float(test()[1]["BLEU"][1].p_value)
+def paired_test(systems: Sequence[Sequence[str]], references: Sequence[str], kind: str, samples: int) -> list[Any]:
+    """Compare systems with the first: kind "bs" is the bootstrap, for intervals, "ar" randomisation, for p-values."""
+    named = [(str(number), list(lines)) for number, lines in enumerate(systems)]
+    return PairedTest(named, {"BLEU": BLEU()}, [list(references)], test_type=kind, n_samples=samples)()[1]["BLEU"]
 
 
 def summarise(rows: Sequence[dict]) -> dict[str, dict[str, float | None]]:

@@ -7,7 +7,6 @@ processes do can only make it longer. Section 8 of the lesson draws the file.
 """
 
 import argparse
-import json
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -21,11 +20,8 @@ from annotated.transformer import Transformer
 from annotated_workbench.data import DATA_FOLDER
 from experiments.contest import Call, contest
 from experiments.contestants import RATE, batch
-from experiments.results import about, save
+from experiments.results import about, names_of_lesson, save
 from experiments.speed import SENTENCES, SMALL, TOKENS
-
-LESSON = Path(__file__).resolve().parents[1] / "notebooks" / "13_speed.ipynb"
-TAG = "staircase"
 
 
 def main() -> None:
@@ -44,19 +40,9 @@ def main() -> None:
     save(given.file, result)
 
 
-def lesson() -> dict[str, Any]:
-    """Run the lesson's cells that define its steps; give the names that they make."""
-    names: dict[str, Any] = {}
-    for cell in json.loads(LESSON.read_text(encoding="utf-8"))["cells"]:
-        if TAG in cell["metadata"].get("tags", []):
-            source = "".join(cell["source"])
-            exec("".join(line for line in source.splitlines(keepends=True) if not line.startswith("%")), names)
-    return names
-
-
 def of_lesson(pairs: int, *, change: str | None = None) -> Call:
     """Make the lesson's update, whose loss is in chunks; with the name of a change, of a model changed by it."""
-    steps = lesson()
+    steps = names_of_lesson("13_speed.ipynb", "staircase")
     return update(steps["chunked_step"], pairs, change=steps[change] if change else lambda model: None)
 
 

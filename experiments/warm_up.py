@@ -2,11 +2,10 @@
 
     python -m experiments.warm_up data/results/warm_up.json [--seeds 12]
 
-Of each run: what was measured at the first step and after ten, the means of each ten steps, and how alike the positions
-became. What is measured: the loss, and at the top of the encoder the difference between the positions and that between
-the sentences. The control takes the warm-up's own rates, the largest first. Two cases ask for the cause: only the
-sub-layers warm up; and what a sub-layer says to all words alike is taken out of its output. One asks how far it hangs
-on the weights at the start. Some five minutes.
+Of each run: the loss, and at the top of the encoder the difference between the positions and that between the
+sentences, at the first step, after ten, and as means of each ten steps. The control takes the warm-up's own rates, the
+largest first. Three cases ask for the cause: only the sub-layers warm up; what a sub-layer says to all words alike is
+taken out of its output; other weights at the start. Some five minutes.
 """
 
 from dataclasses import replace
@@ -43,16 +42,6 @@ def difference(x: Tensor) -> float:
     return ((x - x.mean(dim=-2, keepdim=True)).norm() / x.norm()).item()
 
 
-def xavier(module: nn.Module) -> nn.Module:
-    """Draw the weights of a module by Xavier initialisation; biases become 0."""
-    for part in module.modules():
-        if isinstance(part, nn.Linear):
-            nn.init.xavier_uniform_(part.weight)
-            if part.bias is not None:
-                nn.init.zeros_(part.bias)
-    return module
-
-
 class Reverser(nn.Module):
     """Read five digits; score, at each place, which digit stands there in reverse order."""
 
@@ -86,7 +75,12 @@ def train(
     """
     torch.manual_seed(seed)
     model = Reverser(config)
-    model = (xavier(model) if initialise else model).double()
+    for part in model.modules():
+        if initialise and isinstance(part, nn.Linear):
+            nn.init.xavier_uniform_(part.weight)
+            if part.bias is not None:
+                nn.init.zeros_(part.bias)
+    model.double()
     sublayers = [part for layer in model.encoder.layers for part in (layer.self_attention, layer.feed_forward)]
     inside = [parameter for part in sublayers for parameter in part.parameters()]
     outside = [parameter for parameter in model.parameters() if parameter not in {*inside}]
@@ -95,8 +89,7 @@ def train(
             part.register_forward_hook(lambda _, inputs, output: output - output.mean(dim=(0, 1), keepdim=True))
     groups = [{"params": outside}, {"params": inside}]
     optimizer = torch.optim.Adam(groups, lr=0.0, betas=(0.9, 0.98), eps=1e-9)
-    drawn = torch.Generator().manual_seed(seed)
-    history = []
+    drawn, history = torch.Generator().manual_seed(seed), []
     of_sublayers = rates if rates_of_sublayers is None else rates_of_sublayers
     for rate, rate_inside in zip(rates.tolist(), of_sublayers.tolist(), strict=True):
         optimizer.param_groups[0]["lr"], optimizer.param_groups[1]["lr"] = rate, rate_inside
@@ -113,18 +106,15 @@ def train(
 def main() -> None:
     """Train every case from every seed, and write the results."""
     args = arguments(__doc__, seeds=12).parse_args()
-    runs: dict[str, list[Tensor]] = {name: [] for name in CASES}
-    for name, seed in tqdm([(name, seed) for name in CASES for seed in range(args.seeds)]):
-        runs[name].append(train(seed, **CASES[name]))
-    measured = {
-        name: {
-            "first step": [rounded(run[0]) for run in case],
-            "after ten steps": [rounded(run[10]) for run in case],
-            "means of ten steps": [[rounded(ten.mean(dim=0)) for ten in run.split(10)] for run in case],
-            "least difference between the positions": [rounded(run[:, 1].min()) for run in case],
+    measured = {}
+    for name, case in tqdm(CASES.items()):
+        runs = [train(seed, **case) for seed in range(args.seeds)]
+        measured[name] = {
+            "first step": [rounded(run[0]) for run in runs],
+            "after ten steps": [rounded(run[10]) for run in runs],
+            "means of ten steps": [[rounded(ten.mean(dim=0)) for ten in run.split(10)] for run in runs],
+            "least difference between the positions": [rounded(run[:, 1].min()) for run in runs],
         }
-        for name, case in runs.items()
-    }
     content = {"about": about(), "measured": ["loss", "between positions", "between sentences"], "cases": measured}
     save(args.results, content, indent=None)
 

@@ -1,14 +1,12 @@
 """Counting runs of characters, as a language model is measured: values by hand, and the file."""
 
-import json
 import math
 import random
 
 import pytest
 from once import once
 
-from annotated_workbench.data import DATA_FOLDER
-from experiments.counting import counted_losses, main, packed_size
+from experiments.counting import counted_losses, packed_size
 
 pytestmark = once
 
@@ -32,17 +30,3 @@ def test_bz2_learns_from_what_lies_more_than_a_tenth_of_a_million_back() -> None
     before = "".join(dice.choices(words, k=70_000) + dice.choices(others, k=40_000))  # nearly a million letters
     new = "".join(dice.choices(words, k=1_000))
     assert packed_size("bz2", before, new) < 0.6 * packed_size("bz2", "", new)
-
-
-def test_the_file_holds_the_same_bits_and_those_of_a_model(tmp_path, capsys, monkeypatch) -> None:
-    out, run = tmp_path / "counting.json", DATA_FOLDER / "checkpoints" / "shakespeare"
-    monkeypatch.setattr("experiments.counting.load_text", lambda name: "to be or not to be\n" * 50)
-    monkeypatch.setattr("experiments.counting.LONGEST", 2)
-    monkeypatch.setattr("sys.argv", ["counting", "tinyshakespeare", "--run", str(run), "--json", str(out)])
-    main()
-    printed = capsys.readouterr().out
-    bits = json.loads(out.read_text(encoding="utf-8"))["bits"]
-    assert list(bits) == ["counting", "zlib", "bz2", "lzma", "model"]
-    assert len(bits["counting"]) == 3
-    assert all(f"{cost:.3f}" in printed for costs in bits.values() for cost in costs)
-    assert 1 < bits["model"][0] < 4

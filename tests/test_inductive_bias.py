@@ -1,13 +1,11 @@
 """The tasks of experiments.inductive_bias ask what they say, and the networks are as large as it says."""
 
-import json
-
 import pytest
 import torch
 from once import once
 
 from experiments.four_tasks import LENGTH, LETTERS, NETWORKS, TASKS
-from experiments.inductive_bias import EXAMPLES, TESTED, VALIDATED, accuracies, main
+from experiments.inductive_bias import EXAMPLES, TESTED, VALIDATED, accuracies
 
 pytestmark = once
 
@@ -57,14 +55,3 @@ def test_a_network_is_scored_on_texts_that_it_has_not_seen(monkeypatch: pytest.M
     monkeypatch.setitem(TASKS, "turned", lambda count, generator: (ids, labels))
     validated, tested = accuracies("turned", "convolution", 3e-3, 0)
     assert validated > 0.9 and tested < 0.1
-
-
-def test_the_command_writes_every_network_of_every_task(tmp_path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for name, count in (("UPDATES", 2), ("VALIDATED", 50), ("TESTED", 100), ("MORE_EXAMPLES", 400)):
-        monkeypatch.setattr(f"experiments.inductive_bias.{name}", count)
-    monkeypatch.setattr("experiments.inductive_bias.TASKS", {task: TASKS[task] for task in ("two places", "motif")})
-    monkeypatch.setattr("sys.argv", ["inductive_bias", str(tmp_path / "bias.json"), "--seeds", "1"])
-    main()
-    written = json.loads((tmp_path / "bias.json").read_text(encoding="utf-8"))
-    assert written["accuracies"]["motif"].keys() == NETWORKS.keys()
-    assert written["more texts"]["examples"] == 400

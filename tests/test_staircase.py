@@ -2,13 +2,11 @@
 
 import json
 
-import pytest
 import torch
 from once import once
 
 from annotated_workbench.data import DATA_FOLDER
-from experiments import staircase
-from experiments.staircase import RUNGS, main
+from experiments.staircase import RUNGS
 
 pytestmark = once
 
@@ -26,11 +24,3 @@ def test_each_rung_of_our_own_makes_an_update() -> None:
         before = weight.detach().clone()
         step()
         assert not torch.equal(weight, before), name
-
-
-def test_the_command_writes_what_it_measures(tmp_path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(staircase, "RUNGS", {"annotated.fast": RUNGS["annotated.fast"]})
-    monkeypatch.setattr("sys.argv", ["staircase", str(tmp_path / "found.json"), "--turns", "1", "--pairs", "2"])
-    main()
-    (rung,) = json.loads((tmp_path / "found.json").read_text(encoding="utf-8"))["rungs"].values()
-    assert 0 < rung["seconds"] < 60 and rung["megabytes"] >= 0

@@ -1,12 +1,10 @@
 """The command behind section 8 of 04_encoder measures what it says."""
 
-import json
-
 import pytest
 import torch
 from once import once
 
-from experiments.warm_up import CASES, NO_WARM_UP, WARM_UP, difference, main, train
+from experiments.warm_up import NO_WARM_UP, WARM_UP, difference, train
 
 pytestmark = once
 
@@ -24,16 +22,3 @@ def test_smaller_weights_or_no_common_part_keep_the_positions_apart() -> None:
         for options in ({}, {"initialise": False}, {"take_out_common": True})
     )
     assert smaller > 10 * collapsed and taken_out > 50 * collapsed
-
-
-def test_the_command_writes_means_of_ten_steps(tmp_path, monkeypatch: pytest.MonkeyPatch) -> None:
-    case = CASES["two layers, no warm-up"]
-    monkeypatch.setattr("experiments.warm_up.CASES", {"short": case | {"rates": case["rates"][:20]}})
-    monkeypatch.setattr("sys.argv", ["warm_up", str(tmp_path / "warm_up.json"), "--seeds", "2"])
-    main()
-    written = json.loads((tmp_path / "warm_up.json").read_text(encoding="utf-8"))["cases"]["short"]
-    run = train(1, NO_WARM_UP[:20], config=case["config"])
-    torch.testing.assert_close(
-        torch.tensor(written["means of ten steps"][1][1]), run[10:].mean(dim=0), rtol=1e-3, atol=0
-    )
-    torch.testing.assert_close(torch.tensor(written["after ten steps"][1]), run[10], rtol=1e-3, atol=0)

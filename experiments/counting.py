@@ -1,26 +1,25 @@
 """How far counting and packing get where a language model writes on, in tiny Shakespeare.
 
-    python -m experiments.counting tinyshakespeare --run data/checkpoints/shakespeare --json data/results/counting.json
+    python -m experiments.counting data/results/counting.json
 
-Beside `python -m annotated evaluate RUN --corpus tinyshakespeare`: the same last tenth, in the same unit. LONGEST and
-WEIGHT were chosen on that last tenth itself, so in favour of counting. --run: a model that learned from the rest.
+Bits a character of the last tenth, in which `python -m annotated evaluate` measures, too: by counting, by packing alone
+and after the training text, and by the delivered model. LONGEST and WEIGHT were chosen on that last tenth itself, so in
+favour of counting.
 """
 
-import argparse
 import bz2
 import lzma
 import math
 import zlib
 from collections import Counter
-from pathlib import Path
 
 import torch
 
 from annotated_workbench.checkpoint import load_checkpoint
-from annotated_workbench.data import TEXTS, load_text, split_text
+from annotated_workbench.data import DATA_FOLDER, load_text, split_text
 from annotated_workbench.metrics import text_loss
 from annotated_workbench.vocabulary import load_tokenizer
-from experiments.results import save
+from experiments.results import arguments, save
 
 PACKERS = {
     "zlib": lambda content: zlib.compress(content, 9),
@@ -32,30 +31,19 @@ ONE_BLOCK = 899_000  # bytes; bz2 packs each 900,000 by themselves, so more than
 
 
 def main() -> None:
-    """Count, pack, print the tables."""
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("corpus", choices=TEXTS)
-    parser.add_argument("--run", type=Path, help="the folder of a model that learned from the same nine tenths")
-    parser.add_argument("--json", type=Path, help="write all bits a character to this file, too")
-    args = parser.parse_args()
-    training, held_out = split_text(load_text(args.corpus))
-    print(f"{len(training):,} characters to learn from, {len(held_out):,} held out\n")
-    bits = {"counting": [n / math.log(2) for n in counted_losses(training, held_out, LONGEST, WEIGHT)]}
-    print("counting, characters looked back at   nats   bits")
-    for length, cost in enumerate(bits["counting"]):
-        print(f"{length:<36} {cost * math.log(2):6.3f} {cost:6.3f}")
-    print("\nbits a character                     alone  after the training text")
+    """Count, pack, and write the bits of all."""
+    args = arguments(__doc__).parse_args()
+    training, held_out = split_text(load_text("tinyshakespeare"))
+    bits = {"counting": [nats / math.log(2) for nats in counted_losses(training, held_out, LONGEST, WEIGHT)]}
     for name in PACKERS:
         sizes = packed_size(name, "", held_out), packed_size(name, training, held_out)
         bits[name] = [8 * size / len(held_out) for size in sizes]
-        print(f"{name:<36} {bits[name][0]:6.3f} {bits[name][1]:6.3f}")
-    if args.run:
-        ids = torch.tensor(load_tokenizer(args.run).encode(held_out, ""))
-        bits["model"] = [text_loss(load_checkpoint(args.run)[0], ids) / math.log(2)]
-        print(f"{'the model, after training':<36}        {bits['model'][0]:6.3f}")
-    if args.json:
-        rounded = {name: [round(cost, 3) for cost in costs] for name, costs in bits.items()}
-        save(args.json, {"characters": [len(training), len(held_out)], "bits": rounded}, indent=None)
+    run = DATA_FOLDER / "checkpoints" / "shakespeare"
+    ids = torch.tensor(load_tokenizer(run).encode(held_out, ""))
+    bits["model"] = [text_loss(load_checkpoint(run)[0], ids) / math.log(2)]
+    rounded = {name: [round(cost, 3) for cost in costs] for name, costs in bits.items()}
+    print(rounded)
+    save(args.results, {"characters": [len(training), len(held_out)], "bits": rounded}, indent=None)
 
 
 def packed_size(name: str, before: str, text: str) -> int:

@@ -1,15 +1,12 @@
-"""What the warm-up is for, from many seeds: the runs of section 8 of 04_encoder.
+"""What the warm-up is for, from many seeds: the runs of section 8 of 04_encoder, some five minutes.
 
     python -m experiments.warm_up data/results/warm_up.json [--seeds 12]
 
 Of each run: the loss, and at the top of the encoder the difference between the positions and that between the
-sentences, at the first step, after ten, and as means of each ten steps. The control takes the warm-up's own rates, the
-largest first. Three cases ask for the cause: only the sub-layers warm up; what a sub-layer says to all words alike is
-taken out of its output; other weights at the start. Some five minutes.
+sentences, at the first step, after ten, and as means of each ten steps.
 """
 
-from dataclasses import replace
-from typing import Any
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor, nn
@@ -24,16 +21,30 @@ SMALL = TransformerConfig(vocab_size=1, d_model=32, d_ff=128, heads=4, dropout=0
 DONE = torch.arange(1, 121) / 120  # share of the training done at each update
 NO_WARM_UP = 0.008 * (2 - 2 * DONE).clamp(max=1)
 WARM_UP = torch.minimum(NO_WARM_UP, 0.008 * 2 * DONE)
-CASES: dict[str, dict[str, Any]] = {
-    "warm-up": {"rates": WARM_UP},
-    "no warm-up": {"rates": NO_WARM_UP},
-    "the warm-up's rates, largest first": {"rates": WARM_UP.sort(descending=True).values},
-    "no warm-up, rates × ⅓": {"rates": NO_WARM_UP / 3},
-    "pre-norm, no warm-up": {"rates": NO_WARM_UP, "config": replace(SMALL, norm_first=True)},
-    "two layers, no warm-up": {"rates": NO_WARM_UP, "config": replace(SMALL, layers=2)},
-    "warm-up in the sub-layers alone": {"rates": NO_WARM_UP, "rates_of_sublayers": WARM_UP},
-    "no warm-up, common part taken out": {"rates": NO_WARM_UP, "take_out_common": True},
-    "no warm-up, PyTorch's own weights": {"rates": NO_WARM_UP, "initialise": False},
+
+
+@dataclass(frozen=True)
+class Case:
+    """A way to train: the rate of each step, that of weights inside the sub-layers, the model, two changes of it."""
+
+    rates: Tensor = NO_WARM_UP
+    rates_inside: Tensor = NO_WARM_UP  # for attention and feed-forward networks
+    config: TransformerConfig = SMALL
+    take_out_common: bool = False  # subtract from each sub-layer's output its mean over all words of the batch
+    xavier: bool = True  # else the weights stay as `nn.Linear` draws them, smaller
+
+
+LARGEST_FIRST = WARM_UP.sort(descending=True).values
+CASES = {
+    "warm-up": Case(WARM_UP, WARM_UP),
+    "no warm-up": Case(),
+    "the warm-up's rates, largest first": Case(LARGEST_FIRST, LARGEST_FIRST),
+    "no warm-up, rates × ⅓": Case(NO_WARM_UP / 3, NO_WARM_UP / 3),
+    "pre-norm, no warm-up": Case(config=replace(SMALL, norm_first=True)),
+    "two layers, no warm-up": Case(config=replace(SMALL, layers=2)),
+    "warm-up in the sub-layers alone": Case(rates_inside=WARM_UP),
+    "no warm-up, common part taken out": Case(take_out_common=True),
+    "no warm-up, PyTorch's own weights": Case(xavier=False),
 }
 
 
@@ -57,42 +68,28 @@ class Reverser(nn.Module):
         return self.read_out(memory), difference(memory), difference(memory.mean(dim=1))
 
 
-def train(
-    seed: int,
-    rates: Tensor,
-    *,
-    config: TransformerConfig = SMALL,
-    rates_of_sublayers: Tensor | None = None,
-    take_out_common: bool = False,
-    initialise: bool = True,
-) -> Tensor:
-    """Train in float64; return, step by step, the loss and the two differences (step, 3).
-
-    Args:
-        rates, rates_of_sublayers: of each step; others for the weights of attention and feed-forward networks.
-        take_out_common: subtract from each sub-layer's output its mean over all words of the batch.
-        initialise: draw the weights by Xavier initialisation; else they stay as `nn.Linear` draws them, smaller.
-    """
+def train(seed: int, case: Case, steps: int = 120) -> Tensor:
+    """Train in float64; return, step by step, the loss and the two differences (step, 3)."""
     torch.manual_seed(seed)
-    model = Reverser(config)
+    model = Reverser(case.config)
     for part in model.modules():
-        if initialise and isinstance(part, nn.Linear):
+        if case.xavier and isinstance(part, nn.Linear):
             nn.init.xavier_uniform_(part.weight)
             if part.bias is not None:
                 nn.init.zeros_(part.bias)
     model.double()
     sublayers = [part for layer in model.encoder.layers for part in (layer.self_attention, layer.feed_forward)]
-    inside = [parameter for part in sublayers for parameter in part.parameters()]
-    outside = [parameter for parameter in model.parameters() if parameter not in {*inside}]
-    if take_out_common:
-        for part in sublayers:
-            part.register_forward_hook(lambda _, inputs, output: output - output.mean(dim=(0, 1), keepdim=True))
-    groups = [{"params": outside}, {"params": inside}]
-    optimizer = torch.optim.Adam(groups, lr=0.0, betas=(0.9, 0.98), eps=1e-9)
+    inside = {parameter for part in sublayers for parameter in part.parameters()}
+    groups = [
+        [parameter for parameter in model.parameters() if (parameter in inside) == is_in] for is_in in (False, True)
+    ]
+    for part in sublayers if case.take_out_common else ():
+        part.register_forward_hook(lambda _, inputs, output: output - output.mean(dim=(0, 1), keepdim=True))
+    optimizer = torch.optim.Adam([{"params": group} for group in groups], lr=0.0, betas=(0.9, 0.98), eps=1e-9)
     drawn, history = torch.Generator().manual_seed(seed), []
-    of_sublayers = rates if rates_of_sublayers is None else rates_of_sublayers
-    for rate, rate_inside in zip(rates.tolist(), of_sublayers.tolist(), strict=True):
-        optimizer.param_groups[0]["lr"], optimizer.param_groups[1]["lr"] = rate, rate_inside
+    for rates in torch.stack((case.rates, case.rates_inside), dim=1)[:steps].tolist():
+        for group, rate in zip(optimizer.param_groups, rates, strict=True):
+            group["lr"] = rate
         digits = torch.randint(10, (32, 5), generator=drawn)
         scores, positions, sentences = model(digits)
         loss = F.cross_entropy(scores.flatten(0, 1), digits.flip(1).flatten())
@@ -108,7 +105,7 @@ def main() -> None:
     args = arguments(__doc__, seeds=12).parse_args()
     measured = {}
     for name, case in tqdm(CASES.items()):
-        runs = [train(seed, **case) for seed in range(args.seeds)]
+        runs = [train(seed, case) for seed in range(args.seeds)]
         measured[name] = {
             "first step": [rounded(run[0]) for run in runs],
             "after ten steps": [rounded(run[10]) for run in runs],

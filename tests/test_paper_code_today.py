@@ -9,7 +9,6 @@ from once import once
 from torch import nn
 
 from annotated.config import TransformerConfig
-from annotated.encoder import LayerNorm
 from annotated.training import make_optimizer, train_step
 from annotated.transformer import Transformer
 from annotated_workbench.data import DATA_FOLDER
@@ -54,19 +53,6 @@ def test_the_file_has_the_sizes_of_every_switch() -> None:
     assert recorded["switches"].keys() == SWITCHES.keys() and recorded["places"].keys() == PLACES.keys()
     for name, row in recorded["switches"].items():
         assert sizes(SWITCHES[name], 600).items() <= row.items(), name
-
-
-@pytest.mark.parametrize(
-    ("name", "norms"),
-    [
-        (PAPER, 10),
-        ("norm first, and one at the end", 12),
-        ("norm before and after", 22),
-        ("norm on the branch alone", 12),
-    ],
-)
-def test_norms_stand_where_their_names_say(name: str, norms: int) -> None:
-    assert sum(isinstance(part, LayerNorm) for part in make_model(SWITCHES[name], 31).modules()) == norms
 
 
 def test_clipping_bounds_the_gradient() -> None:

@@ -6,7 +6,7 @@ import torch
 from once import once
 from torch import Tensor, nn
 
-from experiments.reversing import LETTERS, START, TESTED, Reverser, share_right, train
+from experiments.reversing import LETTERS, START, TESTED, share_right, train
 
 pytestmark = once
 
@@ -33,14 +33,3 @@ def test_a_model_that_reads_its_own_letters_writes_as_many_strings() -> None:
         letters.append(model.output(torch.cat([context, found], dim=-1))[:, 0].argmax(dim=-1))
     right = (torch.stack(letters[1:], dim=1) == strings.flip(1)).all(dim=1).double().mean()
     assert 0.05 < right == share_right(model, length)
-
-
-def test_without_attention_the_first_letter_hears_only_of_the_last_state() -> None:
-    torch.manual_seed(0)
-    strings = torch.randint(LETTERS, (2, 5))
-    for attends in (False, True):
-        model = Reverser(attends, 8)
-        model.encoder.register_forward_hook(lambda _, given, found: (torch.zeros_like(found[0]), found[1]))
-        without_states = model(strings)
-        model.encoder._forward_hooks.clear()
-        assert torch.equal(without_states, model(strings)) != attends

@@ -53,9 +53,7 @@ SEARCH = "ensemble beam alpha max-extra"
 OPTIONS: dict[str, dict[str, Any]] = {
     "corpus": dict(choices=[*CORPORA, *TEXTS, *REVIEWS], help="a corpus of the course"),
     "text": dict(type=path_text, help="your own text to continue; in training, its last tenth is held out"),
-    "reviews": dict(
-        type=path_text, help="your own texts to sort: train/<label>/*.txt, perhaps test/, in a folder or archive"
-    ),
+    "reviews": dict(type=path_text, help="your own texts to sort: train/<label>/*.txt, perhaps test/, in a folder"),
     "source": dict(type=path_text, help="your own sentences, UTF-8, one a line"),
     "target": dict(type=path_text, help="their translations, line by line"),
     "reference": dict(type=path_text, help="their translations, line by line"),

@@ -1,7 +1,7 @@
 """Pairs that do not fit into memory: their ids lie in a file that is mapped, and a batch reads its own when needed.
 
 The file holds source, target, source, target, …: each row ends in <eos>, which occurs nowhere else. Its name is a
-checksum of all that the ids are made from, so that ids of something else are never taken for these.
+checksum of all that the ids are made from, so that ids of something else, which stay, are never taken for these.
 """
 
 import hashlib
@@ -19,7 +19,6 @@ from annotated_workbench.files import checksum, remove_leftovers, whole_file
 from annotated_workbench.vocabulary import Tokenizer
 
 PAIRS_AT_ONCE = 20_000  # pairs are read, encoded and written in blocks of this size
-IDS_AT_ONCE = 2**24  # ids are searched for the ends of rows in blocks of this size
 
 
 class MappedRows(Sequence[Any]):
@@ -47,7 +46,7 @@ def encode_files(
 ) -> tuple[MappedRows, MappedRows]:
     """Turn two aligned files into a file of ids, unless it is there: as `encode_pairs` does, without too long pairs.
 
-    Ids of something else that the folder holds are deleted. Errors as for `Lines`, or no pair is short enough.
+    Errors as for `Lines`, or no pair is short enough.
     """
     folder, pairs = Path(folder), Pairs(Lines(source), Lines(target))
     require_aligned(pairs, (source, target))
@@ -56,15 +55,9 @@ def encode_files(
     dtype = np.uint16 if len(tokenizer) <= 2**16 else np.uint32
     if not path.exists():
         remove_leftovers(folder)
-        for other in folder.glob("[0-9a-f]" * 16 + ".ids"):
-            print(f"{other} holds ids that were made from something else: making them anew.", flush=True)
-            other.unlink()  # a training that still reads them keeps them
         _encode(path, dtype, pairs, tokenizer, src, tgt, max_length)
     ids = np.memmap(path, dtype, "r")
-    parts = (
-        start + 1 + np.flatnonzero(ids[start : start + IDS_AT_ONCE] == EOS) for start in range(0, len(ids), IDS_AT_ONCE)
-    )
-    ends = np.concatenate(list(parts))
+    ends = np.flatnonzero(ids == EOS) + 1
     starts = np.concatenate(([0], ends[:-1]))
     return MappedRows(ids, starts[0::2], ends[0::2]), MappedRows(ids, starts[1::2], ends[1::2])
 

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from annotated.config import PAD
 from annotated.models.bert import Bert, BertConfig
 from annotated.models.gpt import Gpt, GptConfig
 from annotated_workbench.checkpoint import CONFIG, WEIGHTS, load_tensors, model_of
@@ -73,7 +74,8 @@ def load_bert(folder: str | Path) -> Bert:
     """Read a published BERT: the same states and logits as in Hugging Face's `BertModel` and `BertForMaskedLM`.
 
     The folder holds config.json and model.safetensors, as `save_pretrained` writes them; the model is in eval mode. The
-    pooler or the head is left out where the folder has no weights for it.
+    pooler or the head is left out where the folder has no weights for it. A ValueError says that another model would be
+    read, a KeyError which setting config.json lacks; errors of a missing or damaged file are the readers' own.
     """
     names = dict(zip(SIZES, BERT_SIZES, strict=True)) | {"segments": "type_vocab_size"}
     config = BertConfig(**_sizes(folder, "bert", names))
@@ -90,7 +92,10 @@ def load_bert(folder: str | Path) -> Bert:
 
 
 def load_gpt2(folder: str | Path) -> Gpt:
-    """Read a published GPT-2: the same states and logits as in Hugging Face's `GPT2LMHeadModel`."""
+    """Read a published GPT-2: the same states and logits as in Hugging Face's `GPT2LMHeadModel`.
+
+    The folder and the errors are as for `load_bert`.
+    """
     config = GptConfig(**_sizes(folder, "gpt2", dict(zip(SIZES, GPT_SIZES, strict=True))))
     weights = {}
     for name, weight in _weights(folder, "transformer.").items():
@@ -108,29 +113,20 @@ def load_gpt2(folder: str | Path) -> Gpt:
 def _sizes(folder: str | Path, kind: str, names: Mapping[str, str]) -> dict[str, Any]:
     """Read the arguments of our configuration from config.json, by their names there; refuse another kind of model."""
     path = Path(folder) / CONFIG
-    if not path.is_file():
-        raise FileNotFoundError(f"there is no {path}: give a folder with {CONFIG} and {WEIGHTS} of a published model.")
-    try:
-        settings = dict(json.loads(path.read_bytes()))
-    except (TypeError, ValueError) as error:
-        raise ValueError(f"{path} is damaged ({error}). Copy it again.") from None
+    settings = json.loads(path.read_bytes())
     if (given := settings.get("model_type")) != kind:
         raise ValueError(f"{path} is of a model of type {given!r}, not {kind!r}: use the loader of that kind.")
-    for name, choices in (REQUIRED | ({"pad_token_id": (0,)} if kind == "bert" else {})).items():
+    for name, choices in (REQUIRED | ({"pad_token_id": (PAD,)} if kind == "bert" else {})).items():
         if settings.get(name, choices[0]) not in choices:
             raise ValueError(f"{path} says {name}={settings[name]!r}; this model has only {choices[0]!r}.")
     if kind == "gpt2" and settings.get("n_inner") is None:
-        settings["n_inner"] = 4 * settings.get("n_embd", 0)
-    if missing := [setting for setting in names.values() if not isinstance(settings.get(setting), int | float)]:
-        raise ValueError(f"{path} gives no number for {', '.join(missing)}.")
+        settings["n_inner"] = 4 * settings["n_embd"]
     return {argument: settings[setting] for argument, setting in names.items()}
 
 
 def _weights(folder: str | Path, prefix: str) -> dict[str, Tensor]:
     """Read the weights that count, without the prefix that a model with a head has before the names of its body."""
     path = Path(folder) / WEIGHTS
-    if not path.is_file():
-        raise FileNotFoundError(f"there is no {path}: one safetensors file is read, no pickle and no set of parts.")
     tensors = {name.removeprefix(prefix): tensor for name, tensor in load_tensors(path)[0].items()}
     embedding = tensors.get("embeddings.word_embeddings.weight", tensors.get("wte.weight"))
     for name in TIED:

@@ -1,13 +1,11 @@
 """The environment: pins are installed and say the same everywhere; imports run one way, and importing stays cheap."""
 
-import ast
 import os
 import pkgutil
 import re
 import subprocess
 import sys
 import tomllib
-from collections.abc import Iterator
 from importlib.metadata import version
 from pathlib import Path
 
@@ -87,31 +85,6 @@ def test_imports_run_one_way() -> None:
     linter = Path(sys.executable).with_name("lint-imports")
     printed = subprocess.run([linter, "--no-cache"], cwd=ROOT, capture_output=True, text=True).stdout
     assert re.search(r"Contracts: [3-9] kept, 0 broken\.", printed), printed
-
-
-def private(source: str) -> Iterator[str]:
-    """What a file takes that torch does not promise to keep, or that is no Python; and circles that it hides."""
-    for node in ast.walk(ast.parse(source)):
-        match node:
-            case ast.Attribute() if re.match(r"torch\.(ops\b|(\w+\.)*_(?!_))", ast.unparse(node)):
-                yield ast.unparse(node)
-            case ast.Import(names=names):
-                yield from (name.name for name in names if re.match(r"ctypes\b|torch\.(\w+\.)*_", name.name))
-            case ast.ImportFrom(module=str(module), names=names):
-                names = [f"{module}.{name.name}" for name in names]
-                yield from (name for name in names if re.match(r"ctypes\b|torch\.(ops\b|(\w+\.)*_)", name))
-            case ast.If(test=ast.Name(id="TYPE_CHECKING"), body=body):
-                yield from (ast.unparse(line) for line in body if "annotated" in ast.unparse(line))
-
-
-@once
-def test_nothing_shipped_needs_private_torch_or_c_or_hides_a_circle() -> None:
-    planted = "import ctypes\nfrom torch import _C\ntorch.ops.aten.add()\nx = torch._dynamo.y\ntorch.nn.Module.__call__"
-    planted += "\nif TYPE_CHECKING:\n    from annotated import decoding"
-    assert len(list(private(planted))) > 4
-    files = [path for package in PACKAGES for path in (ROOT / package).rglob("*.py")]
-    found = {path.relative_to(ROOT).as_posix(): list(private(path.read_text("utf-8"))) for path in files}
-    assert {name: what for name, what in found.items() if what} == {}
 
 
 def run_python(code: str) -> str:

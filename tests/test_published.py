@@ -100,7 +100,6 @@ REFUSED = [
     ("bert", dict(model_type="gpt2"), "type 'gpt2', not 'bert'"),
     ("bert", dict(hidden_act="relu"), "hidden_act='relu'; this model has only 'gelu'"),
     ("bert", dict(pad_token_id=1), "pad_token_id=1; this model has only 0"),
-    ("bert", dict(hidden_size="6"), "no number for hidden_size"),
     ("bert", dict(num_hidden_layers=3), "encoder.layers.2"),
     ("bert", dict(vocab_size=20), "embedding.weight differs"),
     (
@@ -122,15 +121,3 @@ def test_a_folder_that_does_not_fit_is_refused(tmp_path: Path, kind: str, change
     change(tmp_path, **changes)
     with pytest.raises(ValueError, match=message):
         LOADERS[kind](tmp_path)
-
-
-def test_damaged_folders_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(FileNotFoundError, match=r"no .*config.json: give a folder"):
-        load_bert(tmp_path)
-    publish(tmp_path, "BertModel")
-    (tmp_path / "model.safetensors").unlink()
-    with pytest.raises(FileNotFoundError, match="one safetensors file is read"):
-        load_bert(tmp_path)
-    (tmp_path / "config.json").write_text("{")
-    with pytest.raises(ValueError, match=r"config\.json is damaged"):
-        load_bert(tmp_path)

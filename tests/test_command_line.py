@@ -70,14 +70,6 @@ def test_what_is_not_given_follows_from_the_corpus(corpus, tmp_path, capsys, mon
     assert "--vocab-size" not in capsys.readouterr().out
 
 
-def test_few_pairs_get_less_and_never_too_little():
-    tiny = {"preset": "tiny", "vocab_size": 1200, "batch_tokens": 500, "dropout": 0.3}
-    assert defaults_for(400) == tiny
-    assert defaults_for(2) == tiny | {"vocab_size": 500, "batch_tokens": 256}
-    multi30k = {"preset": "small", "vocab_size": 6000, "batch_tokens": 2048, "dropout": 0.1}  # best after ten minutes
-    assert defaults_for(29_000) == defaults_for(10**6) == multi30k
-
-
 def test_a_line_stays_a_line_whatever_a_model_writes(run, corpus, tmp_path, capsys, monkeypatch):
     for command in (commands.translate, commands.evaluate):
         monkeypatch.setattr(command, "translate", lambda model, tokenizer, texts, *a, **o: ["A\ndog"] * len(texts))

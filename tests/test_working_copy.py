@@ -3,7 +3,6 @@
 import json
 import re
 from pathlib import Path
-from typing import Any
 
 import nbformat
 import pytest
@@ -75,11 +74,6 @@ def test_an_update_replaces_what_nobody_touched_and_keeps_answers(course: Path, 
     assert update(course, work) == []
 
 
-def in_version_3(path: Path) -> None:
-    """Save a notebook as IPython did."""
-    path.write_text(nbformat.v3.writes_json(nbformat.convert(nbformat.read(path, as_version=4), 3)), "utf-8")
-
-
 def without_ids(path: Path) -> None:
     """Save a notebook as classic Notebook and Colab do."""
     notebook = nbformat.read(path, as_version=4)
@@ -88,15 +82,13 @@ def without_ids(path: Path) -> None:
     path.write_text(json.dumps(notebook | {"nbformat_minor": 4}), "utf-8")
 
 
-@pytest.mark.parametrize("save", [in_version_3, without_ids])
-@pytest.mark.filterwarnings("ignore")
-def test_cells_without_ids_are_known_by_what_they_say(course: Path, tmp_path: Path, save: Any) -> None:
+def test_cells_without_ids_are_known_by_what_they_say(course: Path, tmp_path: Path) -> None:
     work, check = tmp_path / "work", ("check", "check(answer)")
     lesson, mine = course / "01_attention.ipynb", work / "01_attention.ipynb"
     write(lesson, CARD, STUB, check, ("more", "more"))
     update(course, work)
     write(mine, CARD, STUB, ("mine", "answer = 1"), check, ("note", "# a thought"), ("more", "more"))
-    save(mine)
+    without_ids(mine)
     write(lesson, ("new", "# Before"), CARD, STUB, check, ("more", "more!"))
     (line,) = update(course, work)
     assert "brought up to date around your 2 cells" in line

@@ -9,12 +9,10 @@ from torch.testing import assert_close
 
 from annotated import decoding, training
 from annotated.__main__ import main
-from annotated.attention import attention
 from annotated.config import BOS, EOS, TransformerConfig
 from annotated.encoder import Dropout
 from annotated.fast import decoding as fast_decoding
 from annotated.fast import training as fast_training
-from annotated.fast.attention import attend, prepare
 from annotated.fast.residual import drop
 from annotated.fast.transformer import FastTransformer
 from annotated.transformer import Transformer
@@ -45,21 +43,6 @@ def test_logits_are_those_of_the_cpu(model, batch):
     assert_close(logits.cpu(), expected, atol=1e-4, rtol=1e-4)
 
 
-def test_attention_without_stored_weights_is_attention():
-    query, key, value = (torch.randn(3, 2, n, 8, requires_grad=True) for n in (5, 7, 7))
-    mask = torch.rand(3, 1, 5, 7) < 0.5
-    mask[0, 0, 3] = False
-    expected = attention(query, key, value, mask).transpose(1, 2).flatten(2)
-    inputs = [x.detach().cuda().requires_grad_() for x in (query, key, value)]
-    found = attend(*inputs, prepare(mask.cuda()))
-    assert_close(found.cpu(), expected, atol=1e-5, rtol=1e-5)
-    assert (found[0, 3] == 0).all()
-    direction = torch.randn_like(expected)
-    gradients = torch.autograd.grad(found, inputs, direction.cuda())
-    for a, b in zip(gradients, torch.autograd.grad(expected, (query, key, value), direction), strict=True):
-        assert_close(a.cpu(), b, atol=1e-5, rtol=1e-5)
-
-
 @pytest.mark.parametrize(
     ("train_step", "options", "tolerance"),
     [
@@ -78,24 +61,6 @@ def test_an_update_is_that_of_the_cpu(model, batch, train_step, options, toleran
         losses.append([train_step(moved, *(side.to(device) for side in batch), optimizer, **options) for _ in range(5)])
     assert losses[1] == pytest.approx(losses[0], rel=tolerance)
     assert losses[1][-1] < losses[1][0]
-
-
-def test_with_the_same_dropout_an_update_is_that_of_the_plain_form(batch, monkeypatch):
-    def dropout(x: torch.Tensor, p: float) -> torch.Tensor:
-        kept = torch.rand(x.shape, generator=torch.Generator().manual_seed(x.numel())) >= p
-        return x * kept.to(x.device, x.dtype) / (1 - p)
-
-    monkeypatch.setattr(torch.nn.functional, "dropout", dropout)
-    monkeypatch.setattr(Dropout, "forward", lambda self, x: dropout(x, self.p))
-    for norm_first in (False, True):
-        config = TransformerConfig(VOCAB, d_model=24, d_ff=40, heads=3, layers=2, dropout=0.3, norm_first=norm_first)
-        model = Transformer(config).cuda()
-        losses = []
-        for train_step in (training.train_step, fast_training.train_step):
-            copied = copy.deepcopy(model)
-            optimizer = training.make_optimizer(copied, 1e-3)
-            losses.append([train_step(copied, *(side.cuda() for side in batch), optimizer) for _ in range(5)])
-        assert losses[1] == pytest.approx(losses[0], rel=1e-4)
 
 
 @pytest.mark.parametrize("searches", [decoding, fast_decoding], ids=["plain", "fast"])

@@ -79,16 +79,6 @@ def test_zero_tables_are_plain_attention(mask: torch.Tensor | None) -> None:
     assert_close(module(x, x, x, mask), plain(x, x, x, mask))
 
 
-def test_a_query_may_see_nothing_and_what_is_hidden_has_no_gradient() -> None:
-    module, x = relative(2), inputs().requires_grad_()
-    nothing = torch.zeros(1, 1, dtype=torch.bool)
-    assert_close(module(x, x, x, nothing), torch.zeros(2, LENGTH, D_MODEL, dtype=torch.float64))
-    module(x, x, x, causal_mask(LENGTH))[:, 2].square().sum().backward()
-    assert x.grad is not None and x.grad[:, :3].abs().min() > 0 and x.grad[:, 3:].abs().max() == 0
-    assert module.distance_keys.grad is not None
-    assert module.distance_keys.grad.abs().sum(dim=1).gt(0).tolist() == [True, True, True, False, False]
-
-
 # Rotary
 
 

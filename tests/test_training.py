@@ -51,42 +51,20 @@ def test_the_smoothed_distribution_is_the_table_written_by_hand():
     torch.testing.assert_close(logits.softmax(-1) * counts - logits.grad, expected)
 
 
-def test_positions_of_padding_count_for_nothing():
-    logits = torch.randn(2, 7, 5, requires_grad=True)
-    target = torch.randint(1, 5, (2, 7))
-    target[0, 3:] = target[1, 5:] = PAD
-    loss = label_smoothed_loss(logits, target, 0.1)
-    loss.backward()
-    assert (logits.grad[target == PAD] == 0).all()
-    assert (logits.grad[target != PAD] != 0).all()
-    torch.testing.assert_close(loss, label_smoothed_loss(logits[target != PAD], target[target != PAD], 0.1))
-
-
-@given(smoothing=st.floats(0, 0.99), pad_id=st.sampled_from([None, 0, 2]), seed=st.integers(0, 100))
-def test_the_loss_is_that_of_torch(smoothing, pad_id, seed):
+@given(
+    smoothing=st.floats(0, 0.99),
+    pad_id=st.sampled_from([None, 0, 2]),
+    scale=st.sampled_from([0.0, 1.0, 1e4]),
+    seed=st.integers(0, 100),
+)
+def test_the_loss_is_that_of_torch(smoothing, pad_id, scale, seed):
     smoothing = smoothing if pad_id is None else 0.0  # torch's smoothing gives padding a share, too
     generator = torch.Generator().manual_seed(seed)
-    logits = torch.randn(3, 7, 5, generator=generator)
+    logits = scale * torch.randn(3, 7, 5, generator=generator)
     target = torch.randint(5, (3, 7), generator=generator)
     ignored = -100 if pad_id is None else pad_id
     theirs = F.cross_entropy(logits.mT, target, label_smoothing=smoothing, ignore_index=ignored)
     torch.testing.assert_close(label_smoothed_loss(logits, target, smoothing, pad_id), theirs)
-
-
-@given(
-    target=st.lists(st.integers(0, 4), min_size=1, max_size=7),
-    smoothing=st.floats(0, 0.99),
-    pad_id=st.none() | st.integers(0, 4),
-    scale=st.sampled_from([0.0, 1.0, 1e4, -1e4]),
-    reduction=st.sampled_from(["mean", "sum"]),
-)
-def test_the_loss_is_finite_for_any_target(target, smoothing, pad_id, scale, reduction):
-    logits = (scale * torch.arange(5.0)).repeat(len(target), 1).requires_grad_()
-    loss = label_smoothed_loss(logits, torch.tensor(target), smoothing, pad_id, reduction=reduction)
-    loss.backward()
-    assert loss.isfinite()
-    assert loss >= 0
-    assert logits.grad.isfinite().all()
 
 
 @pytest.mark.parametrize("rows", [0, 3])

@@ -1,6 +1,6 @@
-"""Shapes and types are checked at each call of the packages: what is given before it, what is returned after it.
+"""Shapes and types are checked at the calls of the packages: what is given before one, what is returned after it.
 
-Types that have passed once need not be looked at again, which would take most of the time of the tests.
+A kind of call that has passed once is not looked at again, which would take most of the time of the tests.
 """
 
 import sys
@@ -55,26 +55,17 @@ class _Loader(SourceFileLoader):
 
 
 def check_once(function: FunctionType) -> Any:
-    """Check a function's calls, but what is given and what is returned only when their kinds are met the first time."""
+    """Check a function's calls, but each kind of call only when it is met the first time."""
     checked = jaxtyped(function, typechecker=beartype)
     passed: set[Any] = set()
-    returned: list[Any] = []
-    check_returned = jaxtyped(wraps(function)(lambda *given, **named: returned.pop()), typechecker=beartype)
 
     @wraps(function)
     def call(*given: Any, **named: Any) -> Any:
-        if jaxtyping.config.jaxtyping_disable:
+        asked = kind((*given, *named.items()))
+        if jaxtyping.config.jaxtyping_disable or asked in passed:
             return function(*given, **named)
-        before = kind((*given, *named.items()))
-        if before not in passed:
-            result = checked(*given, **named)
-        else:
-            result = function(*given, **named)
-            if (before, kind(result)) in passed:
-                return result
-            returned.append(result)
-            check_returned(*given, **named)
-        passed.update((before, (before, kind(result))))
+        result = checked(*given, **named)
+        passed.add(asked)
         return result
 
     return call

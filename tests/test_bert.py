@@ -1,4 +1,4 @@
-"""BERT: what it sees, its parts beside PyTorch's and Hugging Face's, its sizes, what is hidden, and published files."""
+"""BERT: its parts beside PyTorch's and by their formulas, its sizes, and what is hidden."""
 
 import pytest
 import torch

@@ -1,4 +1,4 @@
-"""The classifier: its parts, its fast form, what it learns, runs and their commands."""
+"""The classifier: its parts, what it learns, a run and its commands."""
 
 import contextlib
 import json

@@ -1,4 +1,4 @@
-"""The decoder against PyTorch, and its cache against decoding everything anew."""
+"""The decoder against PyTorch, and what its cache keeps."""
 
 import pytest
 import torch

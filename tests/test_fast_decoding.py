@@ -1,4 +1,4 @@
-"""The fast searches: the same ids, scores and order as the plain ones, of a model and of an ensemble."""
+"""The fast searches: the same ids, scores and order as the plain ones."""
 
 import math
 

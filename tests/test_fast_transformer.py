@@ -1,4 +1,4 @@
-"""The fast form of a Transformer equals the plain one in values and gradients: attention, dropout, cache, the whole."""
+"""The parts of the fast forms: attention, dropout, 16 bits, and the cache that hypotheses share."""
 
 import copy
 from functools import partial

@@ -1,4 +1,4 @@
-"""GPT-2: no leaks, its cache, what differs from our LanguageModel, its sizes, Hugging Face's, and published files."""
+"""GPT-2: what differs from our LanguageModel, and its sizes."""
 
 from typing import Any
 

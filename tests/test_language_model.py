@@ -1,4 +1,4 @@
-"""The decoder-only model: the encoder under a causal mask, no leaks, its cache; drawing by hand and at length."""
+"""The decoder-only model: the encoder under a causal mask; drawing by hand and at length."""
 
 import math
 

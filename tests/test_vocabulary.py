@@ -3,14 +3,13 @@
 import unicodedata
 
 import pytest
-import spacy
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from once import once
 
 from annotated.config import BOS, EOS, PAD, UNK
-from annotated_workbench.data import DATA_FOLDER, read_lines
+from annotated_workbench.data import DATA_FOLDER
 from annotated_workbench.vocabulary import (
     SPECIALS,
     SubwordTokenizer,
@@ -55,32 +54,17 @@ def test_vocabulary_maps_there_and_back():
     assert vocabulary.decode([5, UNK, 4, EOS]) == ["Hund", "<unk>", "ein", "<eos>"]
     assert vocabulary.decode(torch.tensor([5, 4])) == ["Hund", "ein"]
     assert len(vocabulary) == 6
-    assert "Hund" in vocabulary
-    assert "Katze" not in vocabulary
+    assert ("Hund" in vocabulary, "Katze" in vocabulary) == (True, False)
 
 
-@pytest.mark.parametrize("index", [-1, 6])
-def test_vocabulary_rejects_ids_outside(index):
-    with pytest.raises(ValueError, match=rf"0 … 5; got {index}\."):
-        Vocabulary([*SPECIALS, "ein", "Hund"]).decode([4, index])
-
-
-def test_vocabulary_rejects_a_bad_list():
+def test_vocabulary_rejects_ids_outside_and_a_bad_list():
+    for index in (-1, 6):
+        with pytest.raises(ValueError, match=rf"0 … 5; got {index}\."):
+            Vocabulary([*SPECIALS, "ein", "Hund"]).decode([4, index])
     with pytest.raises(ValueError, match="starts with"):
         Vocabulary(["ein", *SPECIALS])
     with pytest.raises(ValueError, match="'Hund' is there more often"):
         Vocabulary([*SPECIALS, "ein", "Hund", "Hund"])
-
-
-@settings(max_examples=10)
-@given(st.lists(st.lists(st.sampled_from(["a", "b", "B", "ä", "ß", "<eos>", "aa", "a-b", "1"]))), st.integers(1, 3))
-def test_vocabulary_agrees_with_torchtext_on_every_index(sentences, min_freq):
-    torchtext = pytest.importorskip("torchtext", reason="torchtext loads with torch 2.3 only")
-    torchtext.disable_torchtext_deprecation_warning()
-    from torchtext.vocab import build_vocab_from_iterator
-
-    theirs = build_vocab_from_iterator(sentences, min_freq=min_freq, specials=list(SPECIALS))
-    assert Vocabulary.build(sentences, min_freq).words == theirs.get_itos()
 
 
 # Words
@@ -116,13 +100,6 @@ def test_words_need_a_known_language_and_its_package(words, tmp_path):
         load_tokenizer(tmp_path)
 
 
-@pytest.mark.parametrize("language", LANGUAGES)
-def test_words_are_those_of_spacy(language):
-    texts = [*read_lines(DATA_FOLDER / "captions" / f"val.{language}"), *PAIRS[0], *PAIRS[1], "(a<b>):-) $5 *a*"]
-    ours, theirs = WordTokenizer(Vocabulary(SPECIALS), [language]), spacy.blank(language)
-    assert all(ours.words(text, language) == [word.text for word in theirs(text)] for text in texts)
-
-
 def test_the_delivered_tokenizer_gives_what_it_gave():
     delivered = load_tokenizer(DATA_FOLDER / "checkpoints" / "de-en")
     assert delivered.encode("Ein Mann mit Hut spielt Gitarre.", "de") == [283, 331, 318, 1081, 590, 1232, 17]
@@ -137,13 +114,6 @@ def test_subwords_give_back_any_text(subwords, text):
     assert subwords.decode(ids) == unicodedata.normalize("NFC", text).strip()
     assert all(len(SPECIALS) <= i < len(subwords) for i in ids)
     assert subwords.encode(subwords.decode(ids), "en") == subwords.encode(text.strip(), "en")
-
-
-def test_subwords_learn_the_same_merges_every_time(tmp_path):
-    for run in "ab":
-        SubwordTokenizer.train(PAIRS, LANGUAGES, vocab_size=290).save(tmp_path / run)
-    first, second = (next((tmp_path / run).iterdir()).read_bytes() for run in "ab")
-    assert first == second
 
 
 def test_subwords_are_as_many_as_asked_for_and_fewer_of_a_small_corpus(subwords):

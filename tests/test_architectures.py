@@ -1,6 +1,5 @@
 """The table of architectures: what stands in it can be trained, saved, loaded and searched; a row is enough."""
 
-import json
 from dataclasses import dataclass
 
 import pytest
@@ -8,18 +7,11 @@ import torch
 from torch import nn
 
 from annotated.decoding import Translator
-from annotated_workbench import command_line
 from annotated_workbench.architectures import ARCHITECTURES, PRESETS, Architecture, architecture_of, make_model
-from annotated_workbench.checkpoint import load_checkpoint, load_translator, save_checkpoint
-from annotated_workbench.data import Pairs
-from annotated_workbench.metrics import loss_per_token
-from annotated_workbench.runs import TrainingOptions, train
-from annotated_workbench.translation import translate
-from annotated_workbench.vocabulary import SPECIALS, Vocabulary, WordTokenizer
+from annotated_workbench.checkpoint import load_checkpoint
+from annotated_workbench.command_line import main
 
-WORDS = ["eins", "zwei", "drei", "vier", "one", "two", "three", "four"]
-TOKENIZER = WordTokenizer(Vocabulary([*SPECIALS, *WORDS]), ("de", "en"))
-PAIRS = Pairs(["eins zwei", "drei", "vier eins", "zwei drei vier"], ["one two", "three", "four one", "two three four"])
+PAIRS = [["eins zwei", "drei", "vier eins", "zwei drei vier"], ["one two", "three", "four one", "two three four"]]
 
 
 @pytest.mark.parametrize("name", PRESETS)
@@ -89,52 +81,21 @@ class Bag(nn.Module):
         return BagCache()
 
 
-@pytest.fixture
-def row(monkeypatch) -> None:
-    """Add the row, and its presets to those that are made of the table when it is imported."""
-    monkeypatch.setitem(ARCHITECTURES, "bag", Architecture(Bag, BagConfig, {"bag": BagConfig}))
-    monkeypatch.setitem(PRESETS, "bag", ARCHITECTURES["bag"].presets["bag"])
-
-
-def make_bag() -> Bag:
-    return make_model(BagConfig(len(TOKENIZER))).eval()
-
-
-def test_a_row_is_enough_to_save_and_load(row, tmp_path):
-    model = make_bag()
-    save_checkpoint(tmp_path, model, src="de", tgt="en")
-    content = json.loads((tmp_path / "config.json").read_text(encoding="utf-8"))
-    assert content["architecture"] == "bag"
-    assert content["model"] == {"vocab_size": 12, "d_model": 16, "layers": 1, "dropout": 0.0, "max_length": 21}
-    loaded, info = load_checkpoint(tmp_path)
-    assert type(loaded) is Bag
-    assert loaded.config == model.config
-    assert info == {"src": "de", "tgt": "en"}
-    src, tgt = torch.tensor([[4, 5, 2]]), torch.tensor([[1, 8]])
-    assert torch.equal(loaded(src, tgt), model(src, tgt))
-
-
-@pytest.mark.parametrize("plain", [False, True])
-def test_a_row_is_enough_to_train_and_translate(row, tmp_path, plain):
-    options = TrainingOptions(epochs=30, batch_tokens=16, warmup=10, average=1, rate=3.0, smoothing=0.0, plain=plain)
-    metrics = train(make_bag(), TOKENIZER, PAIRS, PAIRS, tmp_path, options=options)
-    assert metrics[-1]["loss"] < 0.5 * metrics[0]["loss"]
-    model, tokenizer, info = load_translator([tmp_path])
-    assert type(model) is Bag
-    for beam in (0, 3):
-        assert translate(model, tokenizer, ["drei"], info["src"], beam=beam, plain=plain) == ["three"]
-    assert loss_per_token(model, tokenizer, PAIRS, "de", "en") == pytest.approx(metrics[-1]["loss"], abs=0.3)
-
-
-def test_a_row_is_enough_for_the_command_line(row, tmp_path, capsys):
-    files = {}
+@pytest.mark.parametrize("plain", [[], ["--plain"]])
+def test_a_row_is_enough_to_train_save_load_and_translate(plain, monkeypatch, tmp_path, capsys):
+    row = Architecture(Bag, BagConfig, {"bag": BagConfig})
+    monkeypatch.setitem(ARCHITECTURES, "bag", row)
+    monkeypatch.setitem(PRESETS, "bag", BagConfig)  # which is made of the table when it is imported
+    words = ["train", "--out", str(tmp_path / "run"), "--preset", "bag", "--tokenizer", "words", *plain]
+    words += ["--epochs=20", "--batch-tokens=16", "--warmup=10", "--average=1", "--rate=3", "--dropout=0"]
     for option, texts in zip(("source", "target"), PAIRS, strict=True):
-        files[option] = tmp_path / option
-        files[option].write_text("".join(f"{text}\n" for text in texts * 3), encoding="utf-8")
-    out = str(tmp_path / "run")
-    words = ["train", "--source", str(files["source"]), "--target", str(files["target"]), "--out", out]
-    assert command_line.main([*words, "--preset", "bag", "--tokenizer", "words", "--epochs", "1"]) == 0
-    assert type(load_checkpoint(out)[0]) is Bag
+        (tmp_path / option).write_text("".join(f"{text}\n" for text in texts * 3), encoding="utf-8")
+        words += [f"--{option}", str(tmp_path / option)]
+    assert main(words) == 0
+    model, info = load_checkpoint(tmp_path / "run")
+    assert type(model) is Bag and model.config == BagConfig(12)
+    assert (info["src"], info["tgt"]) == ("de", "en")
     capsys.readouterr()
-    assert command_line.main(["translate", out, "eins", "--precision", "fp32"]) == 0
-    assert capsys.readouterr().out.count("\n") == 1
+    for beam in "03":
+        assert main(["translate", str(tmp_path / "run"), "drei", "--beam", beam, *plain]) == 0
+    assert capsys.readouterr().out == "three\nthree\n"

@@ -112,7 +112,7 @@ def number(text: str) -> float:
 
 def numbers(page: Any, selector: str) -> list[float]:
     """The first number of each place."""
-    return [number(text) for text in texts(page, selector)]
+    return list(map(number, texts(page, selector)))
 
 
 def test_the_weights_are_the_delivered_model_s_and_the_page_says_its_figures(translator) -> None:
@@ -188,34 +188,11 @@ def test_what_an_experiment_changes_is_changed_as_in_torch(page, translator) -> 
         agrees(f'heads: new Set(["{name}.1"])', headless)
 
 
-def test_captions_are_translated_alike_and_a_search_that_finds_no_end_is_cut_off(
-    page, translator, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_captions_are_translated_alike(page, translator) -> None:
     model, tokenizer = translator
     sources = [[*tokenizer.encode(caption, "de"), EOS] for caption in load_corpus("captions", "test").source[:10]]
-    greedy = "source => [...greedyDecode(model, source)].map(step => step.token)"
-    written = page.evaluate(f"sources => sources.map({greedy})", sources)
-    assert written == [[*best.ids, EOS] for best in fast_greedy_decode(model, pad(sources))]
-    endless = torch.zeros(model.config.vocab_size)
-    endless[EOS] = -1e4
-    monkeypatch.setattr(model, "logits", lambda states: model.output(states) + endless)
-    ids, beam = page.evaluate(
-        f"""source => {{
-          model.logits = state => Transformer.prototype.logits.call(model, state).map((x, id) => id === EOS ? -1e4 : x);
-          const beam = beamSearch(model, source, 2);
-          let step;
-          do step = beam.next(); while (!step.done);
-          const found = [({greedy})(source), step.value];
-          delete model.logits;
-          return found;
-        }}""",
-        [17, EOS],
-    )
-    src = torch.tensor([[17, EOS]])
-    expected = beam_search(model, src, 2)[0]
-    assert len(ids) == len(beam["ids"]) == 52
-    assert ids == greedy_decode(model, src)[0].ids and beam["ids"] == expected.ids
-    assert beam["score"] == pytest.approx(expected.score, abs=1e-3)
+    greedy = "sources => sources.map(source => [...greedyDecode(model, source)].map(step => step.token))"
+    assert page.evaluate(greedy, sources) == [[*best.ids, EOS] for best in fast_greedy_decode(model, pad(sources))]
 
 
 @torch.inference_mode()
@@ -388,7 +365,7 @@ def test_whatever_is_typed_gets_a_result_or_a_friendly_word(page) -> None:
         assert text(page, "#note").startswith(note) and bool(note) == bool(text(page, "#note"))
         assert page.locator("main img, main script").count() == 0
         assert page.locator("#translation button").count() == page.evaluate("shown.steps.length") > 0
-    for typed, note in ((" \n\t ", "There's nothing to translate yet"), ("x" * 10_000, "That's 10,000 characters.")):
+    for typed, note in ((" \n\t ", "There's nothing to translate yet"), ("x" * 1_000, "That's 1,000 characters.")):
         choose(page, typed)
         assert text(page, "#note").startswith(note)
         assert text(page, "#note").endswith(f"The sections below are still about “{DOGS}”")

@@ -1,11 +1,10 @@
-"""Pack a trained model for the live page: python -m tools.live [FOLDER] [--model RUN]
+"""Pack the delivered model for the live page: python -m tools.live
 
 Writes `weights.js`: sizes, vocabulary and merges, and all weights as text, which a page can load from a folder, without
 a server; and beside it `beam.js`, the search that chapter 08 has, too. A weight takes nine bits: each row of a
 matrix is divided by its largest number and rounded to 255 steps.
 """
 
-import argparse
 import base64
 import json
 from pathlib import Path
@@ -26,14 +25,9 @@ STEPS = 255  # on either side of 0, of a weight in nine bits
 
 
 def main() -> None:
-    """Write the file."""
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("folder", type=Path, nargs="?", default=LIVE, help="where to put weights.js")
-    parser.add_argument("--model", type=Path, default=MODEL, help="the folder of a trained model with subwords")
-    options = parser.parse_args()
-    options.folder.mkdir(parents=True, exist_ok=True)
-    write_whole(options.folder / BEAM.name, BEAM.read_bytes())
-    write_whole(options.folder / "weights.js", packed(options.model).encode())
+    """Write both files."""
+    write_whole(LIVE / BEAM.name, BEAM.read_bytes())
+    write_whole(LIVE / "weights.js", packed(MODEL).encode())
 
 
 def packed(run: Path) -> str:

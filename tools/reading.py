@@ -1,7 +1,7 @@
 """Count what a reader of a lesson meets.
 
 On the main line (all but the exercises and *Deeper*): words, visible lines of code, lines with a tick that are seen,
-claims, figures. A formula counts as one word, a table as its words; folded cells are not visible, and checks that
+figures. A formula counts as one word, a table as its words; folded cells are not visible, and checks that
 unfold are one line with a tick.
 """
 
@@ -22,7 +22,6 @@ class Count(NamedTuple):
     words: int
     lines: int
     ticks: int
-    claims: int
     figures: int
 
 
@@ -56,7 +55,6 @@ def count(notebook: NotebookNode) -> Count:
         words=len(WORD.findall(FORMULA.sub(" formula ", prose))),
         lines=sum(bool(line.strip()) for line in code.split("\n")),
         ticks=sum(verdicts(cell, "text/plain") for cell in main),
-        claims=sum(verdicts(cell, "text/html") for cell in main),
         figures=sum("image/png" in output.get("data", {}) for cell in main for output in cell.get("outputs", [])),
     )
 

@@ -1,4 +1,4 @@
-"""A browser without a window, for what is drawn in pages, filmed and tested."""
+"""A browser without a window, for what is drawn in pages and tested."""
 
 import shutil
 from collections.abc import Iterator

@@ -28,10 +28,9 @@ def handout(lesson: nbformat.NotebookNode) -> nbformat.NotebookNode:
         ValueError: the lesson has no section "Exercises", or an answer stands where the reader's is to come.
     """
     given = deepcopy(lesson.cells)
-    places = [i for i, cell in enumerate(given) if "## Exercises" in cell.source]
-    if not places:
+    begin = next((i for i, cell in enumerate(given) if "## Exercises" in cell.source), None)
+    if begin is None:
         raise ValueError("the notebook has no section ## Exercises.")
-    begin = places[0]
     end = next((i for i in range(begin + 1, len(given)) if re.search("^## ", given[i].source, re.M)), len(given))
     given[begin].source = given[begin].source[given[begin].source.index("## Exercises") :]
     cells = [*(cell for cell in given[:begin] if cell.get("id") == FIRST), *given[begin:end]]

@@ -112,9 +112,8 @@ class Deck:
             self.asked = False
         elif guess:
             question = re.sub(r"^\**[a-z]", lambda first: first[0].upper(), text[guess.end() :])
-            seen = (
-                self.before.startswith(("|", "$", "!", ">")) or self.slides[-1].kind == "section"
-            )  # on the slide before
+            # What stands on the slide before is not said again.
+            seen = self.slides[-1].kind == "section" or self.before.startswith(("|", "$", "!", ">"))
             context = text[: guess.start()] or ("" if seen else self.before)
             context = context if context.startswith("-") else shortened(context, CONTEXT, end=True)
             self.add("guess", f"<h3>Guess first</h3>{rendered(context)}<div>{rendered(question)}</div>")

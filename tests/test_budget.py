@@ -19,7 +19,7 @@ ROOMS = {
     "annotated_workbench": (3532, ["annotated_workbench/**/*.py"]),
     "annotated_course": (2900, ["annotated_course/**/*.py", *(f"!{pattern}" for pattern in EXERCISES)]),
     "the exercises": (5000, EXERCISES),
-    "tests": (11876, ["tests/**/*.py"]),
+    "tests": (12500, ["tests/**/*.py"]),
     "experiments": (2935, ["experiments/**/*.py"]),
     "tools": (1702, ["tools/**/*.py"]),
     "all Python": (31600, ["annotated*/**/*.py", "tests/**/*.py", "experiments/**/*.py", "tools/**/*.py"]),

@@ -12,11 +12,12 @@ from annotated.fast import training
 from annotated.fast.training import bf16_is_fast, logits_to_gradient, train_step, update
 from annotated.training import label_smoothed_loss
 from annotated_workbench.data import Batch
-from tests.models import assert_same_update, gradients, make_batch, make_model
+from tests.models import assert_same_update, biased, gradients, make_batch, make_model
 
 CONFIGS = {
     "paper": {},
     "untied": dict(tie_embeddings=False),
+    "output bias": {},
     "many departures": dict(activation="silu", norm_first=True, attention_bias=True, positions="learned"),
 }
 
@@ -24,6 +25,8 @@ CONFIGS = {
 def make(name: str) -> torch.nn.Module:
     """Make one of `CONFIGS`; no bias stays 0 and no gain stays 1."""
     model = make_model(**CONFIGS[name])
+    if name == "output bias":
+        model = biased(model, {})
     for parameter in model.parameters():
         parameter.data += 0.1 * torch.randn_like(parameter)
     return model

@@ -98,6 +98,9 @@ def test_linformer_by_hand() -> None:
     keys = torch.stack((keys.mean(dim=2), keys[:, :, 0] - keys[:, :, 1]), dim=2)
     values = torch.stack((values[:, :, 2], values[:, :, 0]), dim=2)
     assert_close(linformer(x, x, x), linformer.attend(x, keys, values))
+    padded = torch.cat((x, torch.full((2, 1, D_MODEL), 5.0)), dim=1)
+    no_padding = torch.tensor([[[[True, True, True, False]]]])
+    assert_close(linformer(x, padded, padded, no_padding), linformer.attend(x, keys, values))
 
 
 # BigBird

@@ -55,7 +55,7 @@ def test_models_with_one_idea_are_searched_as_plainly(extra, beam):
 @pytest.mark.parametrize("beam", [0, 4])
 def test_who_leaves_late_finds_the_same(beam, monkeypatch):
     """On a GPU finished sentences leave from time to time only, and what they go on to compute counts for nothing."""
-    model, src = biased(make_doubtful(0), {EOS: -2.0}), pad(make_sources(11, *LENGTHS))  # some end after their limit
+    model, src = biased(make_doubtful(0), {EOS: -2.0}), pad(make_sources(11, *LENGTHS * 8))  # some end past their limit
     expected = search(decoding, model, src, beam, max_extra=0)
     monkeypatch.setattr(decoding, "CPU_PATIENCE", 5)
     assert_same(search(decoding, model, src, beam, max_extra=0), expected)

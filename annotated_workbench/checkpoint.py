@@ -1,8 +1,7 @@
 """Checkpoints: safetensors for weights, JSON for everything else, never pickle; averaging (§6.1)."""
 
 import json
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any, TypeVar
@@ -176,23 +175,12 @@ def save_tensors(path: str | Path, tensors: dict[str, Tensor], note: dict[str, A
 
 def load_tensors(path: str | Path) -> tuple[dict[str, Tensor], Any]:
     """Read what `save_tensors` wrote: the tensors and the note; an error says why they cannot be read."""
-    with _opened(path) as (file, note):
-        return {name: file.get_tensor(name) for name in file.keys()}, note  # noqa: SIM118
-
-
-def load_note(path: str | Path) -> Any:
-    """Read the note alone of what `save_tensors` wrote."""
-    with _opened(path) as (_, note):
-        return note
-
-
-@contextmanager
-def _opened(path: str | Path) -> Iterator[Any]:
     from safetensors import SafetensorError, safe_open
 
     try:
         with safe_open(path, framework="pt") as file:
-            yield file, json.loads((file.metadata() or {}).get("note", "null"))
+            note = json.loads((file.metadata() or {}).get("note", "null"))
+            return {name: file.get_tensor(name) for name in file.keys()}, note  # noqa: SIM118
     except FileNotFoundError:
         raise FileNotFoundError(f"there are no weights at {path}.") from None
     except SafetensorError as error:

@@ -6,7 +6,6 @@ rounding and dropout, nothing else. The first process alone writes; the run's fo
 """
 
 import os
-import random
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -44,13 +43,15 @@ def is_first() -> bool:
 def joined(device: torch.device) -> Iterator[torch.device]:
     """Train together with the other processes that `torchrun` started, if it did; only the first one prints.
 
-    Gives this process's device: "cuda" means one GPU for each process of a machine. A ConnectionError says that another
-    process has ended or cannot be reached.
+    Gives this process's device: of a machine's GPUs, each process has one. A ConnectionError says that another process
+    has ended or cannot be reached.
     """
     if int(os.environ.get("WORLD_SIZE", "1")) == 1:
         yield device
         return
-    device = _own_device(device)
+    if device.type == "cuda":
+        device = torch.device("cuda", int(os.environ["LOCAL_RANK"]))
+        torch.cuda.set_device(device)
     try:
         distributed.init_process_group("nccl" if device.type == "cuda" else "gloo", timeout=PATIENCE)
         with open(os.devnull, "w") as nowhere:
@@ -68,18 +69,6 @@ def joined(device: torch.device) -> Iterator[torch.device]:
         if distributed.is_initialized():
             time.sleep(0.5)  # Gloo's threads still let go of tensors: they need the GIL, which the next line keeps
             distributed.destroy_process_group()
-
-
-def _own_device(device: torch.device) -> torch.device:
-    if device.type == "cpu":
-        return device
-    number, gpus = int(os.environ.get("LOCAL_RANK", "0")), torch.cuda.device_count()
-    if device != torch.device("cuda"):
-        raise ValueError(f"several processes train on --device cpu or cuda, each on a GPU of its own, not on {device}.")
-    if number >= gpus:
-        raise ValueError(f"there are more processes than GPUs, {gpus}: give torchrun --nproc-per-node {gpus}.")
-    torch.cuda.set_device(number)
-    return torch.device("cuda", number)
 
 
 @contextmanager
@@ -112,24 +101,14 @@ def require_same(what: str) -> None:
         )
 
 
-def draw_apart(seed: int, step: int) -> None:
-    """Let each process but the first draw dropout of its own from here on, by the run's seed and the updates done."""
-    if not is_first():
-        torch.manual_seed(random.Random(f"{seed} {step} {rank()}").getrandbits(63))
-
-
-def parallel(objective: nn.Module) -> nn.Module:
-    """Give every process the first one's weights, and `objective` the mean gradients of all; of one, it stays."""
-    return DistributedDataParallel(objective) if processes() > 1 else objective
-
-
 def update(
     objective: nn.Module, batches: Sequence[tuple[Tensor, ...]], optimizer: torch.optim.Optimizer
 ) -> tuple[float, int]:
     """Update a model once on several batches as if they were one, each process on its share of the rows.
 
-    `objective` is what `parallel` made. Returns the loss per target, and how many targets there are, of all processes.
-    If that loss is not finite, all of them raise a ValueError and no weight changes.
+    `objective` gives the summed loss of a batch: of several processes, it is one in `DistributedDataParallel`. Returns
+    the loss per target, and how many targets there are, of all processes. If that loss is not finite, all of them raise
+    a ValueError and no weight changes.
     """
     device = next(objective.parameters()).device
     targets = sum(map(count_targets, batches))

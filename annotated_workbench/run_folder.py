@@ -2,6 +2,7 @@
 
 import copy
 import json
+import os
 import time
 from collections import defaultdict
 from collections.abc import Sequence
@@ -17,7 +18,6 @@ from annotated_workbench.checkpoint import (
     CONFIG,
     WEIGHTS,
     average_checkpoints,
-    load_note,
     load_tensors,
     load_weights,
     save_checkpoint,
@@ -72,38 +72,36 @@ class Run:
 
 def require_new(out: str | Path) -> None:
     """Raise an OSError if anything lies in a folder that a run writes: it may be somebody's only copy."""
-    out = Path(out)
-    for folder in (out, *out.parents):
-        if folder.exists() and not folder.is_dir():
-            raise NotADirectoryError(f"{folder} is a file: give a folder as --out.")
     for name in (STATE, WEIGHTS, CONFIG, TOKENIZER, METRICS, CHECKPOINTS):
-        if (out / name).exists() or (out / name).is_symlink():
+        if os.path.lexists(Path(out) / name):
             raise FileExistsError(
                 f"{out} already holds a run or a model ({name}): continue a run with --resume, or choose another --out."
             )
 
 
-def load_state_note(out: str | Path) -> dict[str, Any]:
-    """Read how the run in `out` was started and where it stands; an error says why there is no run to go on with."""
+def read_state(out: str | Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
+    """Read the tensors of the run in `out`, how it was started and where it stands.
+
+    A FileNotFoundError or ValueError says why there is no run to go on with.
+    """
     path = Path(out) / STATE
     if not path.is_file():
         raise FileNotFoundError(f"there is no run to resume in {out}: start it without --resume.")
-    note = load_note(path)
+    tensors, note = load_tensors(path)
     if not isinstance(note, dict) or not note.keys() >= {"run", "settings", "progress", "metrics", "derived"}:
         raise ValueError(f"{path} is of an older version of the course, or of something else: train anew.")
-    return note
+    return tensors, note
 
 
 def load_state(run: Run) -> None:
     """Take the model, the optimizer and the random numbers back to where the run stands."""
-    note, model, optimizer = load_state_note(run.out), run.model, run.optimizer
+    tensors, note = read_state(run.out)
     for name, value in run.identity.items():
         if (started := note["run"].get(name)) != value:
             raise ValueError(
                 f"the run in {run.out} was started with {name}={started}, not {value}: where it stands is "
                 "counted in that. Give what it was started with, or start another run in another --out."
             )
-    tensors, _ = load_tensors(run.out / STATE)
     weights: dict[str, Tensor] = {}
     moments: dict[int, dict[str, Tensor]] = defaultdict(dict)
     for name, tensor in tensors.items():  # "weights/output.weight", "adam/7/exp_avg", "random"
@@ -113,10 +111,10 @@ def load_state(run: Run) -> None:
         elif kind == "adam":
             index, moment = rest.split("/")
             moments[int(index)][moment] = tensor
-    load_weights(model, weights)
-    optimizer.load_state_dict({"state": moments, "param_groups": optimizer.state_dict()["param_groups"]})
+    load_weights(run.model, weights)
+    run.optimizer.load_state_dict({"state": moments, "param_groups": run.optimizer.state_dict()["param_groups"]})
     torch.set_rng_state(tensors["random"])
-    device = next(model.parameters()).device
+    device = next(run.model.parameters()).device
     if f"random_{device.type}" in tensors:  # not where the run was begun on another kind of device
         getattr(torch, device.type).set_rng_state(tensors[f"random_{device.type}"], device)
     run.progress, run.metrics = Progress(**note["progress"]), note["metrics"]

@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn.parallel import DistributedDataParallel
 
 from annotated import training
 from annotated.fast.training import make_optimizer
@@ -24,7 +25,7 @@ from annotated_workbench.run_folder import (
     Progress,
     Run,
     load_state,
-    load_state_note,
+    read_state,
     require_new,
     save_epoch,
     save_state,
@@ -88,15 +89,7 @@ def fit(
     with locked(run.out) if distributed.is_first() else nullcontext():
         objective = _begin(run, resume)
         while not run.ended():
-            line, speed = _train_epoch(run, objective)
-            if not all(weight.isfinite().all() for weight in model.parameters()):
-                raise ValueError(
-                    f"after update {run.progress.step} the weights are not finite. The last state is kept: go on from "
-                    "it with --resume and a lower --rate."
-                )
-            scores = distributed.from_first(lambda: task.validate(model, options))
-            run.look_at_the_clock()
-            run.metrics.append(line | {"minutes": run.progress.seconds / 60, **scores, "tokens_per_second": speed})
+            run.metrics.append(_train_epoch(run, objective))
             if distributed.is_first():
                 save_epoch(run)
             print(_report(run), flush=True)
@@ -114,7 +107,7 @@ def _prepare(
     updates = math.ceil(len(batches) / options.accumulate)
     length = length_of(options, updates)
     if resume:  # what the run chose stays, where it is not given anew
-        before = load_state_note(out)["derived"]
+        before = read_state(out)[1]["derived"]
         length = Length(*(getattr(options, name) or before[name] for name in Length._fields))
     most = length.epochs * updates
     share = padding_share(batches[:: max(1, len(batches) // 1000)])  # ids in files would take long to read
@@ -139,17 +132,18 @@ def _prepare(
 
 def _begin(run: Run, resume: bool) -> nn.Module:
     """Take the run to where it stands, and write that down if it is the beginning; return its objective."""
-    with distributed.in_turn():
-        if resume:
-            load_state(run)
-        else:
-            torch.manual_seed(run.options.seed)
-    objective = distributed.parallel(Objective(run.model, run.task, run.options))
+    if resume:
+        load_state(run)
+    else:
+        torch.manual_seed(run.options.seed)
     if run.ended():
         raise ValueError(
             f"the run has done {run.progress.epoch} epochs in {run.progress.seconds / 60:.1f} minutes, as it was told "
             "to: give more --epochs or --max-minutes."
         )
+    objective: nn.Module = Objective(run.model, run.task, run.options)
+    if distributed.processes() > 1:
+        objective = DistributedDataParallel(objective)  # from here on all have the first one's weights
     if distributed.is_first():
         for folder in (run.out, run.out / CHECKPOINTS):
             remove_leftovers(folder)
@@ -161,17 +155,18 @@ def _begin(run: Run, resume: bool) -> nn.Module:
     return objective
 
 
-def _train_epoch(run: Run, objective: nn.Module) -> tuple[dict[str, Any], float]:
-    """Train to the end of the epoch or of the allowed time; return its line of metrics.jsonl and tokens a second."""
+def _train_epoch(run: Run, objective: nn.Module) -> dict[str, Any]:
+    """Train to the end of the epoch or of the allowed time, and validate; return the line for metrics.jsonl."""
     from tqdm.auto import tqdm
 
-    options, progress = run.options, run.progress
-    batches = run.task.batches(options.batch_tokens, epoch_seed(options.seed, progress.epoch))
+    model, options, progress = run.model, run.options, run.progress
+    batches = run.task.batches(options.batch_tokens, mixed_seed(options.seed, progress.epoch))
     groups = [batches[i : i + options.accumulate] for i in range(0, len(batches), options.accumulate)]
-    d_model = config_of(run.model).d_model
+    d_model = config_of(model).d_model
     total, targets, tokens, began = 0.0, 0, 0, time.perf_counter()
-    run.model.train()
-    distributed.draw_apart(options.seed, progress.step)
+    model.train()
+    if not distributed.is_first():  # each draws a dropout of its own
+        torch.manual_seed(mixed_seed(options.seed, progress.step, distributed.rank()))
     with tqdm(total=len(groups), initial=progress.position, desc=f"epoch {progress.epoch + 1}", disable=None) as bar:
         for group in map(list, groups[progress.position :]):
             progress.step += 1
@@ -192,13 +187,27 @@ def _train_epoch(run: Run, objective: nn.Module) -> tuple[dict[str, Any], float]
                     break
     if progress.position == len(groups):
         progress.epoch, progress.position = progress.epoch + 1, 0
-    rate, epoch = run.optimizer.param_groups[0]["lr"], progress.epoch + progress.position / len(groups)
-    return {"step": progress.step, "epoch": epoch, "minutes": 0.0, "rate": rate, "loss": total / targets}, speed
+    if not all(weight.isfinite().all() for weight in model.parameters()):
+        raise ValueError(
+            f"after update {progress.step} the weights are not finite. The last state is kept: go on from it with "
+            "--resume and a lower --rate."
+        )
+    scores = distributed.from_first(lambda: run.task.validate(model, options))
+    run.look_at_the_clock()
+    return {
+        "step": progress.step,
+        "epoch": progress.epoch + progress.position / len(groups),
+        "minutes": progress.seconds / 60,
+        "rate": run.optimizer.param_groups[0]["lr"],
+        "loss": total / targets,
+        **scores,
+        "tokens_per_second": speed,
+    }
 
 
-def epoch_seed(seed: int, epoch: int) -> int:
-    """Mix a run's seed and an epoch's number into a seed that no other two numbers give."""
-    return random.Random(f"{seed} {epoch}").getrandbits(63)
+def mixed_seed(*numbers: int) -> int:
+    """Mix numbers, such as a run's seed and an epoch, into a seed that no others give."""
+    return random.Random(" ".join(map(str, numbers))).getrandbits(63)
 
 
 def _rate(progress: Progress, updates: int, options: TrainingOptions, length: Length, d_model: int) -> float:

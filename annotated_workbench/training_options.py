@@ -49,8 +49,6 @@ class TrainingOptions:
     def __post_init__(self):
         if self.schedule not in SCHEDULES:
             raise ValueError(f"schedule={self.schedule!r} is unknown: choose from {', '.join(SCHEDULES)}.")
-        if self.plain and self.bf16:
-            raise ValueError("plain training computes in float32: leave --precision bf16 away.")
 
 
 def defaults_for(pairs: int) -> dict[str, Any]:

@@ -21,7 +21,7 @@ import torch
 from safetensors.torch import load_file
 
 from annotated.__main__ import main as command
-from annotated_workbench.checkpoint import load_note
+from annotated_workbench.checkpoint import load_tensors
 from tests.runs import train_arguments, write_corpus
 
 OPERATIONS = ("open", "os.rename", "os.remove", "os.mkdir")  # as Python announces them to `sys.addaudithook`
@@ -62,7 +62,7 @@ def train(folder: Path, out: Path, kill_before: int | None = None) -> int | None
     """
     state = out / "state.safetensors"
     has_state = state.exists()
-    if has_state and load_note(state)["progress"]["epoch"] == int(OPTIONS[1]):
+    if has_state and load_tensors(state)[1]["progress"]["epoch"] == int(OPTIONS[1]):
         return None
     arguments = ["train", "--resume", "--out", str(out)] if has_state else train_arguments(folder, out, *OPTIONS)
     sys.stdout.flush()

@@ -164,7 +164,7 @@ def learned(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_a_run_says_what_it_does_keeps_what_it_needs_and_has_learned(learned: Path, capsys) -> None:
     run, out = str(learned / "run"), (learned / "printed.txt").read_text(encoding="utf-8")
     size = "58 training and 6 validation texts of 2 labels"
-    assert out.startswith(f"chosen for {size}: --preset reviews --dropout 0.5 --rate 0.11 --schedule linear ")
+    assert out.startswith(f"{size}; chosen for them: --preset reviews --dropout 0.5 --rate 0.11 --schedule linear ")
     assert re.search(r"epoch  1\.00 .* validation accuracy \d+\.\d% ", out)
     config = json.loads((learned / "run" / "config.json").read_text())
     assert config["labels"] == ["neg", "pos"] and config["language"] == "en" and config["model"]["classes"] == 2

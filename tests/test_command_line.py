@@ -39,8 +39,8 @@ def run_translate(folder: str, texts: list[str], **options) -> list[str]:
 
 def test_training_says_what_it_does_and_how_far_it_is(run):
     chosen, first, batches, *epochs, try_it = run.printed.splitlines()
-    assert chosen == "chosen for 57 training and 3 validation pairs: --dropout 0.3"
-    assert re.search(r"57 training and 3 validation pairs, 280 tokens .* parameters, cpu, float32, \d+ thread", first)
+    assert chosen == "57 training and 3 validation pairs; chosen for them: --dropout 0.3"
+    assert re.search(r"280 tokens .* parameters, cpu, float32, \d+ thread", first)
     pattern = (
         r"(\d+) batches an epoch, \d\.\d% of their tokens padding; 2 epochs, (\d+) updates at most, .* rising for 7"
     )
@@ -61,7 +61,7 @@ def test_what_is_not_given_follows_from_the_corpus(corpus, tmp_path, capsys, mon
     assert main(words) == 0
     chosen = defaults_for(57)
     options = " ".join(f"--{name.replace('_', '-')} {value}" for name, value in chosen.items())
-    assert capsys.readouterr().out.startswith(f"chosen for 57 training and 3 validation pairs: {options}\n")
+    assert capsys.readouterr().out.startswith(f"57 training and 3 validation pairs; chosen for them: {options}\n")
     assert heard["settings"] | chosen == heard["settings"]
     assert heard["options"] == TrainingOptions(batch_tokens=256, bf16=bf16_is_fast(torch.device("cpu")))
     assert (heard["model"].config.d_model, heard["model"].config.dropout) == (128, chosen["dropout"])

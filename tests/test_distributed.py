@@ -16,8 +16,7 @@ from once import once
 from safetensors.torch import load_file
 
 from annotated.__main__ import main
-from annotated_workbench.checkpoint import load_note
-from annotated_workbench.distributed import joined
+from annotated_workbench.checkpoint import load_tensors
 from tests.processes import CASES, OPTIONS, follow, make_task
 from tests.runs import train_arguments, write_corpus
 
@@ -99,7 +98,7 @@ def test_what_one_cannot_do_neither_does_and_the_first_one_prints_and_has_the_cl
     first, second = two.results
     assert first["nonsense"] == second["nonsense"]
     assert first["nonsense"].startswith("update 1: the loss is nan: nothing was changed.")
-    assert load_note(two.folder / "nonsense" / "state.safetensors")["progress"]["step"] == 0
+    assert load_tensors(two.folder / "nonsense" / "state.safetensors")[1]["progress"]["step"] == 0
     assert first["different"] == second["different"]
     assert first["different"].startswith("the processes do not train the same: give each the same files and options")
     assert not (two.folder / "different").exists()
@@ -112,7 +111,7 @@ def test_when_one_is_killed_the_other_says_so_in_a_line_and_the_run_can_go_on(tm
     first, second = run_two(tmp_path, "die")
     assert (first.status, second.status) == (2, -9)
     assert re.fullmatch("annotated: another process of this training has ended.*\n", first.err)
-    assert load_note(tmp_path / "run" / "state.safetensors")["progress"]["step"] == 0
+    assert load_tensors(tmp_path / "run" / "state.safetensors")[1]["progress"]["step"] == 0
     assert main(["train", "--resume", "--out", str(tmp_path / "run"), "--epochs", "1"]) == 0
 
 
@@ -136,12 +135,3 @@ def test_torchrun_trains_four_from_the_command_line_on_mapped_pairs_and_resumes(
     lines = [[json.loads(line) for line in (out / "metrics.jsonl").read_text().splitlines()] for out in (four, one)]
     assert [line["loss"] for line in lines[0]] == pytest.approx([line["loss"] for line in lines[1]], abs=1e-4)
     torch.testing.assert_close(*(load_file(out / "model.safetensors") for out in (four, one)), rtol=0, atol=1e-4)
-
-
-def test_several_processes_want_a_gpu_each(monkeypatch):
-    monkeypatch.setenv("WORLD_SIZE", "2")
-    monkeypatch.setenv("LOCAL_RANK", "1")
-    monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
-    for device, message in (("cuda", "more processes than GPUs, 1: give torchrun"), ("cuda:0", "not on cuda:0")):
-        with pytest.raises(ValueError, match=message), joined(torch.device(device)):
-            pass

@@ -15,11 +15,11 @@ from annotated.config import EOS, PAD, TransformerConfig
 from annotated.training import noam_rate
 from annotated.transformer import Transformer
 from annotated_workbench import distributed, run_folder, runs, tasks
-from annotated_workbench.checkpoint import load_checkpoint, load_note, save_tensors
+from annotated_workbench.checkpoint import load_checkpoint, load_tensors, save_tensors
 from annotated_workbench.data import Pairs, make_batches
 from annotated_workbench.files import UNFINISHED
 from annotated_workbench.run_folder import Progress
-from annotated_workbench.runs import _rate, epoch_seed, linear_rate, train
+from annotated_workbench.runs import _rate, linear_rate, mixed_seed, train
 from annotated_workbench.training_options import TrainingOptions, length_of
 from annotated_workbench.translation import translate
 from annotated_workbench.vocabulary import SPECIALS, Vocabulary, WordTokenizer, load_tokenizer
@@ -145,7 +145,7 @@ def test_every_epoch_sees_every_pair_in_an_order_of_its_own(tmp_path, monkeypatc
 
 
 def test_no_two_runs_share_the_order_of_an_epoch():
-    seeds = [epoch_seed(seed, epoch) for seed in (0, 1, 2, 11, 12) for epoch in (0, 1, 2, 1000, 1001, 2000, 21, 121)]
+    seeds = [mixed_seed(seed, epoch) for seed in (0, 1, 2, 11, 12) for epoch in (0, 1, 2, 1000, 1001, 2000, 21, 121)]
     assert len(set(seeds)) == len(seeds)
     row = [[5, EOS]] * 99
     assert all(len(make_batches(row, row, 2, seed=seed)) == 99 for seed in seeds)  # a generator takes each
@@ -210,9 +210,9 @@ def test_what_the_position_is_not_counted_in_can_change_and_what_the_run_chose_s
     chosen = length_of(options, 3)
     changed = replace(options, epochs=2, schedule="linear", smoothing=0.0, average=1)
     run(tmp_path, changed, resume=True, dropout=0.3)
-    assert load_note(tmp_path / "state.safetensors")["derived"] == chosen._replace(epochs=2)._asdict()
+    assert load_tensors(tmp_path / "state.safetensors")[1]["derived"] == chosen._replace(epochs=2)._asdict()
     run(tmp_path, replace(changed, epochs=3, warmup=7), resume=True)
-    assert load_note(tmp_path / "state.safetensors")["derived"] == chosen._replace(epochs=3, warmup=7)._asdict()
+    assert load_tensors(tmp_path / "state.safetensors")[1]["derived"] == chosen._replace(epochs=3, warmup=7)._asdict()
 
 
 # What is refused
@@ -360,13 +360,6 @@ def test_the_length_follows_from_the_updates_in_an_epoch(given, updates, chosen)
     assert length_of(TrainingOptions(**given), updates) == (*chosen[:2], pytest.approx(chosen[2]))
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        (dict(schedule="cosine"), "schedule='cosine' is unknown: choose from noam, linear"),
-        (dict(plain=True, bf16=True), "plain training computes in float32: leave --precision bf16"),
-    ],
-)
-def test_options_that_make_no_sense_are_named(options, message):
-    with pytest.raises(ValueError, match=message):
-        TrainingOptions(**options)
+def test_an_unknown_schedule_is_named():
+    with pytest.raises(ValueError, match="schedule='cosine' is unknown: choose from noam, linear"):
+        TrainingOptions(schedule="cosine")

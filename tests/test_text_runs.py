@@ -118,8 +118,8 @@ def learned(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_a_run_says_what_it_does(learned: Path) -> None:
     out = (learned / "printed.txt").read_text(encoding="utf-8")
     size = "1,872 training and 208 validation characters"
-    assert out.startswith(f"chosen for {size}: --preset characters --dropout 0.1 --rate 0.25 ")
-    assert f"{size}, 19 tokens in the vocabulary" in out
+    assert out.startswith(f"{size}; chosen for them: --preset characters --dropout 0.1 --rate 0.25 ")
+    assert "19 tokens in the vocabulary" in out
     assert re.search(r"epoch  1\.00 .* validation loss \d\.\d{3} nats, \d\.\d{3} bits a token ", out)
 
 

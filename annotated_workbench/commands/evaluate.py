@@ -28,8 +28,6 @@ def evaluate_translations(args: Namespace) -> None:
         raise ValueError("--split is for --corpus and --reviews: files have no splits.")
     if args.output and os.path.lexists(args.output):  # it may be the reference
         raise FileExistsError(f"--output {args.output} exists: delete it, or choose another.")
-    if args.output and not Path(args.output).parent.is_dir():
-        raise FileNotFoundError(f"--output {args.output}: there is no folder {Path(args.output).parent} to write into.")
     model, tokenizer, info = load_model(args, "translation")
     if args.corpus:
         pairs = load_corpus(args.corpus, args.split or CORPORA[args.corpus][-1], info["src"], info["tgt"])

@@ -13,7 +13,7 @@ from annotated_workbench.architectures import PRESETS, TaskName
 from annotated_workbench.data import CORPORA, DATA_FOLDER, TEXTS
 from annotated_workbench.export import EXPORTS
 from annotated_workbench.reviews import REVIEWS
-from annotated_workbench.run_folder import load_state_note
+from annotated_workbench.run_folder import read_state
 from annotated_workbench.training_options import TrainingOptions
 
 PROGRAM = "annotated" if Path(sys.argv[0]).stem == "annotated" else "python -m annotated"
@@ -112,11 +112,6 @@ for option in OPTIONS.values():
         option["help"] += " (default: %(default)s)"
 
 
-def option_of(name: str) -> str:
-    """Write the name of an option as it is typed."""
-    return f"--{name.replace('_', '-')}"
-
-
 def add_options(parser: ArgumentParser, command: Command) -> None:
     """Give a parser what a command takes, the options for some tasks alone under a heading of their own."""
     for word, settings in command.words.items():
@@ -134,14 +129,14 @@ def complete(command: Command, parser: ArgumentParser, arguments: Sequence[str])
     """Read a command's arguments; add a run's settings to --resume, and the task; refuse what is for other tasks."""
     args = parser.parse_intermixed_args(arguments)
     if getattr(args, "resume", False):
-        kept = load_state_note(args.out)["settings"]
+        kept = read_state(args.out)[1]["settings"]
         parser.set_defaults(**kept)
         args = parser.parse_intermixed_args(arguments)
         for name in ("corpus", "tokenizer", "vocab_size"):  # what else must stay, the run itself knows
             if (typed := getattr(args, name)) != kept.get(name):
                 raise ValueError(
-                    f"the run in {args.out} was started with {name}={kept.get(name)}, not {typed}: leave "
-                    f"{option_of(name)} away, or start another run in another --out."
+                    f"the run in {args.out} was started with {name}={kept.get(name)}, not {typed}: leave that away, or "
+                    "start another run in another --out."
                 )
     if "corpus" in args:
         args.task = task_of(args)

@@ -33,15 +33,11 @@ def wants_bfloat16(args: Namespace, model: nn.Module) -> bool:
     """Tell whether to compute in bfloat16, by --precision, --plain and --device; only a fast form can."""
     if args.precision == "int8":
         raise ValueError("--precision int8 is for translate --engine ctranslate2.")
-    if not has_fast_form(model):
-        if args.precision == "bf16":
-            raise ValueError(f"a {type(model).__name__} computes in float32: leave --precision bf16 away.")
-        return False
-    if args.precision == "bf16" and args.plain:
-        raise ValueError("--plain computes in float32: leave --precision bf16 away.")
-    if args.precision != "auto":
-        return args.precision == "bf16"
-    return not args.plain and bf16_is_fast(find_device(args.device))
+    fast = has_fast_form(model) and not args.plain
+    if args.precision == "bf16" and not fast:
+        why = "--plain" if args.plain else f"a {type(model).__name__}"
+        raise ValueError(f"{why} computes in float32: leave --precision bf16 away.")
+    return args.precision == "bf16" or (args.precision == "auto" and fast and bf16_is_fast(find_device(args.device)))
 
 
 def load_model(args: Namespace, task: TaskName) -> tuple[nn.Module, Tokenizer, dict[str, Any]]:

@@ -10,8 +10,15 @@ import torch
 from torch import Tensor, nn
 
 from annotated.decoding import evaluating
-from annotated_workbench import architectures
-from annotated_workbench.architectures import ARCHITECTURES, Config, TaskName, architecture_of, config_of, make_model
+from annotated_workbench.architectures import (
+    ARCHITECTURES,
+    USES,
+    Config,
+    TaskName,
+    architecture_of,
+    config_of,
+    make_model,
+)
 from annotated_workbench.ensemble import Ensemble
 from annotated_workbench.files import write_whole
 from annotated_workbench.vocabulary import Tokenizer, load_tokenizer
@@ -94,10 +101,9 @@ def load_translator(folders: Sequence[str | Path]) -> tuple[nn.Module, Tokenizer
 
     Errors as for `load_run`; or the runs' configurations, languages or tokenizers differ.
     """
-    runs = [load_run(folder) for folder in folders]
+    runs = [load_run(folder, "translation") for folder in folders]
     _, tokenizer, first = runs[0]
-    for folder, (model, own, info) in zip(folders, runs, strict=True):
-        require_task(model, "translation", folder)
+    for folder, (_, own, info) in zip(folders, runs, strict=True):
         if not all(isinstance(info.get(side), str) for side in ("src", "tgt")):
             raise ValueError(f"{Path(folder) / CONFIG} does not say which languages: it needs src and tgt.")
         if own.content() != tokenizer.content() or any(info[side] != first[side] for side in ("src", "tgt")):
@@ -108,10 +114,10 @@ def load_translator(folders: Sequence[str | Path]) -> tuple[nn.Module, Tokenizer
     return (Ensemble(models) if len(models) > 1 else models[0]), tokenizer, first
 
 
-def load_run(folder: str | Path) -> tuple[nn.Module, Tokenizer, dict[str, Any]]:
-    """Read a trained run of any task: the model, in eval mode, the tokenizer, and the info.
+def load_run(folder: str | Path, task: TaskName | None = None) -> tuple[nn.Module, Tokenizer, dict[str, Any]]:
+    """Read a trained run: the model, in eval mode, the tokenizer, and the info.
 
-    A FileNotFoundError or ValueError says what is missing or does not fit together.
+    A FileNotFoundError or ValueError says what is missing, does not fit together or was trained for another task.
     """
     model, info = load_checkpoint(folder)
     tokenizer, config = load_tokenizer(folder), config_of(model)
@@ -120,14 +126,10 @@ def load_run(folder: str | Path) -> tuple[nn.Module, Tokenizer, dict[str, Any]]:
             f"the tokenizer in {folder} has {len(tokenizer)} tokens and the model {config.vocab_size}: they are "
             "not of one run. Copy both again."
         )
+    own = ARCHITECTURES[architecture_of(config)].task
+    if task not in (None, own):
+        raise ValueError(f"the model in {folder} is for {own}, not for {task}: use {USES[own]}.")
     return model, tokenizer, info
-
-
-def require_task(model: nn.Module, task: TaskName, folder: str | Path) -> None:
-    """Raise a ValueError if the model in a folder was trained for another task; it says what it can be used for."""
-    own = ARCHITECTURES[architecture_of(config_of(model))].task
-    if own != task:
-        raise ValueError(f"the model in {folder} is for {own}, not for {task}: use {architectures.USES[own]}.")
 
 
 def load_weights(model: nn.Module, weights: dict[str, Tensor]) -> None:

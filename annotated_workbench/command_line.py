@@ -30,7 +30,7 @@ def main(arguments: Sequence[str] | None = None, commands: Mapping[str, Command]
     """Run one of the commands, and return its exit status.
 
     0, or what the command returns; 2 after a one-line error; 130 after an interruption; 141 where nobody reads the
-    output. With --debug, or ANNOTATED_DEBUG=1, an error is raised instead of being told in one line.
+    output. With --debug an error is raised instead of being told in one line.
     """
     arguments = sys.argv[1:] if arguments is None else arguments
     args = argparse.Namespace()
@@ -47,7 +47,7 @@ def main(arguments: Sequence[str] | None = None, commands: Mapping[str, Command]
         return 130
     except (ValueError, OSError, MemoryError, ModuleNotFoundError, RuntimeError) as error:
         message = _in_a_line(error)
-        if message is None or "--debug" in arguments or os.environ.get("ANNOTATED_DEBUG"):
+        if message is None or "--debug" in arguments:
             raise
         print(f"annotated: {message}", file=sys.stderr)
         return 2

@@ -325,6 +325,8 @@ def make_text_batches(
     So each token but the first is predicted once, from at most `window` before it. The ends are padded. A batch has at
     most `max_tokens` / `window` rows. A seed, one an epoch, shifts the cuts and shuffles the pieces.
     """
+    if len(ids) < 2:
+        raise ValueError(f"a text of {len(ids)} tokens has nothing to predict.")
     if window > max_tokens:
         raise ValueError(f"a window has {window} tokens; max_tokens = {max_tokens} must hold at least one.")
     generator = torch.Generator()

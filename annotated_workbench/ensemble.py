@@ -32,8 +32,6 @@ class Ensemble(FastModel):
 
     def __init__(self, models: Sequence[nn.Module]):
         super().__init__()
-        if not models:
-            raise ValueError("an ensemble needs at least one model.")
         self.config = models[0].config
         for model in models:
             if model.config != self.config:

@@ -136,9 +136,6 @@ def test_too_little_memory_and_errors_within_are_one_line(names, capsys, monkeyp
     assert_is_refused(names, ["generate", names["run"], "Hund"], message, capsys)
     with pytest.raises(type(error)):
         main(["generate", names["run"], "Hund", "--debug"])
-    monkeypatch.setenv("ANNOTATED_DEBUG", "1")
-    with pytest.raises(type(error)):
-        main(["generate", names["run"], "Hund"])
 
 
 def test_a_rate_that_bursts_the_weights_keeps_the_state_it_began_with(names, tmp_path, capsys):

@@ -70,14 +70,10 @@ def test_what_is_not_given_follows_from_the_corpus(corpus, tmp_path, capsys, mon
     assert "--vocab-size" not in capsys.readouterr().out
 
 
-def test_a_line_stays_a_line_whatever_a_model_writes(run, corpus, tmp_path, capsys, monkeypatch):
-    for command in (commands.translate, commands.evaluate):
-        monkeypatch.setattr(command, "translate", lambda model, tokenizer, texts, *a, **o: ["A\ndog"] * len(texts))
+def test_a_line_stays_a_line_whatever_a_model_writes(run, capsys, monkeypatch):
+    monkeypatch.setattr(commands.translate, "translate", lambda model, tokenizer, texts, *a, **o: ["A\ndog"] * 2)
     assert main(["translate", run.out, "Hund", "Hund"]) == 0
     assert capsys.readouterr().out == "A dog\nA dog\n"
-    files = ["--source", str(corpus / "my.de"), "--reference", str(corpus / "my.en")]
-    assert main(["evaluate", run.out, *files, "--output", str(tmp_path / "out")]) == 0
-    assert (tmp_path / "out").read_text() == "A dog\n" * 60
 
 
 def test_training_takes_every_option(corpus, tmp_path):
@@ -213,15 +209,13 @@ def test_where_nobody_reads_the_output_it_ends_quietly(run, monkeypatch):
 # Evaluating
 
 
-def test_a_test_set_is_translated_and_scored_with_signatures(run, corpus, tmp_path, capsys):
-    output = tmp_path / "translations.en"
+def test_a_test_set_is_translated_and_scored_with_signatures(run, corpus, capsys):
     files = ["--source", str(corpus / "my.de"), "--reference", str(corpus / "my.en")]
     arguments = ["evaluate", run.out, *files, "--beam", "2", "--show", "2", "--precision", "fp32"]
-    assert main([*arguments, "--output", str(output)]) == 0
+    assert main(arguments) == 0
     german, english = ([pair[side] for pair in SENTENCES] for side in (0, 1))
     model, tokenizer = load_checkpoint(run.out)[0], load_tokenizer(run.out)
     translations = translate(model, tokenizer, german, "de", beam=2)
-    assert output.read_text(encoding="utf-8").split("\n") == [*translations, ""]
     shown = [f"source       {german[i]}\nreference    {english[i]}\ntranslation  {translations[i]}\n" for i in range(2)]
     (b, b_signature), (c, c_signature) = bleu(translations, english), chrf(translations, english)
     nats = loss_per_token(model, tokenizer, Pairs(german, english), "de", "en")

@@ -160,7 +160,10 @@ def test_unknown_beginnings_and_too_short_texts_are_one_line(learned: Path, caps
         (["generate", run, "the ß"], "the model has never seen 'ß'"),
         (["generate", run, ""], "has no tokens"),
         (["evaluate", run, "--text", str(learned / "short.txt")], "a text of 1 tokens has nothing to predict"),
-        (["train", "--text", str(learned / "short.txt"), "--out", str(learned / "new")], "text has 0 tokens"),
+        (
+            ["train", "--text", str(learned / "short.txt"), "--out", str(learned / "new")],
+            "a text of 0 tokens has nothing to predict",
+        ),
     ):
         assert main(arguments) == 2
         assert message in capsys.readouterr().err

@@ -1,18 +1,15 @@
 """evaluate: a model and a test set in, scores out."""
 
 import math
-import os
 from argparse import Namespace
-from pathlib import Path
 
 import torch
 
 from annotated.config import UNK
 from annotated_workbench.classification import classify
 from annotated_workbench.commands.options import COMPUTE, MODEL, SEARCH, Command
-from annotated_workbench.commands.shared import load_model, load_split, one_line, search_options
+from annotated_workbench.commands.shared import load_model, load_split, search_options
 from annotated_workbench.data import CORPORA, load_corpus, load_text, read_pairs, read_text, split_text
-from annotated_workbench.files import write_whole
 from annotated_workbench.metrics import accuracy, bleu, chrf, loss_per_token, text_loss
 from annotated_workbench.translation import translate
 
@@ -23,19 +20,15 @@ def run(args: Namespace) -> None:
 
 
 def evaluate_translations(args: Namespace) -> None:
-    """Print BLEU, chrF and the loss of a test set; write its translations, and show some, if that is asked for."""
+    """Print BLEU, chrF and the loss of a test set, and some of its translations if that is asked for."""
     if args.split and not args.corpus:
         raise ValueError("--split is for --corpus and --reviews: files have no splits.")
-    if args.output and os.path.lexists(args.output):  # it may be the reference
-        raise FileExistsError(f"--output {args.output} exists: delete it, or choose another.")
     model, tokenizer, info = load_model(args, "translation")
     if args.corpus:
         pairs = load_corpus(args.corpus, args.split or CORPORA[args.corpus][-1], info["src"], info["tgt"])
     else:
         pairs = read_pairs(args.source, args.reference)
     translations = translate(model, tokenizer, pairs.source, info["src"], **search_options(args))
-    if args.output:
-        write_whole(Path(args.output), "".join(f"{one_line(text)}\n" for text in translations).encode())
     for source, reference, translation in list(zip(*pairs, translations, strict=True))[: args.show]:
         print(f"source       {source}\nreference    {reference}\ntranslation  {translation}\n")
     scores = {"BLEU": bleu(translations, pairs.target, info["tgt"]), "chrF": chrf(translations, pairs.target)}
@@ -50,8 +43,6 @@ def evaluate_text(args: Namespace) -> None:
     text = read_text(args.text) if args.text else split_text(load_text(args.corpus))[1]
     model, tokenizer, _ = load_model(args, "generation")
     ids = torch.tensor(tokenizer.encode(text, ""))
-    if len(ids) < 2:
-        raise ValueError(f"a text of {len(ids)} tokens has nothing to predict.")
     loss = text_loss(model, ids, plain=args.plain)
     print(
         f"{len(ids):,} tokens, {int((ids == UNK).sum()):,} of them unknown: loss {loss:.3f} nats a token, "
@@ -85,7 +76,7 @@ COMMAND = Command(
     MODEL,
     f"corpus {COMPUTE}",
     {
-        "translation": f"source reference show output {SEARCH}",
+        "translation": f"source reference show {SEARCH}",
         "generation": "text",
         "classification": "reviews",
         "translation classification": "split",

@@ -86,7 +86,6 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "top-p": dict(type=limits.NUCLEUS, help="draw from the likeliest tokens that hold this probability only"),
     "split": dict(help="part of the corpus or the reviews; the last one, the test set, unless given"),
     "show": dict(type=limits.COUNT_OR_NONE, default=0, help="translations to print beside their references"),
-    "output": dict(type=path_text, help="file for the translations"),
     "ensemble": dict(
         type=run_folder,
         action="append",

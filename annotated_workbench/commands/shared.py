@@ -12,7 +12,7 @@ from annotated.fast.accelerate import has_fast_form
 from annotated.fast.decoding import in_bfloat16
 from annotated.fast.training import bf16_is_fast
 from annotated_workbench.architectures import TaskName
-from annotated_workbench.checkpoint import load_run, load_translator, require_task
+from annotated_workbench.checkpoint import load_run, load_translator
 from annotated_workbench.data import Labelled, decode
 from annotated_workbench.reviews import load_reviews, read_reviews, split_reviews
 from annotated_workbench.vocabulary import Tokenizer
@@ -47,8 +47,7 @@ def load_model(args: Namespace, task: TaskName) -> tuple[nn.Module, Tokenizer, d
             raise ValueError("--plain does nothing beside --ensemble: only the fast forms of models compute together.")
         model, tokenizer, info = load_translator([args.model, *args.ensemble])
     else:
-        model, tokenizer, info = load_run(args.model)
-        require_task(model, task, args.model)
+        model, tokenizer, info = load_run(args.model, task)
     if wants_bfloat16(args, model):
         model = in_bfloat16(model)
     return model.to(find_device(args.device)), tokenizer, info
@@ -62,11 +61,6 @@ def search_options(args: Namespace) -> dict[str, Any]:
 def load_split(args: Namespace, split: str) -> Labelled:
     """Read a split of --reviews or of a corpus of reviews."""
     return split_reviews(read_reviews(args.reviews), split) if args.reviews else load_reviews(args.corpus, split)
-
-
-def one_line(text: str) -> str:
-    """Keep line n of the output the translation of line n of the input, even if a model writes a line's end."""
-    return text.replace("\n", " ")
 
 
 def read_texts(args: Namespace, prompt: str) -> Iterator[list[str]]:

@@ -6,7 +6,7 @@ from functools import partial
 
 from annotated_workbench.checkpoint import load_translator
 from annotated_workbench.commands.options import COMPUTE, MODEL, SEARCH, TEXTS_TO_READ, Command
-from annotated_workbench.commands.shared import find_device, load_model, one_line, read_texts, search_options
+from annotated_workbench.commands.shared import find_device, load_model, read_texts, search_options
 from annotated_workbench.data import Pairs
 from annotated_workbench.engine import CTranslate2
 from annotated_workbench.metrics import loss_per_token
@@ -34,7 +34,7 @@ def run(args: Namespace) -> None:
         except ValueError as error:
             raise ValueError(f"after {done} lines: {error}" if done else str(error)) from error
         for translation in translations:
-            print(one_line(translation))
+            print(translation.replace("\n", " "))  # line n stays the translation of line n
         sys.stdout.flush()
         for text, translation in zip(texts, translations, strict=True) if args.texts or sys.stdin.isatty() else ():
             pair = Pairs([text], [translation])

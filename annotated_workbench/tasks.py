@@ -113,7 +113,7 @@ class TextTask(Task):
     def __init__(self, tokenizer: Tokenizer, text: str, val: str, max_length: int):
         self.tokenizer, self.max_length = tokenizer, max_length
         self.info: dict[str, Any] = {"task": "generation"}
-        self.ids, self.val = (torch.tensor(tokenizer.encode(part, "")) for part in (text, val))
+        self.ids, self.val = (torch.tensor(tokenizer.encode(part, ""), dtype=torch.int64) for part in (text, val))
         self.identity = self.info | {"text": checksum([text.encode(), val.encode()])}
 
     def batches(self, batch_tokens: int, seed: int | None = None) -> Batches:

@@ -10,15 +10,8 @@ import torch
 from torch import Tensor, nn
 
 from annotated.decoding import evaluating
-from annotated_workbench.architectures import (
-    ARCHITECTURES,
-    USES,
-    Config,
-    TaskName,
-    architecture_of,
-    config_of,
-    make_model,
-)
+from annotated_workbench import architectures
+from annotated_workbench.architectures import ARCHITECTURES, Config, TaskName, architecture_of, config_of, make_model
 from annotated_workbench.ensemble import Ensemble
 from annotated_workbench.files import write_whole
 from annotated_workbench.vocabulary import Tokenizer, load_tokenizer
@@ -128,7 +121,7 @@ def load_run(folder: str | Path, task: TaskName | None = None) -> tuple[nn.Modul
         )
     own = ARCHITECTURES[architecture_of(config)].task
     if task not in (None, own):
-        raise ValueError(f"the model in {folder} is for {own}, not for {task}: use {USES[own]}.")
+        raise ValueError(f"the model in {folder} is for {own}, not for {task}: use {architectures.USES[own]}.")
     return model, tokenizer, info
 
 

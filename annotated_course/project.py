@@ -18,7 +18,7 @@ from annotated_workbench.architectures import PRESETS, config_of
 from annotated_workbench.checkpoint import WEIGHTS, load_tensors, load_weights
 from annotated_workbench.data import CORPORA, Pairs, count_targets, hold_out, load_corpus, read_pairs
 from annotated_workbench.files import checksum
-from annotated_workbench.metrics import check_texts
+from annotated_workbench.metrics import check_texts, sacrebleus_words
 from annotated_workbench.run_folder import METRICS, STATE
 from annotated_workbench.runs import fit
 from annotated_workbench.tasks import Batch, TranslationTask
@@ -297,7 +297,7 @@ def paired_bootstrap(
     from sacrebleu.metrics import BLEU
 
     check_texts(ours=ours, theirs=theirs, references=references)
-    metric = BLEU(trg_lang=language[:2].lower(), effective_order=True)
+    metric = BLEU(tokenize=sacrebleus_words(language), effective_order=True)
 
     def counted(texts: Sequence[str]) -> torch.Tensor:
         scores = [metric.sentence_score(text, [reference]) for text, reference in zip(texts, references, strict=True)]

@@ -1,6 +1,8 @@
 """How good a model is: BLEU and chrF of translations, loss and perplexity of references or a text, accuracy."""
 
+import re
 from collections.abc import Sequence
+from functools import cache
 from typing import Any
 
 import torch
@@ -16,6 +18,9 @@ from annotated_workbench.vocabulary import Tokenizer
 
 TEXT_ROWS = 16  # pieces of a text scored at a time
 
+# Sacrebleu's rules for languages of their own, and characters where no spaces part words.
+SACREBLEUS_WORDS = {"zh": "zh", "ja": "ja-mecab", "ko": "ko-mecab", **dict.fromkeys(("th", "lo", "km", "my"), "char")}
+
 
 def bleu(
     hypotheses: Sequence[str], references: Sequence[str], language: str = "", *, lowercase: bool = False
@@ -23,12 +28,12 @@ def bleu(
     """Score detokenised translations by their n-grams (Papineni et al., 2002), as sacrebleu does (Post, 2018).
 
     Returns BLEU, 0 … 100, and sacrebleu's signature, which says how it was computed. What a word is follows from the
-    code of the `language`; a RuntimeError says which package that needs.
+    code of the `language`.
     """
     from sacrebleu.metrics import BLEU
 
     _check_pairs(hypotheses, references)
-    metric = BLEU(lowercase=lowercase, trg_lang=language[:2].lower())
+    metric = BLEU(lowercase=lowercase, tokenize=sacrebleus_words(language))
     return metric.corpus_score(list(hypotheses), [list(references)]).score, str(metric.get_signature())
 
 
@@ -39,6 +44,20 @@ def chrf(hypotheses: Sequence[str], references: Sequence[str]) -> tuple[float, s
     _check_pairs(hypotheses, references)
     metric = CHRF()
     return metric.corpus_score(list(hypotheses), [list(references)]).score, str(metric.get_signature())
+
+
+@cache
+def sacrebleus_words(language: str) -> str | None:
+    """Choose what `bleu` counts as a word: sacrebleu's name for it, None for its default."""
+    from sacrebleu.metrics import BLEU
+
+    name = SACREBLEUS_WORDS.get(re.split("[-_.@]", language.strip().lower())[0])
+    try:
+        BLEU(tokenize=name)
+    except RuntimeError:  # packages are missing
+        print(f"BLEU counts characters, not words: for those, pip install 'sacrebleu[{language[:2]}]'", flush=True)
+        return "char"
+    return name
 
 
 def _check_pairs(hypotheses: Sequence[str], references: Sequence[str]) -> None:

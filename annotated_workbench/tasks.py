@@ -90,7 +90,6 @@ class TranslationTask(Task):
             if left_out := len(total) - len(kept):
                 print(f"{left_out} of {len(total)} {kind} pairs are longer than {max_length} tokens and left out.")
         self.val = Pairs(*([side[i] for i in short] for side in val))
-        bleu(self.val.target, self.val.target, tgt)  # it may need a package for the language: not only after an epoch
 
     def batches(self, batch_tokens: int, seed: int | None = None) -> Batches:
         """As `Task.batches`: pairs of similar length."""

@@ -10,6 +10,7 @@ from torch import nn
 from annotated.config import BOS, EOS, TransformerConfig
 from annotated.models.recurrence import RecurrentConfig, RecurrentTranslator
 from annotated.transformer import Transformer
+from annotated_workbench import metrics
 from annotated_workbench.data import Pairs
 from annotated_workbench.ensemble import Ensemble
 from annotated_workbench.metrics import bleu, chrf, loss_per_token
@@ -45,11 +46,21 @@ def test_scores_are_sacrebleus(lowercase):
     assert {"nc:6", "nw:0"} <= {*signature.split("|")}
 
 
-@pytest.mark.parametrize(("language", "words"), [("zh-TW", "zh"), ("ZH_Hans", "zh"), ("", "13a")])
-def test_what_is_a_word_follows_the_language(language, words):
+@pytest.mark.parametrize(
+    ("language", "words"),
+    [("zh", "zh"), ("zh-TW", "zh"), ("ZH_Hans", "zh"), ("ja", "ja-mecab"), ("th", "char"), ("", "13a")],
+)
+def test_what_is_a_word_follows_the_language(language, words, capsys):
+    metrics.sacrebleus_words.cache_clear()
     same = ["今天 天气 很 好 。", "我 喜欢 学习 。"]
-    score, signature = bleu(same, same, language)
-    assert score == pytest.approx(100) and f"|tok:{words}|" in signature
+    (score, signature), again = bleu(same, same, language), bleu(same, same, language)
+    assert again == (score, signature) and score == pytest.approx(100)
+    said = capsys.readouterr().out
+    if said:  # where the package is missing
+        assert words in ("ja-mecab", "ko-mecab") and "tok:char|" in signature
+        assert said == f"BLEU counts characters, not words: for those, pip install 'sacrebleu[{words[:2]}]'\n"
+    else:
+        assert f"tok:{words}" in signature
 
 
 # References

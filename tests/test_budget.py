@@ -16,7 +16,7 @@ ROOMS = {
     "the paper": (1300, ["annotated/*.py"]),
     "annotated/models": (1450, ["annotated/models/*.py"]),
     "annotated/fast": (750, ["annotated/fast/*.py", "annotated/fast/*.c"]),
-    "annotated_workbench": (3424, ["annotated_workbench/**/*.py"]),
+    "annotated_workbench": (3442, ["annotated_workbench/**/*.py"]),
     "annotated_course": (2900, ["annotated_course/**/*.py", *(f"!{pattern}" for pattern in EXERCISES)]),
     "the exercises": (5000, EXERCISES),
     "tests": (12500, ["tests/**/*.py"]),

@@ -67,8 +67,8 @@ def training(bf16: bool, threads: int, turns: int) -> None:
     print(f" {operations / 1e9:.0f} GFLOP of products\n  {'':34} {'ms':>6} {'tokens/s':>9} {'times ours':>11}")
     for name, time_ in seconds.items():
         print(f"  {name:34} {time_ * 1e3:6.0f} {2 * SENTENCES * TOKENS / time_:9,.0f} {time_ / seconds['ours']:11.2f}")
-    rate = operations / seconds["ours"]
-    print(f"  ours: {rate / 1e9:.0f} GFLOP/s, {rate / peak:.0%} of PyTorch's product (1,024 × 1,024)", flush=True)
+    share = operations / seconds["ours"] / peak
+    print(f"  PyTorch's product of 1,024 × 1,024: {peak / 1e9:.0f} GFLOP/s; ours runs at {share:.0%} of it", flush=True)
 
 
 def decoding(beam: int, precisions: tuple[bool, ...], turns: int) -> None:

@@ -1,7 +1,6 @@
 """How large each room may be, in lines, blank ones counted: what is added to a room is taken from it.
 
-The aims are 3,000 lines for the workbench, 2,900 for the course, 12,500 for the tests, 3,000 for the experiments, 1,700
-for the tools and 31,600 for all Python; until a room is there, its number is what it has reached, and only falls.
+The aim for the workbench was 3,000 lines: it has 442 of the tests'.
 """
 
 import pytest
@@ -19,7 +18,7 @@ ROOMS = {
     "annotated_workbench": (3442, ["annotated_workbench/**/*.py"]),
     "annotated_course": (2900, ["annotated_course/**/*.py", *(f"!{pattern}" for pattern in EXERCISES)]),
     "the exercises": (5000, EXERCISES),
-    "tests": (12500, ["tests/**/*.py"]),
+    "tests": (12058, ["tests/**/*.py"]),
     "experiments": (2935, ["experiments/**/*.py"]),
     "tools": (1702, ["tools/**/*.py"]),
     "all Python": (31600, ["annotated*/**/*.py", "tests/**/*.py", "experiments/**/*.py", "tools/**/*.py"]),

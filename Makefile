@@ -112,7 +112,6 @@ else
 endif
 
 # Without TORCH, requirements.txt as it is. With it, the lines of the newer stack, whatever the Python, and that torch.
-# Python compiles what is imported; pip would compile all 17,000 files, which takes a minute.
 $(READY): requirements.txt pyproject.toml
 	@python=; for candidate in $(or $(PYTHON),python3.11 python3.12 python3.13 python3.14 python3 python); do \
 		if $$candidate -c 'import ensurepip, sys, venv; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; then \
@@ -130,9 +129,9 @@ $(READY): requirements.txt pyproject.toml
 	if [ -e $@ ]; then rm $@; else $$python -m venv --clear $(VENV); fi
 ifdef TORCH
 	@sed -e '/python_version < /d' -e 's/;.*//' -e 's/^torch==.*/torch==$(TORCH)/' requirements.txt > $(VENV)/requirements.txt
-	$(PY) -m pip install --no-compile -r $(VENV)/requirements.txt
+	$(PY) -m pip install -r $(VENV)/requirements.txt
 else
-	$(PY) -m pip install --no-compile -r requirements.txt
+	$(PY) -m pip install -r requirements.txt
 endif
 	$(PY) -m pip install --no-deps -e .
 	$(PY) -m pip check

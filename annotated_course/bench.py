@@ -34,7 +34,7 @@ KNOWN = DATA_FOLDER / "results" / "bench.json"
 VOCAB, SENTENCES, TOKENS = 6000, 240, 17  # a batch of Multi30k, as in `make train`
 PRODUCTS, SIZE, UPDATES = 20, 1024, 20
 EPOCH = 934_415  # tokens of Multi30k's training pairs, source and target, in a vocabulary of 6,000
-TRAININGS = {"make train: Multi30k, 30 epochs": 30, "the quick recipe on Multi30k, 6 epochs": 6}  # and their epochs
+TRAININGS = {"make train: Multi30k, 30 epochs": 30, "the quick recipe on Multi30k, 6 epochs": 6}  # name: epochs
 PAPERS_BASE = 9.4e17  # operations of the paper's 100,000 updates: 6 · weights · tokens
 ROWS = {  # what is measured: its name and unit
     "product": ("float32 matrix product, one thread", "GFLOP/s"),

@@ -110,7 +110,7 @@ def main() -> None:
     for seed, name, updates in itertools.product(range(args.seeds + 2), PLACES | SWITCHES, UPDATES):
         place = results["places"].setdefault(name, {}) if name in PLACES else results["switches"][name]["losses"]
         losses = place.setdefault(str(updates), [])
-        if len(losses) <= seed and (seed < args.seeds or name == PAPER):  # which gets two more
+        if len(losses) <= seed and (seed < args.seeds or name == PAPER):  # the paper gets two more seeds
             losses.append(train((PLACES | SWITCHES)[name], seed, updates, captions, tokenizer))
             save(args.results, results)
             print(f"{name:<42} {updates:>4} updates {losses[-1]:8.3f}", flush=True)

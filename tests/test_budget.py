@@ -20,7 +20,7 @@ ROOMS = {
     "the exercises": (5000, EXERCISES),
     "tests": (12058, ["tests/**/*.py"]),
     "experiments": (2935, ["experiments/**/*.py"]),
-    "tools": (1702, ["tools/**/*.py"]),
+    "tools": (1700, ["tools/**/*.py"]),
     "all Python": (31600, ["annotated*/**/*.py", "tests/**/*.py", "experiments/**/*.py", "tools/**/*.py"]),
     # Weights are data, and beam.js is a copy there.
     "JavaScript": (2300, ["docs/live/*.js", "annotated_course/**/*.js", "!docs/live/weights.js", "!docs/live/beam.js"]),

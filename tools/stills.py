@@ -49,12 +49,7 @@ def saved_pictures() -> dict[str, str]:
 
 
 def still(page: Any, shown: str) -> str:
-    """Draw a picture in a browser's page and give its panels as one SVG.
-
-    Args:
-        page: a page of playwright.
-        shown: a page's part that shows the picture.
-    """
+    """Draw a picture, shown as a part of a page, in playwright's page; give its panels as one SVG."""
     page.set_content(f'<!doctype html><html lang="en" data-theme="light"><body>{shown}</body></html>')
     return page.evaluate(DRAW, (FOLDER / "style.css").read_text(encoding="utf-8"))
 

@@ -129,7 +129,7 @@ def to_marian(model: Transformer) -> Any:
                 weight = weight[:, order]
             weights[f"model.{_marian_name(name)}"] = weight
     marian.load_state_dict(weights)
-    marian.final_logits_bias[0, [PAD, BOS]] = NEVER
+    marian.generation_config.suppress_tokens = [PAD, BOS]  # as in our search: their probability goes to no other token
     return marian
 
 
@@ -166,6 +166,7 @@ def write_ctranslate2(model: Transformer, library: Any, folder: Path) -> None:
     """
     marian, tokenizer = to_marian(model), _marian_tokenizer(library, model.config.max_length)
     marian.config.normalize_before = marian.config.normalize_embedding = False
+    marian.final_logits_bias[0, [PAD, BOS]] = NEVER
     spec = load("ctranslate2.converters.transformers").BartLoader()(marian, tokenizer)
     spec.validate()
     spec.optimize()

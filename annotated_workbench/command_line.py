@@ -13,7 +13,7 @@ import torch
 from annotated import __version__
 from annotated_workbench.commands import classify, evaluate, export, generate, train, translate
 from annotated_workbench.commands.options import PROGRAM, Command, add_options, complete
-from annotated_workbench.run_folder import METRICS
+from annotated_workbench.run_folder import STATE
 
 COMMANDS = {
     "train": train.COMMAND,
@@ -33,6 +33,9 @@ def main(arguments: Sequence[str] | None = None, commands: Mapping[str, Command]
     output. With --debug an error is raised instead of being told in one line.
     """
     arguments = sys.argv[1:] if arguments is None else arguments
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:  # it was closed, and the next file to be opened would get its number
+            setattr(sys, name, os.fdopen(os.open(os.devnull, os.O_RDWR), mode, encoding="utf-8"))
     args = argparse.Namespace()
     try:
         args = parse(arguments, commands)
@@ -63,9 +66,9 @@ def _in_a_line(error: Exception) -> str | None:
 
 def _way_on(args: argparse.Namespace) -> str:
     """Tell how to go on with an interrupted training."""
-    if not hasattr(args, "resume") or not (Path(args.out) / METRICS).exists():
+    if not hasattr(args, "resume") or not (Path(args.out) / STATE).exists():
         return ""
-    return f": {PROGRAM} train --resume --out {shlex.quote(args.out)} goes on from the last whole epoch"
+    return f": {PROGRAM} train --resume --out {shlex.quote(args.out)} goes on from the start of this epoch"
 
 
 class _Parser(argparse.ArgumentParser):

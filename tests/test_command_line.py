@@ -99,12 +99,18 @@ def interrupt(*args, **options):
 
 
 def test_an_interrupted_run_goes_on_with_its_settings(run, corpus, tmp_path, capsys, monkeypatch):
-    for place, name, told in ((commands.train, "fit", r"\."), (runs, "_report", r": (.*) goes on from the .* epoch\.")):
+    words = train_arguments(corpus, tmp_path, "--epochs", "2")
+    for place, name, told in (
+        (commands.train, "fit", r"\."),
+        (runs, "mixed_seed", r": (.*) goes on from the start of this epoch\."),
+        (runs, "_report", r": (.*) goes on from the start of this epoch\."),
+    ):
         with monkeypatch.context() as patch:
             patch.setattr(place, name, interrupt)
-            assert main(train_arguments(corpus, tmp_path, "--epochs", "2")) == 130
+            assert main(words) == 130
         found = re.fullmatch(rf"annotated: interrupted{told}\n", capsys.readouterr().err)
-    assert main(shlex.split(found[1])[3:]) == 0
+        words = shlex.split(found[1])[3:] if found.groups() else words
+    assert main(words) == 0
     assert (tmp_path / "model.safetensors").read_bytes() == Path(run.out, "model.safetensors").read_bytes()
     configs = [json.loads(Path(folder, "config.json").read_text(encoding="utf-8")) for folder in (tmp_path, run.out)]
     assert configs[0] == configs[1]
@@ -204,6 +210,19 @@ def test_where_nobody_reads_the_output_it_ends_quietly(run, monkeypatch):
     command = f"{sys.executable} -m annotated translate {run.out} Hund | true; exit ${{PIPESTATUS[0]}}"
     done = subprocess.run(["bash", "-c", command], capture_output=True, timeout=100)
     assert (done.returncode, done.stderr) == (141, b"")
+
+
+def test_a_file_s_name_is_no_text(run, tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "my hund.txt").write_text("Ein Hund\n")
+    assert main(["translate", run.out, "Ein Hund", "my hund.txt"]) == 0
+    told = "annotated: 'my hund.txt' is taken as a text; for what that file holds, give < 'my hund.txt'"
+    assert told in capsys.readouterr().err.splitlines()
+
+
+def test_where_streams_are_closed_it_works_as_if_they_were_empty(run):
+    command = f'"{sys.executable}" -m annotated translate {run.out} <&- >&- 2>&-'
+    assert subprocess.run(["bash", "-c", command], timeout=100).returncode == 0
 
 
 # Evaluating

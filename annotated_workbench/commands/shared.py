@@ -1,8 +1,10 @@
 """What several commands do alike: choose a device, load a run, read standard input."""
 
+import os
+import shlex
 import sys
 from argparse import Namespace
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import torch
@@ -63,12 +65,20 @@ def load_split(args: Namespace, split: str) -> Labelled:
     return split_reviews(read_reviews(args.reviews), split) if args.reviews else load_reviews(args.corpus, split)
 
 
+def name_files(texts: Sequence[str], remedy: str) -> None:
+    """Say of each text that is the name of a file that it is taken as it stands."""
+    for text in filter(os.path.isfile, texts):
+        how = remedy.format(shlex.quote(text))
+        print(f"annotated: {text!r} is taken as a text; for what that file holds, give {how}", file=sys.stderr)
+
+
 def read_texts(args: Namespace, prompt: str) -> Iterator[list[str]]:
     """Give the texts that were typed, or lines of standard input as they come: up to `READ_AT_ONCE` bytes at a time.
 
     Someone at a terminal is asked for them by `prompt`. A ValueError names a line that is not UTF-8.
     """
     if args.texts:
+        name_files(args.texts, "< {}")
         yield args.texts
         return
     asking = sys.stdin.isatty()

@@ -55,7 +55,8 @@ class Run:
     optimizer: torch.optim.Adam
     progress: Progress = field(default_factory=Progress)
     metrics: list[dict[str, Any]] = field(default_factory=list)  # the lines of metrics.jsonl
-    began: float = 0.0  # by the clock, minus the seconds that it took before
+    looked: float = 0.0  # when the clock was last looked at
+    work: dict[str, list[float]] = field(default_factory=dict)  # by its kind, the seconds and how often it was done
 
     def out_of_time(self) -> bool:
         """Tell whether the minutes are used up."""
@@ -65,9 +66,17 @@ class Run:
         """Tell whether nothing is left to do."""
         return self.progress.epoch >= self.length.epochs or self.out_of_time()
 
-    def look_at_the_clock(self) -> None:
-        """Count the seconds that have passed, by the clock of the first process."""
-        self.progress.seconds = distributed.from_first(lambda: time.perf_counter() - self.began)
+    def look_at_the_clock(self, kind: str) -> None:
+        """Count the seconds that a kind of work took, by the clock of the first process.
+
+        What takes five times as long as usual, and over a second, or the first time over a minute, slept meanwhile.
+        """
+        now = time.perf_counter()
+        passed, self.looked = now - self.looked, now
+        total, times = self.work.setdefault(kind, [0.0, 0])
+        passed = min(passed, max(1.0, 5 * total / times) if times else 60.0)
+        self.work[kind] = [total + passed, times + 1]
+        self.progress.seconds = distributed.from_first(lambda: self.progress.seconds + passed)
 
 
 def require_new(out: str | Path) -> None:

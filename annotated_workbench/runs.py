@@ -151,7 +151,7 @@ def _begin(run: Run, resume: bool) -> nn.Module:
             require_new(run.out)
             save_state(run)
         run.task.tokenizer.save(run.out)
-    run.began = time.perf_counter() - run.progress.seconds
+    run.looked = time.perf_counter()
     return objective
 
 
@@ -163,7 +163,8 @@ def _train_epoch(run: Run, objective: nn.Module) -> dict[str, Any]:
     batches = run.task.batches(options.batch_tokens, mixed_seed(options.seed, progress.epoch))
     groups = [batches[i : i + options.accumulate] for i in range(0, len(batches), options.accumulate)]
     d_model = config_of(model).d_model
-    total, targets, tokens, began = 0.0, 0, 0, time.perf_counter()
+    run.look_at_the_clock("files and batches")
+    total, targets, tokens, began = 0.0, 0, 0, progress.seconds
     model.train()
     if not distributed.is_first():  # each draws a dropout of its own
         torch.manual_seed(mixed_seed(options.seed, progress.step, distributed.rank()))
@@ -178,13 +179,12 @@ def _train_epoch(run: Run, objective: nn.Module) -> dict[str, Any]:
                 raise ValueError(f"update {progress.step}: {error} --resume goes on from the last state.") from error
             total, targets = total + loss * count, targets + count
             tokens += sum(map(count_tokens, group))
-            speed = tokens / (time.perf_counter() - began)
+            run.look_at_the_clock("update")
+            speed = tokens / (progress.seconds - began)
             bar.set_postfix_str(f"loss {loss:.2f}, {speed:,.0f} tokens/s", refresh=False)  # update draws, now and then
             bar.update()
-            if options.max_minutes is not None:
-                run.look_at_the_clock()
-                if run.out_of_time():
-                    break
+            if run.out_of_time():
+                break
     if progress.position == len(groups):
         progress.epoch, progress.position = progress.epoch + 1, 0
     if not all(weight.isfinite().all() for weight in model.parameters()):
@@ -193,7 +193,7 @@ def _train_epoch(run: Run, objective: nn.Module) -> dict[str, Any]:
             "--resume and a lower --rate."
         )
     scores = distributed.from_first(lambda: run.task.validate(model, options))
-    run.look_at_the_clock()
+    run.look_at_the_clock("validation")
     return {
         "step": progress.step,
         "epoch": progress.epoch + progress.position / len(groups),

@@ -293,12 +293,12 @@ THREE = Pairs(["eins", "eins zwei", "eins zwei drei"], ["one", "one two", "one t
 CLOCKED = TrainingOptions(epochs=4, batch_tokens=5, warmup=5, average=1)
 
 
-def let_an_update_take_half_a_minute(patch: pytest.MonkeyPatch, began: float) -> None:
+def let_an_update_take_half_a_minute(patch: pytest.MonkeyPatch, began: float, asleep: int | None = None) -> None:
     done = iter(range(10**6))
     now = [began]
 
     def update(objective, batches, optimizer):
-        now[0] = began + 30 * (next(done) + 1)
+        now[0] += 8 * 3600 if next(done) == asleep else 30
         return 1.0, 1
 
     patch.setattr(distributed, "update", update)
@@ -323,6 +323,12 @@ def test_minutes_and_speed_are_those_of_the_clock(tmp_path, monkeypatch, capsys,
     assert [line["tokens_per_second"] for line in metrics[:3]] == pytest.approx([21 / 90] * 3)
     printed = [tuple(map(float, found)) for found in TIMES.findall(capsys.readouterr().out)]
     assert [line[1:] for line in printed][2:] == times[2:]
+
+
+def test_a_machine_that_sleeps_uses_up_five_updates_at_most(tmp_path, monkeypatch):
+    let_an_update_take_half_a_minute(monkeypatch, began=1000.0, asleep=3)
+    _, metrics = run(tmp_path, replace(CLOCKED, max_minutes=5.0), THREE)
+    assert [(line["step"], line["minutes"]) for line in metrics] == [(3, 1.5), (6, 5.0)]
 
 
 # The learning rate

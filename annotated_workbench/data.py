@@ -2,7 +2,7 @@
 
 import gzip
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
@@ -57,42 +57,24 @@ class Batch(NamedTuple):
 # Files
 
 
-class Lines(Sequence[str]):
-    """The sentences of a UTF-8 file, perhaps a .gz, one a line, without outer spaces; each pass reads the file.
+def read_lines(path: str | Path) -> list[str]:
+    """Read the sentences of a UTF-8 file, perhaps a .gz, one a line, without outer spaces.
 
     Only a newline ends a line, as in other tools: a Unicode line separator inside a sentence ends nothing. An error
-    says that the file is missing or empty or, in a pass, which line is empty or not UTF-8.
+    says that the file is missing or empty, or which line is empty or not UTF-8.
     """
-
-    def __init__(self, path: str | Path):
-        self.path = Path(path)
-        if not self.path.is_file():
-            raise FileNotFoundError(f"there is no file {path}. Give a text file with one sentence a line.")
-        if not self.path.stat().st_size:
-            raise ValueError(f"{path} has no lines. Give a text file with one sentence a line.")
-
-    def _open(self) -> Any:
-        return gzip.open(self.path) if self.path.suffix == ".gz" else open(self.path, "rb")
-
-    def __len__(self) -> int:
-        with self._open() as file:
-            return sum(1 for _ in file)
-
-    def __iter__(self) -> Iterator[str]:
-        with self._open() as file:
-            for number, line in enumerate(file, start=1):
-                name = f"{self.path}, line {number}"
-                if not (text := decode(line, name).strip()):
-                    raise ValueError(f"{name}: empty. Remove this line from both files of the pair.")
-                yield text
-
-    def __getitem__(self, index: Any) -> Any:
-        return list(self)[index]
-
-
-def read_lines(path: str | Path) -> list[str]:
-    """Read the sentences of a file into memory; arguments and errors as for `Lines`."""
-    return list(Lines(path))
+    path, texts = Path(path), []
+    if not path.is_file():
+        raise FileNotFoundError(f"there is no file {path}. Give a text file with one sentence a line.")
+    if not path.stat().st_size:
+        raise ValueError(f"{path} has no lines. Give a text file with one sentence a line.")
+    with gzip.open(path) if path.suffix == ".gz" else open(path, "rb") as file:
+        for number, line in enumerate(file, start=1):
+            name = f"{path}, line {number}"
+            if not (text := decode(line, name).strip()):
+                raise ValueError(f"{name}: empty. Remove this line from both files of the pair.")
+            texts.append(text)
+    return texts
 
 
 def decode(content: bytes, name: str | Path) -> str:
@@ -105,20 +87,15 @@ def decode(content: bytes, name: str | Path) -> str:
 
 
 def read_pairs(source_path: str | Path, target_path: str | Path) -> Pairs:
-    """Read two aligned files: line n of one is the translation of line n of the other; errors as for `Lines`."""
+    """Read two aligned files: line n of one is the translation of line n of the other; errors as for `read_lines`."""
     pairs = Pairs(read_lines(source_path), read_lines(target_path))
-    require_aligned(pairs, (source_path, target_path))
-    return pairs
-
-
-def require_aligned(pairs: Pairs, paths: Sequence[str | Path]) -> None:
-    """Raise a ValueError if what was read from two files has not as many sentences on both sides."""
     source, target = map(len, pairs)
     if source != target:
         raise ValueError(
-            f"{paths[0]} has {source} lines and {paths[1]} has {target}. "
+            f"{source_path} has {source} lines and {target_path} has {target}. "
             "Line n of one file must be the translation of line n of the other."
         )
+    return pairs
 
 
 def read_text(path: str | Path) -> str:
@@ -259,7 +236,7 @@ def pad(rows: Sequence[Sequence[int]]) -> Int[Tensor, "rows longest"]:
 
 
 class Batches(Sequence[Batch]):
-    """Batches of the rows that `groups` number, padded when they are asked for: the rows may lie in files."""
+    """Batches of the rows that `groups` number, padded when they are asked for: all at once would take more memory."""
 
     def __init__(self, sources: Sequence[Sequence[int]], targets: Sequence[Sequence[int]], groups: Sequence[Tensor]):
         self.sources, self.targets, self.groups = sources, targets, groups
@@ -274,12 +251,6 @@ class Batches(Sequence[Batch]):
         return Batch(pad([self.sources[i] for i in rows]), pad([self.targets[i] for i in rows]))
 
 
-def lengths_of(rows: Sequence[Sequence[int]]) -> Int[Tensor, "rows"]:
-    """Count the ids of each row; rows in files know their `lengths` without being read."""
-    known: Tensor | None = getattr(rows, "lengths", None)
-    return torch.tensor([len(row) for row in rows]) if known is None else known
-
-
 def make_batches(
     sources: Sequence[Sequence[int]], targets: Sequence[Sequence[int]], max_tokens: int, *, seed: int | None = None
 ) -> Batches:
@@ -290,7 +261,7 @@ def make_batches(
     """
     if len(sources) != len(targets) or not len(sources):
         raise ValueError(f"need as many sources as targets, at least one; got {len(sources)} and {len(targets)}.")
-    source, target = lengths_of(sources), lengths_of(targets)
+    source, target = (torch.tensor([len(row) for row in rows]) for rows in (sources, targets))
     longer = torch.maximum(source, target)
     if longer.max() > max_tokens:
         pair = int(longer.argmax())

@@ -71,16 +71,6 @@ def joined(device: torch.device) -> Iterator[torch.device]:
             distributed.destroy_process_group()
 
 
-@contextmanager
-def in_turn() -> Iterator[None]:
-    """Let one process after the other do something, so that the others find what the first one leaves in a folder."""
-    for turn in range(processes()):
-        if turn == rank():
-            yield
-        if processes() > 1:
-            distributed.barrier()
-
-
 def from_first(make: Callable[[], Value]) -> Value:
     """Return what the first process makes, in all processes."""
     values: list[Any] = [make() if is_first() else None]

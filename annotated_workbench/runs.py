@@ -93,8 +93,7 @@ def fit(
             if distributed.is_first():
                 save_epoch(run)
             print(_report(run), flush=True)
-    with distributed.in_turn():
-        load_weights(run.model, load_tensors(run.out / WEIGHTS)[0])
+    load_weights(run.model, distributed.from_first(lambda: load_tensors(run.out / WEIGHTS)[0]))
     return run.metrics
 
 
@@ -110,7 +109,7 @@ def _prepare(
         before = read_state(out)[1]["derived"]
         length = Length(*(getattr(options, name) or before[name] for name in Length._fields))
     most = length.epochs * updates
-    share = padding_share(batches[:: max(1, len(batches) // 1000)])  # ids in files would take long to read
+    share = padding_share(batches[:: max(1, len(batches) // 1000)])  # all would take long in a large corpus
     print(
         f"{len(batches)} batches an epoch, {share:.1%} of their tokens padding; "
         f"{length.epochs} epochs, {most:,} updates at most, the learning rate rising for {length.warmup:,}",

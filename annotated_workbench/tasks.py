@@ -2,6 +2,7 @@
 
 import math
 from abc import ABC, abstractmethod
+from array import array
 from collections.abc import Sequence
 from typing import Any
 
@@ -13,10 +14,8 @@ from annotated.fast.accelerate import accelerate, has_fast_form
 from annotated.fast.training import summed_loss
 from annotated.training import label_smoothed_loss
 from annotated_workbench.classification import classify, encode_texts
-from annotated_workbench.data import Labelled, Lines, Pairs, encode_pairs, make_batches, make_text_batches, require_some
-from annotated_workbench.distributed import in_turn
+from annotated_workbench.data import Labelled, Pairs, encode_pairs, make_batches, make_text_batches, require_some
 from annotated_workbench.files import checksum
-from annotated_workbench.mapped import encode_files, file_checksum
 from annotated_workbench.metrics import accuracy, bleu, text_loss
 from annotated_workbench.training_options import TrainingOptions
 from annotated_workbench.translation import translate
@@ -24,6 +23,7 @@ from annotated_workbench.vocabulary import Tokenizer
 
 Batch = Sequence[Tensor]  # what is given and, last, what is to be predicted
 Batches = Sequence[tuple[Tensor, ...]]
+PAIRS_AT_ONCE = 20_000  # a tokenizer's own lists of ids take forty times the memory of the kept ones
 
 
 class Task(ABC):
@@ -54,37 +54,22 @@ class Task(ABC):
 
 
 class TranslationTask(Task):
-    """Learn to translate from pairs of sentences, validated by greedy translations; too long pairs are left out.
-
-    With `mapped`, a folder for ids of pairs that do not fit into memory, the pairs are `Lines`.
-    """
+    """Learn to translate from pairs of sentences, validated by greedy translations; too long pairs are left out."""
 
     report = "validation BLEU {val_bleu:5.2f}"
 
-    def __init__(
-        self,
-        tokenizer: Tokenizer,
-        pairs: Pairs,
-        val: Pairs,
-        src: str,
-        tgt: str,
-        max_length: int,
-        *,
-        mapped: str | None = None,
-    ):
+    def __init__(self, tokenizer: Tokenizer, pairs: Pairs, val: Pairs, src: str, tgt: str, max_length: int):
         self.tokenizer, self.info = tokenizer, {"src": src, "tgt": tgt}
         short = encode_pairs(val, tokenizer, src, tgt, max_length, drop_long=True).kept
         source, target = pairs
-        self.sources: Sequence[Sequence[int]]
-        self.targets: Sequence[Sequence[int]]
-        if mapped and isinstance(source, Lines) and isinstance(target, Lines):
-            with in_turn():
-                files = mapped, source.path, target.path
-                self.sources, self.targets = encode_files(*files, tokenizer, src, tgt, max_length)
-            self.identity = self.info | {"training_pairs": file_checksum(source.path) + file_checksum(target.path)}
-        else:
-            self.sources, self.targets, _ = encode_pairs(pairs, tokenizer, src, tgt, max_length, drop_long=True)
-            self.identity = self.info | {"training_pairs": checksum(text.encode() for text in (*source, *target))}
+        self.sources: list[array[int]] = []
+        self.targets: list[array[int]] = []
+        for i in range(0, len(source), PAIRS_AT_ONCE):
+            some = Pairs(*(side[i : i + PAIRS_AT_ONCE] for side in pairs))
+            encoded = encode_pairs(some, tokenizer, src, tgt, max_length, drop_long=True)
+            self.sources += (array("i", row) for row in encoded.sources)
+            self.targets += (array("i", row) for row in encoded.targets)
+        self.identity = self.info | {"training_pairs": checksum(text.encode() for text in (*source, *target))}
         for kind, kept, total in (("training", self.sources, source), ("validation", short, val.source)):
             require_some(len(kept), len(total), max_length)
             if left_out := len(total) - len(kept):

@@ -62,11 +62,9 @@ def test_lines_come_without_what_surrounds_them(tmp_path, content):
         assert read_lines(path) == [f"Ei{separator}n", "Hund"]
 
 
-def test_a_packed_file_is_read_alike_and_lines_may_be_indexed(tmp_path):
-    path = write(tmp_path / "my.de", "".join(f"Satz {i}\n" for i in range(50)))
-    packed = data.Lines(write(tmp_path / "my.de.gz", gzip.compress(path.read_bytes())))
-    assert list(packed) == list(packed) == read_lines(path) == [f"Satz {i}" for i in range(50)]
-    assert (len(packed), packed[3:5]) == (50, ["Satz 3", "Satz 4"])
+def test_a_packed_file_is_read_alike(tmp_path):
+    lines = [f"Satz {i}" for i in range(50)]
+    assert read_lines(write(tmp_path / "my.de.gz", gzip.compress("\n".join(lines).encode()))) == lines
 
 
 # Corpora

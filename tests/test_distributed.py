@@ -117,7 +117,7 @@ def test_when_one_is_killed_the_other_says_so_in_a_line_and_the_run_can_go_on(tm
 
 @pytest.mark.thorough
 @once
-def test_torchrun_trains_four_from_the_command_line_on_mapped_pairs_and_resumes(corpus, tmp_path):
+def test_torchrun_trains_four_from_the_command_line_and_resumes(corpus, tmp_path):
     def torchrun(*arguments: str) -> str:
         launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=4"]
         command = [*launcher, "-m", "annotated", *arguments]
@@ -127,7 +127,7 @@ def test_torchrun_trains_four_from_the_command_line_on_mapped_pairs_and_resumes(
 
     options = [f"--val-source={corpus / 'my.de'}", f"--val-target={corpus / 'my.en'}", "--dropout=0", "--device=cpu"]
     four, one = tmp_path / "four", tmp_path / "one"
-    printed = torchrun(*train_arguments(corpus, four, *options, "--mapped", str(tmp_path / "ids"), "--epochs", "1"))
+    printed = torchrun(*train_arguments(corpus, four, *options, "--epochs", "1"))
     assert printed.count(" threads in each of 4 processes") == 1
     assert "making them anew" not in torchrun("train", "--resume", "--out", str(four), "--epochs", "2")
     assert main(train_arguments(corpus, one, *options, "--epochs", "2")) == 0

@@ -59,7 +59,6 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "reference": dict(type=path_text, help="their translations, line by line"),
     "val-source": dict(type=path_text, help="sentences for validation; held out from --source unless given"),
     "val-target": dict(type=path_text, help="their translations"),
-    "mapped": dict(type=path_text, metavar="DIR", help="keep the pairs' ids in files here: for more than memory holds"),
     "src": dict(type=path_text, help="language to translate from, de unless given, or of reviews, en unless given"),
     "tgt": dict(type=path_text, default="en", help="language to translate into"),
     "out": dict(type=path_text, required=True, help="folder to write"),

@@ -14,7 +14,7 @@ from annotated_workbench import vocabulary
 from annotated_workbench.architectures import ARCHITECTURES, PRESETS, USES, config_of, make_model
 from annotated_workbench.commands.options import COMPUTE, PROGRAM, Command
 from annotated_workbench.commands.shared import find_device, load_split, wants_bfloat16
-from annotated_workbench.data import Lines, Pairs, hold_out, load_corpus, load_text, read_pairs, read_text, split_text
+from annotated_workbench.data import hold_out, load_corpus, load_text, read_pairs, read_text, split_text
 from annotated_workbench.distributed import from_first, joined, processes
 from annotated_workbench.run_folder import require_new
 from annotated_workbench.runs import fit
@@ -52,16 +52,12 @@ def run(args: Namespace) -> None:
 
 
 def translation(args: Namespace) -> tuple[nn.Module, Task]:
-    """Make a model, and the task to learn from pairs of sentences; with --mapped only those for validation are read."""
+    """Make a model, and the task to learn from pairs of sentences."""
     if bool(args.val_source) != bool(args.val_target) or (args.val_source and args.corpus):
         raise ValueError("--val-source and --val-target go together, and with --source and --target.")
-    if args.mapped and not args.val_source:
-        raise ValueError("--mapped is for --source and --target, with --val-source and --val-target.")
     src, tgt = args.src or "de", args.tgt
     if args.corpus:
         pairs, val = (load_corpus(args.corpus, split, src, tgt) for split in ("train", "val"))
-    elif args.mapped:
-        pairs, val = Pairs(Lines(args.source), Lines(args.target)), read_pairs(args.val_source, args.val_target)
     elif args.val_source:
         pairs, val = read_pairs(args.source, args.target), read_pairs(args.val_source, args.val_target)
     else:
@@ -71,8 +67,7 @@ def translation(args: Namespace) -> tuple[nn.Module, Task]:
     _choose(args, f"{count:,} training and {len(val.source):,} validation pairs", defaults_for(count))
     tokenizer = _tokenizer(args, pairs, (src, tgt))
     model = _new_model(args, tokenizer)
-    longest = config_of(model).max_length
-    return model, TranslationTask(tokenizer, pairs, val, src, tgt, longest, mapped=args.mapped)
+    return model, TranslationTask(tokenizer, pairs, val, src, tgt, config_of(model).max_length)
 
 
 def generation(args: Namespace) -> tuple[nn.Module, Task]:
@@ -153,7 +148,7 @@ COMMAND = Command(
     options="out resume corpus preset layers dropout epochs max-minutes batch-tokens accumulate schedule "
     f"warmup rate smoothing average seed {COMPUTE}",
     only={
-        "translation": "source target val-source val-target mapped tgt norm-first",
+        "translation": "source target val-source val-target tgt norm-first",
         "generation": "text",
         "classification": "reviews",
         "translation classification": "src tokenizer vocab-size",

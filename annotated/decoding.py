@@ -1,12 +1,14 @@
 """Decoding: greedy and beam search (§6.1)."""
 
+import copy
+import inspect
 from collections.abc import Iterator
-from contextlib import contextmanager
+from types import FunctionType, MethodType
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import torch
 from jaxtyping import Float, Int
-from torch import Tensor
+from torch import Tensor, nn
 
 from annotated.config import BOS, EOS, PAD
 from annotated.masking import SourceMask, padding_mask
@@ -47,9 +49,6 @@ class Translator(Protocol):
     def new_cache(self) -> TranslatorCache:
         """Make an empty cache for `decode`."""
 
-    def train(self, mode: bool = True) -> Any:
-        """Switch to training or, with False, to evaluation."""
-
     def modules(self) -> Iterator[Any]:
         """List all parts, each with a mode of its own, `training`."""
 
@@ -83,7 +82,7 @@ def greedy_decode(
     """Translate by taking the most probable token at each step.
 
     Args:
-        model: a trained model; used in eval mode and left in the mode it was in.
+        model: a trained model; used in eval mode, and left in the mode it is in.
         src: source ids, each row ending in <eos>, then padding.
         max_extra: a translation ends after (source tokens + max_extra) tokens at the latest (§6.1).
         use_cache: keep keys and values from step to step; the result is the same without.
@@ -91,19 +90,19 @@ def greedy_decode(
     Raises:
         ValueError: max_extra is negative.
     """
-    with evaluating(model):
-        src_mask = padding_mask(src)
-        limits = longest_translations(model, src_mask, max_extra)
-        memory = model.encode(src, src_mask)
-        cache = model.new_cache() if use_cache else None
-        ids = torch.full((len(src), 1), BOS, device=src.device)
-        log_probs = torch.zeros(len(src), device=src.device)
-        done = torch.zeros(len(src), dtype=torch.bool, device=src.device)
-        while not done.all():
-            best, tokens = next_log_probs(model, ids, memory, src_mask, cache).max(dim=-1)
-            log_probs = log_probs + best.masked_fill(done, 0.0)
-            ids = torch.cat((ids, tokens.masked_fill(done, PAD)[:, None]), dim=1)
-            done = done | (tokens == EOS) | (ids.size(1) > limits)
+    model = in_eval_mode(model)
+    src_mask = padding_mask(src)
+    limits = longest_translations(model, src_mask, max_extra)
+    memory = model.encode(src, src_mask)
+    cache = model.new_cache() if use_cache else None
+    ids = torch.full((len(src), 1), BOS, device=src.device)
+    log_probs = torch.zeros(len(src), device=src.device)
+    done = torch.zeros(len(src), dtype=torch.bool, device=src.device)
+    while not done.all():
+        best, tokens = next_log_probs(model, ids, memory, src_mask, cache).max(dim=-1)
+        log_probs = log_probs + best.masked_fill(done, 0.0)
+        ids = torch.cat((ids, tokens.masked_fill(done, PAD)[:, None]), dim=1)
+        done = done | (tokens == EOS) | (ids.size(1) > limits)
     rows = [[token for token in row if token not in (BOS, EOS, PAD)] for row in ids.tolist()]
     return [Hypothesis(row, log_prob, log_prob) for row, log_prob in zip(rows, log_probs.tolist(), strict=True)]
 
@@ -125,19 +124,16 @@ def beam_search(
     of these would if it grew to the limit and lost no probability. With α = 0 a beam of 1 is greedy search.
 
     Args:
-        model: a trained model; used in eval mode and left in the mode it was in.
-        src: source ids, each row ending in <eos>, then padding.
+        model, src, max_extra, use_cache: as for `greedy_decode`.
         beam: hypotheses kept per sentence.
         alpha: exponent of `length_penalty`, 0 … 100.
-        max_extra: a translation ends after (source tokens + max_extra) tokens at the latest (§6.1).
-        use_cache: keep keys and values from step to step; the result is the same without.
 
     Raises:
         ValueError: beam is below 1, or too large for the vocabulary; alpha is outside 0 … 100; max_extra is negative.
     """
     check_search(model, beam, alpha)
-    with evaluating(model):
-        return [search(model, row, beam, alpha, max_extra, use_cache) for row in src]
+    model = in_eval_mode(model)
+    return [search(model, row, beam, alpha, max_extra, use_cache) for row in src]
 
 
 def search(
@@ -194,22 +190,14 @@ def next_log_probs(
 
 
 def longest_translations(model: Translator, src_mask: SourceMask, max_extra: int) -> Int[Tensor, "batch"]:
-    """Tell how many tokens each translation may have.
-
-    Raises:
-        ValueError: max_extra is negative.
-    """
+    """Tell how many tokens each translation may have; a ValueError if max_extra is negative."""
     if max_extra < 0:
         raise ValueError(f"max_extra={max_extra} must not be negative: a translation needs room.")
     return (src_mask.sum(dim=-1).flatten() + max_extra).clamp(1, model.config.max_length)
 
 
 def check_search(model: Translator, beam: int, alpha: float) -> None:
-    """Refuse a beam or an α with which the search makes no sense.
-
-    Raises:
-        ValueError: one is outside its range; says which.
-    """
+    """Refuse a beam or an α with which the search makes no sense; a ValueError says which."""
     most = model.config.vocab_size // 2
     if not 1 <= beam <= most:
         raise ValueError(f"beam={beam} must lie in 1 … {most} (half the vocabulary).")
@@ -217,13 +205,26 @@ def check_search(model: Translator, beam: int, alpha: float) -> None:
         raise ValueError(f"alpha={alpha} must lie in 0 … 100: below, it would favour short translations.")
 
 
-@contextmanager
-def evaluating(model: Any) -> Iterator[None]:
-    """Put the model into eval mode, and afterwards each of its parts back into the mode it was in."""
-    modes = [(part, part.training) for part in model.modules()]
-    model.train(False)
-    try:
-        yield
-    finally:
-        for part, training in modes:
-            part.training = training
+def in_eval_mode(model: Any) -> Any:
+    """Give the model or, if a part of it is in training mode, a copy in eval mode that shares weights and the rest.
+
+    So nothing changes for others, who may be training it. A ValueError names a method that a function took the place
+    of: nobody knows what that calls.
+    """
+    parts = list(model.modules())
+    if not any(part.training for part in parts):
+        return model
+    copies = {id(part): object.__new__(type(part)) for part in parts}
+    for part in parts:
+        own = vars(copies[id(part)])
+        own |= nn.Module.__getstate__(part) | {"training": False}
+        for name, value in own.items():
+            if isinstance(value, FunctionType) and hasattr(type(part), name):
+                value = inspect.unwrap(value)  # torch.compile's stands around a method
+                if not isinstance(value, MethodType):
+                    raise ValueError(f"a {type(part).__name__} has another {name}: call model.eval() first.")
+            if value and isinstance(value, (dict, list, tuple, MethodType)):
+                held = [value.__self__] if isinstance(value, MethodType) else getattr(value, "values", value.__iter__)()
+                if not copies.keys().isdisjoint(map(id, held)):
+                    own[name] = copy.deepcopy(value, copies)  # with the copies of the parts in it
+    return copies[id(model)]

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from annotated.config import BOS, EOS
-from annotated.decoding import evaluating, greedy_decode
+from annotated.decoding import greedy_decode, in_eval_mode
 from annotated.multi_head import record_attention
 from annotated.transformer import Transformer
 from annotated_course.plotting import token_labels
@@ -44,7 +44,8 @@ def view_attention(model: Transformer, tokenizer: Tokenizer, sentence: str, lang
     src = torch.tensor([[*tokenizer.encode(sentence, language), EOS]])
     written = greedy_decode(model, src)[0].ids
     tgt = torch.tensor([[BOS, *written]])
-    with evaluating(model), record_attention(model) as recorded:
+    model = in_eval_mode(model)
+    with record_attention(model) as recorded:
         model(src, tgt)
 
     def weights(stack: str, kind: str) -> Tensor:

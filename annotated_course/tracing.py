@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from annotated.config import BOS, EOS
-from annotated.decoding import evaluating, greedy_decode, next_log_probs
+from annotated.decoding import greedy_decode, in_eval_mode, next_log_probs
 from annotated.masking import padding_mask
 from annotated.multi_head import record_attention
 from annotated.transformer import Transformer
@@ -64,7 +64,8 @@ def trace(
     if not 0 <= written <= len(translation.ids):
         raise ValueError(f"written={written}: the translation has {len(translation.ids)} tokens; give 0 to that many.")
     tgt = torch.tensor([[BOS, *translation.ids[:written]]])
-    with evaluating(model), record_attention(model) as weights, record_calls(model) as calls:
+    model = in_eval_mode(model)
+    with record_attention(model) as weights, record_calls(model) as calls:
         src_mask = padding_mask(src)
         log_probs = next_log_probs(model, tgt, model.encode(src, src_mask), src_mask, None)
     chosen = log_probs.argmax(dim=-1)

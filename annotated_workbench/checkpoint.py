@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor, nn
 
-from annotated.decoding import evaluating
+from annotated.decoding import in_eval_mode
 from annotated_workbench import architectures
 from annotated_workbench.architectures import ARCHITECTURES, Config, TaskName, architecture_of, config_of, make_model
 from annotated_workbench.ensemble import Ensemble
@@ -52,8 +52,7 @@ def require_readable(model: nn.Module, **info: Any) -> None:
         twin = model_of(lambda: make_model(config), dict(model.named_parameters()), type(model).__name__).to(parameter)
         ids = torch.arange(1, 4, device=parameter.device)[None, : config.max_length] % config.vocab_size
         inputs = [ids] if ARCHITECTURES[architecture_of(config)].task != "translation" else [ids, ids]
-        with evaluating(model):
-            same = torch.equal(model(*inputs), twin(*inputs))
+        same = torch.equal(in_eval_mode(model)(*inputs), twin(*inputs))
     except DAMAGE as error:
         raise ValueError(f"the model was not saved, because another one would be read back: {error}") from None
     if not same:

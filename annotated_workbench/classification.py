@@ -8,7 +8,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from annotated.config import UNK
-from annotated.decoding import evaluating
+from annotated.decoding import in_eval_mode
 from annotated.fast.accelerate import accelerate, has_fast_form
 from annotated_workbench.data import pad
 from annotated_workbench.metrics import check_texts
@@ -33,13 +33,12 @@ def classify(
     check_texts(texts=texts)
     rows = encode_texts(texts, tokenizer, language, model.config.max_length)
     probabilities = torch.zeros(len(rows), model.config.classes)
-    reader = accelerate(model) if has_fast_form(model) and not plain else model
+    reader = in_eval_mode(accelerate(model) if has_fast_form(model) and not plain else model)
     device = next(model.parameters()).device
     order = sorted(range(len(rows)), key=lambda i: len(rows[i]))
-    with evaluating(model):
-        while order:
-            count = max(1, BATCH_TOKENS // len(rows[order[-1]]))
-            batch, order = order[-count:], order[:-count]
-            logits = reader(pad([rows[i] for i in batch]).to(device))
-            probabilities[batch] = logits.float().softmax(dim=-1).cpu()
+    while order:
+        count = max(1, BATCH_TOKENS // len(rows[order[-1]]))
+        batch, order = order[-count:], order[:-count]
+        logits = reader(pad([rows[i] for i in batch]).to(device))
+        probabilities[batch] = logits.float().softmax(dim=-1).cpu()
     return probabilities

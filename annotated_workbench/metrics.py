@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from annotated.config import PAD
-from annotated.decoding import evaluating
+from annotated.decoding import in_eval_mode
 from annotated.fast.accelerate import accelerate, has_fast_form
 from annotated_workbench.data import Pairs, count_targets, encode_pairs, make_batches, make_text_batches
 from annotated_workbench.vocabulary import Tokenizer
@@ -90,15 +90,14 @@ def text_loss(model: Any, ids: Int[Tensor, "length"], *, plain: bool = False) ->
 @torch.inference_mode()
 def _mean_loss(model: Any, batches: Sequence[tuple[Tensor, ...]], plain: bool) -> float:
     """Average a model's cross-entropy over what it is to predict, all but the first ids of each batch's last tensor."""
-    reader = accelerate(model) if has_fast_form(model) and not plain else model
+    reader = in_eval_mode(accelerate(model) if has_fast_form(model) and not plain else model)
     device = next(model.parameters()).device
     total = 0.0
-    with evaluating(model):
-        for batch in batches:
-            *given, target = (side.to(device) for side in batch)
-            logits = reader(*given, target[:, :-1]).float()  # (row, token, vocab)
-            nats = F.cross_entropy(logits.flatten(0, 1), target[:, 1:].flatten(), ignore_index=PAD, reduction="sum")
-            total += nats.item()
+    for batch in batches:
+        *given, target = (side.to(device) for side in batch)
+        logits = reader(*given, target[:, :-1]).float()  # (row, token, vocab)
+        nats = F.cross_entropy(logits.flatten(0, 1), target[:, 1:].flatten(), ignore_index=PAD, reduction="sum")
+        total += nats.item()
     return total / sum(map(count_targets, batches))
 
 

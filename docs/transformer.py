@@ -12,10 +12,12 @@ it. The course's weights load with strict=False, because their file holds the ma
     translations = beam_search(model, src)  # for each row of src a Hypothesis(ids, log_prob, score)
 """
 
+import copy
+import inspect
 import math
-from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import reduce
+from types import FunctionType, MethodType
 from typing import NamedTuple
 
 import torch
@@ -406,19 +408,19 @@ def length_penalty(length, alpha):
 def greedy_decode(model, src, *, max_extra=MAX_EXTRA, use_cache=True):
     """Translate by taking the most probable token at each step."""
     # src (batch, source)
-    with evaluating(model):
-        src_mask = padding_mask(src)
-        limits = longest_translations(model, src_mask, max_extra)
-        memory = model.encode(src, src_mask)
-        cache = model.new_cache() if use_cache else None
-        ids = torch.full((len(src), 1), BOS, device=src.device)
-        log_probs = torch.zeros(len(src), device=src.device)
-        done = torch.zeros(len(src), dtype=torch.bool, device=src.device)
-        while not done.all():
-            best, tokens = next_log_probs(model, ids, memory, src_mask, cache).max(dim=-1)
-            log_probs = log_probs + best.masked_fill(done, 0.0)
-            ids = torch.cat((ids, tokens.masked_fill(done, PAD)[:, None]), dim=1)
-            done = done | (tokens == EOS) | (ids.size(1) > limits)
+    model = in_eval_mode(model)
+    src_mask = padding_mask(src)
+    limits = longest_translations(model, src_mask, max_extra)
+    memory = model.encode(src, src_mask)
+    cache = model.new_cache() if use_cache else None
+    ids = torch.full((len(src), 1), BOS, device=src.device)
+    log_probs = torch.zeros(len(src), device=src.device)
+    done = torch.zeros(len(src), dtype=torch.bool, device=src.device)
+    while not done.all():
+        best, tokens = next_log_probs(model, ids, memory, src_mask, cache).max(dim=-1)
+        log_probs = log_probs + best.masked_fill(done, 0.0)
+        ids = torch.cat((ids, tokens.masked_fill(done, PAD)[:, None]), dim=1)
+        done = done | (tokens == EOS) | (ids.size(1) > limits)
     rows = [[token for token in row if token not in (BOS, EOS, PAD)] for row in ids.tolist()]
     return [Hypothesis(row, log_prob, log_prob) for row, log_prob in zip(rows, log_probs.tolist(), strict=True)]
 
@@ -427,8 +429,8 @@ def greedy_decode(model, src, *, max_extra=MAX_EXTRA, use_cache=True):
 def beam_search(model, src, beam=BEAM, alpha=ALPHA, *, max_extra=MAX_EXTRA, use_cache=True):
     """Translate by keeping the `beam` most probable beginnings at each step (§6.1; Wu et al., 2016)."""
     # src (batch, source)
-    with evaluating(model):
-        return [search(model, row, beam, alpha, max_extra, use_cache) for row in src]
+    model = in_eval_mode(model)
+    return [search(model, row, beam, alpha, max_extra, use_cache) for row in src]
 
 
 def search(model, src, beam, alpha, max_extra, use_cache):
@@ -479,18 +481,25 @@ def next_log_probs(model, ids, memory, src_mask, cache):
 
 
 def longest_translations(model, src_mask, max_extra):
-    """Tell how many tokens each translation may have."""
+    """Tell how many tokens each translation may have; a ValueError if max_extra is negative."""
     # → (batch,)
     return (src_mask.sum(dim=-1).flatten() + max_extra).clamp(1, model.config.max_length)
 
 
-@contextmanager
-def evaluating(model):
-    """Put the model into eval mode, and afterwards each of its parts back into the mode it was in."""
-    modes = [(part, part.training) for part in model.modules()]
-    model.train(False)
-    try:
-        yield
-    finally:
-        for part, training in modes:
-            part.training = training
+def in_eval_mode(model):
+    """Give the model or, if a part of it is in training mode, a copy in eval mode that shares weights and the rest."""
+    parts = list(model.modules())
+    if not any(part.training for part in parts):
+        return model
+    copies = {id(part): object.__new__(type(part)) for part in parts}
+    for part in parts:
+        own = vars(copies[id(part)])
+        own |= nn.Module.__getstate__(part) | {"training": False}
+        for name, value in own.items():
+            if isinstance(value, FunctionType) and hasattr(type(part), name):
+                value = inspect.unwrap(value)  # torch.compile's stands around a method
+            if value and isinstance(value, (dict, list, tuple, MethodType)):
+                held = [value.__self__] if isinstance(value, MethodType) else getattr(value, "values", value.__iter__)()
+                if not copies.keys().isdisjoint(map(id, held)):
+                    own[name] = copy.deepcopy(value, copies)  # with the copies of the parts in it
+    return copies[id(model)]

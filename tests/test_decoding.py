@@ -2,11 +2,15 @@
 
 import copy
 import itertools
+from concurrent.futures import ThreadPoolExecutor
+from types import MethodType
 
 import pytest
+import torch
 
 from annotated.config import BOS, EOS, PAD, UNK
 from annotated.decoding import Hypothesis, beam_search, greedy_decode, length_penalty
+from annotated.fast import decoding as fast
 from annotated.transformer import Transformer
 from annotated_workbench.data import pad
 from tests.models import assert_same, biased, log_prob, make_doubtful, make_sources, token_log_probs
@@ -15,7 +19,9 @@ SEEDS = range(3)
 
 
 def search(model: Transformer, sources: list[list[int]], method: str, **options) -> list[Hypothesis]:
-    return {"greedy": greedy_decode, "beam": beam_search}[method](model, pad(sources), **options)
+    return {"greedy": greedy_decode, "beam": beam_search, "fast": fast.beam_search}[method](
+        model, pad(sources), **options
+    )
 
 
 # The penalty
@@ -153,11 +159,27 @@ def test_a_translation_does_not_depend_on_its_batch(method, seed):
 # Modes and mistakes
 
 
-@pytest.mark.parametrize("method", ["greedy", "beam"])
+@pytest.mark.parametrize("method", ["greedy", "beam", "fast"])
 @pytest.mark.parametrize("training", [True, False])
-def test_decoding_switches_dropout_off_and_leaves_the_mode_as_it_was(method, training):
+def test_decoding_switches_dropout_off_and_no_model_s_mode_whoever_else_uses_it(method, training):
     model, sources = copy.deepcopy(make_doubtful(0)), make_sources(11, 2, 5)
-    expected = search(model, sources, method)
+    expected, modes = search(model, sources, method), []
     model.train(training)
-    assert_same(search(model, sources, method), expected)
-    assert all(module.training == training for module in model.modules())
+    with ThreadPoolExecutor(4) as threads:
+        for found in threads.map(lambda _: search(model, sources, method), range(12)):
+            assert_same(found, expected)
+            modes += [module.training for module in model.modules()]  # while others search
+    assert {*modes} == {training}
+
+
+@pytest.mark.filterwarnings("ignore:.torch.jit")  # what torch.compile imports
+def test_a_part_with_its_own_forward_is_in_eval_mode_too_or_refused():
+    model, sources = copy.deepcopy(make_doubtful(0)).train(), make_sources(11, 2, 5)
+    layers, decoder_layers = model.encoder.layers, model.decoder.layers
+    layers[0] = torch.compile(layers[0], backend="eager")
+    layers[1].compile(backend="eager")
+    decoder_layers[0].forward = MethodType(type(decoder_layers[0]).forward, decoder_layers[0])
+    assert_same(search(model, sources, "beam"), search(make_doubtful(0), sources, "beam"))
+    decoder_layers[1].forward = lambda *inputs: decoder_layers[0](*inputs)
+    with pytest.raises(ValueError, match=r"^a DecoderLayer has another forward: call model\.eval\(\) first\.$"):
+        search(model, sources, "beam")

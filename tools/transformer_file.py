@@ -23,10 +23,12 @@ it. The course's weights load with strict=False, because their file holds the ma
     translations = beam_search(model, src)  # for each row of src a Hypothesis(ids, log_prob, score)
 """
 
+import copy
+import inspect
 import math
-from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import reduce
+from types import FunctionType, MethodType
 from typing import NamedTuple
 
 import torch
@@ -47,7 +49,7 @@ PARTS = {  # in the order in which data flows
     "training": ["noam_rate", "label_smoothed_loss"],
     "decoding": [
         *("BEAM", "ALPHA", "MAX_EXTRA", "Hypothesis", "length_penalty", "greedy_decode", "beam_search", "search"),
-        *("next_log_probs", "longest_translations", "evaluating"),
+        *("next_log_probs", "longest_translations", "in_eval_mode"),
     ],
 }
 WITHOUT = ["recorders", "_apply", "__post_init__", "base", "big", "small", "tiny"]

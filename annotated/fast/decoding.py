@@ -11,7 +11,7 @@ from torch.nn import functional as F
 
 from annotated import decoding as plain
 from annotated.config import BOS, EOS, PAD
-from annotated.decoding import ALPHA, BEAM, MAX_EXTRA, Hypothesis, evaluating, length_penalty
+from annotated.decoding import ALPHA, BEAM, MAX_EXTRA, Hypothesis, in_eval_mode, length_penalty
 from annotated.fast.accelerate import FORMS, accelerate, has_fast_form
 from annotated.masking import padding_mask
 
@@ -29,52 +29,51 @@ def beam_search(
     model: Any, src: Int[Tensor, "batch source"], beam: int = BEAM, alpha: float = ALPHA, *, max_extra: int = MAX_EXTRA
 ) -> list[Hypothesis]:
     """Do what `annotated.decoding.beam_search` does; a model with no fast form, or no `decode`, raises a TypeError."""
-    fast, vocab, device = accelerate(model), model.config.vocab_size, src.device
+    fast, vocab, device = in_eval_mode(accelerate(model)), model.config.vocab_size, src.device
     if not hasattr(fast, "decode"):
         raise TypeError(f"a {type(model).__name__} does not translate.")
     plain.check_search(model, beam, alpha)
-    with evaluating(model):
-        src_mask = padding_mask(src)
-        limits = plain.longest_translations(model, src_mask, max_extra)
-        steps = max(limits.tolist(), default=0)
-        best = _Best(len(src), steps, device)
-        penalties = torch.tensor([length_penalty(limit, alpha) for limit in limits.tolist()]).to(best.scores)
-        memory, cache = fast.encode(src, src_mask), fast.new_cache(beam * steps)
-        sentences = torch.arange(len(src), device=device)
-        done = torch.zeros(len(src), dtype=torch.bool, device=device)
-        ids = torch.full((len(src), 1, 1), BOS, device=device)  # one beginning; the first step makes it `beam`
-        log_probs = torch.zeros(len(src), 1, device=device)
-        for step in range(1, steps + 1):
-            # The four steps of `annotated.decoding.search`, for all sentences at once.
-            states = fast.decode(ids[:, :, -1:].flatten(0, 1), memory, src_mask, cache=cache)[:, -1]
-            logits = fast.logits(states).unflatten(0, ids.shape[:2])  # (sentence, beginning, vocab)
-            totals, choices = _best_continuations(logits, log_probs, 2 * beam)  # (sentence, 2 · beam)
-            parents, tokens = choices // vocab, choices % vocab
-            ended, beginnings = tokens == EOS, ids.size(1)
+    src_mask = padding_mask(src)
+    limits = plain.longest_translations(model, src_mask, max_extra)
+    steps = max(limits.tolist(), default=0)
+    best = _Best(len(src), steps, device)
+    penalties = torch.tensor([length_penalty(limit, alpha) for limit in limits.tolist()]).to(best.scores)
+    memory, cache = fast.encode(src, src_mask), fast.new_cache(beam * steps)
+    sentences = torch.arange(len(src), device=device)
+    done = torch.zeros(len(src), dtype=torch.bool, device=device)
+    ids = torch.full((len(src), 1, 1), BOS, device=device)  # one beginning; the first step makes it `beam`
+    log_probs = torch.zeros(len(src), 1, device=device)
+    for step in range(1, steps + 1):
+        # The four steps of `annotated.decoding.search`, for all sentences at once.
+        states = fast.decode(ids[:, :, -1:].flatten(0, 1), memory, src_mask, cache=cache)[:, -1]
+        logits = fast.logits(states).unflatten(0, ids.shape[:2])  # (sentence, beginning, vocab)
+        totals, choices = _best_continuations(logits, log_probs, 2 * beam)  # (sentence, 2 · beam)
+        parents, tokens = choices // vocab, choices % vocab
+        ended, beginnings = tokens == EOS, ids.size(1)
 
-            scores = totals.to(best.scores) / length_penalty(step, alpha)
-            score, place = scores.masked_fill(~ended, -torch.inf)[:, :beam].max(dim=-1, keepdim=True)
-            better = ~done & (score[:, 0] > best.scores[sentences])
-            best.note(sentences, better, _take(ids, parents.gather(1, place)), totals.gather(1, place), score)
+        scores = totals.to(best.scores) / length_penalty(step, alpha)
+        score, place = scores.masked_fill(~ended, -torch.inf)[:, :beam].max(dim=-1, keepdim=True)
+        better = ~done & (score[:, 0] > best.scores[sentences])
+        best.note(sentences, better, _take(ids, parents.gather(1, place)), totals.gather(1, place), score)
 
-            log_probs, order = totals.masked_fill(ended, -torch.inf).topk(beam, dim=-1)
-            parents, tokens = parents.gather(1, order), tokens.gather(1, order)
-            ids = torch.cat((_take(ids, parents), tokens[:, :, None]), dim=2)
-            last, could_score = limits == step, log_probs[:, :1] / penalties[:, None]
-            none = last & ~done & (best.scores[sentences] == -torch.inf)  # none ended in time
-            best.note(sentences, none, ids[:, :1], log_probs[:, :1], could_score)
-            done = done | last | (best.scores[sentences] >= could_score[:, 0])
+        log_probs, order = totals.masked_fill(ended, -torch.inf).topk(beam, dim=-1)
+        parents, tokens = parents.gather(1, order), tokens.gather(1, order)
+        ids = torch.cat((_take(ids, parents), tokens[:, :, None]), dim=2)
+        last, could_score = limits == step, log_probs[:, :1] / penalties[:, None]
+        none = last & ~done & (best.scores[sentences] == -torch.inf)  # none ended in time
+        best.note(sentences, none, ids[:, :1], log_probs[:, :1], could_score)
+        done = done | last | (best.scores[sentences] >= could_score[:, 0])
 
-            rows = torch.arange(len(ids), device=device)[:, None] * beginnings + parents
-            if step % (CPU_PATIENCE if device.type == "cpu" else GPU_PATIENCE) or not done.any():
-                cache.select(rows.flatten())
-                continue
-            kept = (~done).nonzero().flatten()
-            if not len(kept):
-                break
-            cache.select(rows[kept].flatten(), kept)
-            memory, src_mask, limits, penalties = memory[kept], src_mask[kept], limits[kept], penalties[kept]
-            sentences, done, ids, log_probs = sentences[kept], done[kept], ids[kept], log_probs[kept]
+        rows = torch.arange(len(ids), device=device)[:, None] * beginnings + parents
+        if step % (CPU_PATIENCE if device.type == "cpu" else GPU_PATIENCE) or not done.any():
+            cache.select(rows.flatten())
+            continue
+        kept = (~done).nonzero().flatten()
+        if not len(kept):
+            break
+        cache.select(rows[kept].flatten(), kept)
+        memory, src_mask, limits, penalties = memory[kept], src_mask[kept], limits[kept], penalties[kept]
+        sentences, done, ids, log_probs = sentences[kept], done[kept], ids[kept], log_probs[kept]
     return best.hypotheses()
 
 

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from annotated.config import BOS, EOS, PAD, UNK, TransformerConfig
 from annotated.decoder import Cache, LayerCache
-from annotated.decoding import evaluating
+from annotated.decoding import in_eval_mode
 from annotated.encoder import Dropout, EncoderLayer, LayerNorm
 from annotated.masking import Mask, causal_mask
 from annotated.positional_encoding import LearnedEncoding, SinusoidalEncoding
@@ -194,14 +194,14 @@ def generate(
     if count < 0:
         raise ValueError(f"count={count} must be at least 0.")
     limit = model.config.max_length
-    with evaluating(model):
-        cache, new = model.new_cache(), ids[:, -limit:]
-        for _ in range(count):
-            if cache.length + new.size(1) > limit:  # the window is full: read its last half again, from position 0
-                cache, new = model.new_cache(), ids[:, -max(1, limit // 2) :]
-            logits = model.logits(model.states(new, cache)[:, -1])
-            logits = logits.to(torch.promote_types(logits.dtype, torch.float32))  # at least 32 bits
-            logits[:, [PAD, BOS, EOS, UNK]] = -torch.inf
-            new = draw(sampling_probabilities(logits, temperature, top_k, top_p), generator)
-            ids = torch.cat((ids, new), dim=1)
+    model = in_eval_mode(model)
+    cache, new = model.new_cache(), ids[:, -limit:]
+    for _ in range(count):
+        if cache.length + new.size(1) > limit:  # the window is full: read its last half again, from position 0
+            cache, new = model.new_cache(), ids[:, -max(1, limit // 2) :]
+        logits = model.logits(model.states(new, cache)[:, -1])
+        logits = logits.to(torch.promote_types(logits.dtype, torch.float32))  # at least 32 bits
+        logits[:, [PAD, BOS, EOS, UNK]] = -torch.inf
+        new = draw(sampling_probabilities(logits, temperature, top_k, top_p), generator)
+        ids = torch.cat((ids, new), dim=1)
     return ids

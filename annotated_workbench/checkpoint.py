@@ -177,5 +177,5 @@ def load_tensors(path: str | Path) -> tuple[dict[str, Tensor], Any]:
             return {name: file.get_tensor(name) for name in file.keys()}, note  # noqa: SIM118
     except FileNotFoundError:
         raise FileNotFoundError(f"there are no weights at {path}.") from None
-    except SafetensorError as error:
+    except (SafetensorError, OSError, ValueError) as error:
         raise ValueError(f"{path} is not a whole safetensors file ({error}). Copy it again.") from None

@@ -2,7 +2,9 @@
 
 import gzip
 import os
-from collections.abc import Sequence
+import zlib
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
@@ -57,23 +59,39 @@ class Batch(NamedTuple):
 # Files
 
 
+@contextmanager
+def opened(path: str | Path, needs: str = "Give a text file with one sentence a line.") -> Iterator[Any]:
+    """Open a file, perhaps a .gz, or a pipe, to be read once; an OSError names it, and what one `needs`."""
+    path, at_once = Path(path), getattr(os, "O_NONBLOCK", 0)  # a pipe that nobody writes to is empty, not waited for
+    if not path.exists():
+        raise FileNotFoundError(f"there is no file {path}. {needs}")
+    if not (path.is_file() or path.is_fifo()):
+        raise OSError(f"{path} is a folder or a device. {needs}")
+    try:
+        with open(path, "rb", opener=lambda name, flags: os.open(name, flags | at_once)) as file:
+            if at_once:
+                os.set_blocking(file.fileno(), True)
+            yield gzip.GzipFile(fileobj=file) if path.suffix == ".gz" else file
+    except (OSError, EOFError, zlib.error) as error:
+        why = getattr(error, "strerror", None) or error
+        raise OSError(f"{path} cannot be read ({why}): copy it again, or see to its rights.") from error
+
+
 def read_lines(path: str | Path) -> list[str]:
     """Read the sentences of a UTF-8 file, perhaps a .gz, one a line, without outer spaces.
 
     Only a newline ends a line, as in other tools: a Unicode line separator inside a sentence ends nothing. An error
-    says that the file is missing or empty, or which line is empty or not UTF-8.
+    says that the file is missing, empty or damaged, or which line is empty or not UTF-8.
     """
-    path, texts = Path(path), []
-    if not path.is_file():
-        raise FileNotFoundError(f"there is no file {path}. Give a text file with one sentence a line.")
-    if not path.stat().st_size:
-        raise ValueError(f"{path} has no lines. Give a text file with one sentence a line.")
-    with gzip.open(path) if path.suffix == ".gz" else open(path, "rb") as file:
+    texts = []
+    with opened(path) as file:
         for number, line in enumerate(file, start=1):
             name = f"{path}, line {number}"
             if not (text := decode(line, name).strip()):
                 raise ValueError(f"{name}: empty. Remove this line from both files of the pair.")
             texts.append(text)
+    if not texts:
+        raise ValueError(f"{path} has no lines. Give a text file with one sentence a line.")
     return texts
 
 
@@ -99,10 +117,9 @@ def read_pairs(source_path: str | Path, target_path: str | Path) -> Pairs:
 
 
 def read_text(path: str | Path) -> str:
-    """Read a UTF-8 file as one text; a FileNotFoundError or ValueError says that it is missing, empty or not UTF-8."""
-    if not Path(path).is_file():
-        raise FileNotFoundError(f"there is no file {path}. Give a text file.")
-    text = decode(Path(path).read_bytes(), path)
+    """Read a UTF-8 file, perhaps a .gz, as one text; an OSError or ValueError says what is wrong with it."""
+    with opened(path, "Give a text file.") as file:
+        text = decode(file.read(), path)
     if not text:
         raise ValueError(f"{path} is empty. Give a text to learn from.")
     return text

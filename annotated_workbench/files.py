@@ -1,16 +1,19 @@
 """Files that survive a crash: written whole or not at all, and one process at a time in a folder."""
 
+import errno
 import hashlib
 import os
 import secrets
+import warnings
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO
 
-from filelock import FileLock, Timeout
+from filelock import FileLock, SoftFileLock, Timeout
 
-LOCK = ".lock"
+LOCK, SOFT_LOCK = ".lock", ".locked"  # the second one where the system has no locks for files
+LACKING = (errno.EINVAL, errno.ENOLCK, errno.ENOSYS, errno.ENOTSUP, errno.EOPNOTSUPP)  # what a disk does not offer
 UNFINISHED = ".unfinished"  # ends the name of a file that is being written
 
 
@@ -33,14 +36,23 @@ def whole_file(path: Path) -> Iterator[BinaryIO]:
         with open(temporary, "xb") as file:
             yield file
             file.flush()
-            os.fsync(file.fileno())
+            _to_the_disk(file.fileno())
         temporary.replace(path)
     finally:
         temporary.unlink(missing_ok=True)
     if os.name != "nt":  # Windows opens no folder; elsewhere a power cut might undo the renaming
         descriptor = os.open(path.parent, os.O_RDONLY)
-        os.fsync(descriptor)
+        _to_the_disk(descriptor)
         os.close(descriptor)
+
+
+def _to_the_disk(descriptor: int) -> None:
+    """Wait until what was written is on the disk, unless the disk cannot tell."""
+    try:
+        os.fsync(descriptor)
+    except OSError as error:
+        if error.errno not in LACKING:
+            raise
 
 
 def remove_leftovers(folder: Path) -> None:
@@ -56,9 +68,14 @@ def locked(folder: Path) -> Iterator[None]:
         folder.mkdir(parents=True, exist_ok=True)
     except FileExistsError:
         raise NotADirectoryError(f"{folder} is a file: give a folder.") from None
-    lock = FileLock(folder / LOCK, timeout=0)
     try:
-        held = lock.acquire()
+        with warnings.catch_warnings(action="ignore"):  # the library says so where it takes a soft lock itself
+            try:
+                held = FileLock(folder / LOCK, timeout=0).acquire()
+            except OSError as error:
+                if error.errno not in LACKING:
+                    raise
+                held = SoftFileLock(folder / SOFT_LOCK, timeout=0).acquire()
     except Timeout:
         message = f"{folder} is in use by another process: wait until it ends, or choose another."
         raise BlockingIOError(message) from None

@@ -1,5 +1,6 @@
 """Bad input: what a user types wrong or finds damaged ends in status 2 and one line, and nothing has changed."""
 
+import gzip
 import io
 import json
 import os
@@ -32,6 +33,9 @@ def names(corpus, run, tmp_path_factory):
     os.mkfifo(names["pipe"])
     names["link"].symlink_to(names["none"])
     german = names["de"].read_bytes()
+    for name, content in {"cut": gzip.compress(german)[:-9], "flat": german}.items():
+        names[f"{name}_gz"] = root / f"{name}.gz"
+        names[f"{name}_gz"].write_bytes(content)
     contents = {
         "short": german.split(b"\n", 1)[1],
         "other": german.replace(b"Hund", b"Dackel"),

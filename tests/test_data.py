@@ -2,6 +2,7 @@
 
 import gzip
 import hashlib
+import os
 import re
 from functools import partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
@@ -65,6 +66,14 @@ def test_lines_come_without_what_surrounds_them(tmp_path, content):
 def test_a_packed_file_is_read_alike(tmp_path):
     lines = [f"Satz {i}" for i in range(50)]
     assert read_lines(write(tmp_path / "my.de.gz", gzip.compress("\n".join(lines).encode()))) == lines
+
+
+def test_a_pipe_is_read_once(tmp_path):
+    reader, writer = os.pipe()
+    with open(reader):
+        with open(writer, "w") as file:
+            file.write("Ein\nHund\n")
+        assert read_lines(f"/dev/fd/{reader}") == ["Ein", "Hund"]
 
 
 # Corpora

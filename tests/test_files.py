@@ -1,5 +1,7 @@
 """Files that survive a crash: whole or not at all, on the disk in the right order; and folders with a lock."""
 
+import errno
+import fcntl
 import os
 import stat
 import subprocess
@@ -56,6 +58,20 @@ def test_content_and_name_reach_the_disk_in_this_order_with_the_usual_rights(tmp
     assert done == [7, "renamed", "folder"]
     (tmp_path / "usual").touch()
     assert (tmp_path / "file").stat().st_mode == (tmp_path / "usual").stat().st_mode
+
+
+@pytest.mark.parametrize("number", [errno.ENOLCK, errno.EOPNOTSUPP, errno.EINVAL])
+def test_a_disk_without_locks_that_cannot_sync_folders_will_do(tmp_path, monkeypatch, number):
+    def lack(*args):
+        raise OSError(number, "not here")
+
+    monkeypatch.setattr(fcntl, "flock", lack)
+    monkeypatch.setattr(os, "fsync", lack)
+    with locked(tmp_path):
+        write_whole(tmp_path / "file", b"new")
+        with pytest.raises(BlockingIOError, match="is in use by another process"), locked(tmp_path):
+            pass
+    assert (tmp_path / "file").read_bytes() == b"new"
 
 
 def test_leftovers_are_those_of_write_whole_alone(tmp_path):

@@ -7,6 +7,7 @@ VENV := .venv
 endif
 PY := $(VENV)/bin/python
 READY := $(VENV)/ready
+BEGUN := $(VENV)/begun
 EXECUTE := $(PY) -m nbconvert --execute --to notebook --log-level WARN --KernelManager.transport_encryption=auto
 LAB_SETTINGS := $(VENV)/share/jupyter/lab/settings
 NOTEBOOKS := $(sort $(wildcard notebooks/*.ipynb notebooks/solutions/*.ipynb))
@@ -18,7 +19,8 @@ ONE_THREAD := OMP_NUM_THREADS=1 OMP_WAIT_POLICY=passive
 PYTEST = $(ONE_THREAD) $(PY) -m pytest -n auto --maxprocesses 8 --dist loadfile --no-loadscope-reorder \
 	--nbval --ignore notebooks/solutions
 
-# The stamp holds the folder it was made for. In a folder that was moved, or with another Python, set up again. (The shell
+# The stamp holds the folder it was made for. In a folder that was moved, or with another Python, set up again: `begun`
+# then remains of it, as of an environment that was left half made. One without either isn't ours to empty. (The shell
 # asks for the folder itself: whatever characters are in a path, they must never be read as a command.)
 VERSION := '%d.%d' % sys.version_info[:2]
 ifdef PYTHON
@@ -26,7 +28,7 @@ ASKED := $(shell $(PYTHON) -c "import sys; print($(VERSION))" 2>/dev/null)
 $(if $(ASKED),,$(error PYTHON=$(PYTHON) does not run: give the name or path of a Python, 3.11 or newer))
 endif
 $(shell [ "$$(cat $(READY) 2>/dev/null)" = "$$(pwd -P)" ] && \
-	$(PY) -c "import sys; sys.exit('$(ASKED)' not in ('', $(VERSION)))" 2>/dev/null || rm -f $(READY))
+	$(PY) -c "import sys; sys.exit('$(ASKED)' not in ('', $(VERSION)))" 2>/dev/null || mv -f $(READY) $(BEGUN) 2>/dev/null)
 
 # What libraries write beside the course goes into the environment: the home folder may be read-only, and a reader's own
 # start-up files must not change what a notebook prints. In JupyterLab the reader's own settings hold.
@@ -125,8 +127,16 @@ $(READY): requirements.txt pyproject.toml
 		echo '  Windows          in WSL: wsl --install, then as on Ubuntu'; \
 		exit 1; \
 	fi >&2; \
+	if [ -n "$$(ls -A $(VENV) 2>/dev/null)" ] && ! [ -e $@ ] && ! [ -e $(BEGUN) ]; then \
+		echo '$(VENV) was not made by make, which leaves it as it is. Use it without make (docs/INSTALL.md says how), or'; \
+		echo 'rename it, or have another made: add VENV=.venv-course to this and every later command.'; \
+		exit 1; \
+	fi >&2; \
 	echo "Setting up $(VENV) with $$($$python --version): a few minutes and up to 6 GB, only this once."; \
-	if [ -e $@ ]; then rm $@; else $$python -m venv --clear $(VENV); fi
+	if [ -e $@ ]; then mv $@ $(BEGUN); else \
+		mkdir -p $(VENV) && touch $(BEGUN) && find $(VENV)/ -mindepth 1 ! -path $(BEGUN) -delete && \
+			$$python -m venv $(VENV) || exit 1; \
+	fi
 ifdef TORCH
 	@sed -e '/python_version < /d' -e 's/;.*//' -e 's/^torch==.*/torch==$(TORCH)/' requirements.txt > $(VENV)/requirements.txt
 	$(PY) -m pip install -r $(VENV)/requirements.txt
@@ -136,4 +146,4 @@ endif
 	$(PY) -m pip install --no-deps -e .
 	$(PY) -m pip check
 	@$(PY) -c 'import matplotlib.font_manager'  # builds the list of fonts, or the first figure would report it
-	@pwd -P > $@
+	@pwd -P > $@ && rm -f $(BEGUN)

@@ -3,10 +3,12 @@
 import os
 import pkgutil
 import re
+import shutil
 import subprocess
 import sys
 import tomllib
 from importlib.metadata import version
+from pathlib import Path
 
 import pytest
 import yaml
@@ -77,6 +79,44 @@ def test_the_package_brings_its_types_its_files_and_its_command() -> None:
         assert "py.typed" in brought[package] and (ROOT / package / "py.typed").is_file()
         assert all(list((ROOT / package).glob(pattern)) for pattern in brought[package])
     assert callable(pkgutil.resolve_name(PROJECT["project"]["scripts"]["annotated"]))
+
+
+FAKE = """#!/bin/sh
+case "$*" in
+*ensurepip*) ;;
+"-m venv "*) mkdir "$3/bin" && cp "$0" "$3/bin/python" ;;
+"-m pip install -r "*) test ! -e offline ;;
+*print*) echo 3.12 ;;
+esac
+"""
+
+
+@once
+def test_make_sets_up_again_what_it_left_half_made_and_leaves_alone_what_it_did_not_make(tmp_path: Path) -> None:
+    for name in ("Makefile", "requirements.txt", "pyproject.toml"):
+        shutil.copy(ROOT / name, tmp_path)
+    (tmp_path / "fake").write_text(FAKE)
+    (tmp_path / "fake").chmod(0o755)
+    made, mine, offline = (tmp_path / name for name in (".venv/bin/python", ".venv/mine", "offline"))
+
+    def make_env() -> str:
+        environment = {name: value for name, value in os.environ.items() if not name.startswith("MAKE")}
+        command = ["make", "env", "PYTHON=./fake"]
+        return subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True).stderr
+
+    mine.parent.mkdir()
+    mine.touch()
+    assert ".venv was not made by make" in make_env() and mine.exists() and not made.exists()
+    mine.unlink()
+    offline.touch()
+    assert make_env() and made.exists()  # of an empty folder; then it could not go on
+    mine.touch()
+    offline.unlink()
+    assert make_env() == "" and made.exists() and not mine.exists()
+    mine.touch()
+    assert make_env() == "" and mine.exists()  # it was ready
+    (tmp_path / ".venv" / "ready").write_text("/elsewhere")
+    assert make_env() == "" and made.exists() and not mine.exists()
 
 
 def run_python(code: str) -> str:

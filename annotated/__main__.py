@@ -34,7 +34,7 @@ def bench(args: argparse.Namespace) -> None:
 
 
 MODEL = {"model": dict(metavar="FILE.py:NAME", help="a class, or a function, that makes the model; or a Recipe")}
-FIGURES = {"file": dict(nargs="?", help="of figures of machines, to add this one's to")}
+FIGURES = {"file": dict(nargs="?", help="a new file for the figures of this machine")}
 EXAMINE = "examine a Transformer that you built yourself; exit status 1 if something is wrong with it"
 MEASURE = "measure this machine for a minute or two, and tell how long lessons and trainings will take on it"
 COURSE = {

@@ -49,6 +49,8 @@ ROWS = {  # what is measured: its name and unit
 
 def command(args: argparse.Namespace) -> None:
     """Measure this machine, and print what that means."""
+    if args.file and Path(args.file).exists():
+        raise FileExistsError(f"{args.file} exists: give a new file for the figures of this machine.")
     known = json.loads(KNOWN.read_text(encoding="utf-8")) if KNOWN.exists() else {"machines": [], "lessons": {}}
     print("Measuring, for a minute or two …", flush=True)
     own = measure(told=lambda row, value: print(f"  {ROWS[row][0]}: {value:,.0f} {ROWS[row][1]}", flush=True))

@@ -146,7 +146,7 @@ def draw_grid(ax: Any, grid: Grid, x: float, y: float, cell_width: float) -> Non
     above = top + header(grid.columns) + ABOVE + text_height(grid.shape, LABEL) / 2
     write(ax, x, above, grid.shape, LABEL, color=ARROW)
     above += (text_height(grid.shape, LABEL) + text_height(grid.name, NAME)) / 2
-    write(ax, x, above, grid.name, NAME, fontweight="bold")
+    write(ax, x, above, grid.name, NAME, fontweight="bold", parse_math=True)
 
 
 def draw_operator(ax: Any, operator: str, x: float, y: float) -> None:
@@ -243,5 +243,5 @@ def extent(part: Grid | str, cell_width: float) -> tuple[float, float, float, fl
     half, tall = cell_width * len(cells[0]) / 2, CELL_HEIGHT * len(cells) / 2
     beside = BESIDE + max(text_width(label, LABEL) for label in part.rows) if part.rows else 0.0
     above = ABOVE + header(part.columns) + text_height(part.shape, LABEL) + text_height(part.name, NAME)
-    named = max(text_width(part.name, NAME * BOLD), text_width(part.shape, LABEL)) / 2
+    named = max(text_width(part.name, NAME * BOLD, math=True), text_width(part.shape, LABEL)) / 2
     return max(half + beside, named), max(half, named), tall + above, tall

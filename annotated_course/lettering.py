@@ -42,10 +42,10 @@ def scale_of(ax: Any) -> float:
     return ax.figure.get_figwidth() / (right - left)
 
 
-def text_width(text: str, points: float) -> float:
-    """Give the width of a text in inches."""
+def text_width(text: str, points: float, *, math: bool = False) -> float:
+    """Give the width of a text in inches; only with `math` do dollar signs make a formula of it."""
     path = load("matplotlib.textpath").TextPath
-    lines = [line for line in text.split("\n") if line.strip()]
+    lines = [line if math else line.replace("$", r"\$") for line in text.split("\n") if line.strip()]
     return max((path((0, 0), line, size=points).get_extents().width for line in lines), default=0.0) / 72
 
 
@@ -55,14 +55,15 @@ def text_height(text: str, points: float) -> float:
 
 
 def write(ax: Any, x: float, y: float, text: str, points: float, *, ha: str = "center", **style: Any) -> None:
-    """Write a text of one or more lines on a page, with its middle at the height y.
+    """Write a text of one or more lines on a page, with its middle at the height y; no formula, but for `parse_math`.
 
     Matplotlib aligns texts by what their letters fill, and so puts "jagt" higher than "Hund".
     """
     lines = text.split("\n") if text else []
     foot = y + ((len(lines) - 1) * LINE / 2 - MIDDLE) * points / 72
+    style = {"ha": ha, "fontsize": points * scale_of(ax), "parse_math": False} | style
     for i, line in enumerate(lines):
-        ax.text(x, foot - i * LINE * points / 72, line, ha=ha, fontsize=points * scale_of(ax), **style)
+        ax.text(x, foot - i * LINE * points / 72, line, **style)
 
 
 def one_line(label: str) -> str:

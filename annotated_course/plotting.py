@@ -7,6 +7,7 @@ import base64
 import html
 import io
 import math
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -106,7 +107,9 @@ def plot_attention(
     look = dict(vmin=0, vmax=1, cmap="Blues", fmt=".2f", annot_kws={"size": 8}, square=True, linewidths=0.5)
     look |= dict(annot=annotate, cbar=not annotate, cbar_kws={"label": "weight"})
     numbers = weights.detach().cpu().float().numpy()
-    sns.heatmap(numbers, xticklabels=list(keys), yticklabels=list(queries), ax=ax, **look)
+    sns.heatmap(numbers, xticklabels=False, yticklabels=False, ax=ax, **look)
+    for axis, labels in ((ax.xaxis, keys), (ax.yaxis, queries)):
+        axis.set_ticks([i + 0.5 for i in range(len(labels))], labels, parse_math=False)  # a "$" is a token, too
     for number, weight in zip(ax.texts, weights.flatten().tolist(), strict=False):
         number.set_color("white" if weight > WHITE_ABOVE else "black")
     ax.set(xlabel="key (is looked at)", ylabel="query (looks)", title=title or "")
@@ -246,4 +249,9 @@ def show(description: str) -> None:
     picture = {"image/png": base64.b64encode(smaller.getvalue()).decode(), "text/plain": repr(figure)}
     ipython.display(picture, raw=True, metadata={"image/png": {"alt": description, **size}})
     plt.close(figure)
-    ipython.display(ipython.HTML(f"<details><summary>{IN_WORDS}</summary>{html.escape(description)}</details>"))
+    ipython.display(ipython.HTML(f"<details><summary>{IN_WORDS}</summary>{as_html(description)}</details>"))
+
+
+def as_html(text: str) -> str:
+    """Write a text so that a page shows it as it stands, and takes nothing in it for a tag or the edge of a formula."""
+    return re.sub(r"[$\\]", r"<span>\g<0></span>", html.escape(text))

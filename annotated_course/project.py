@@ -5,6 +5,8 @@ import math
 import re
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
+from html.entities import html5
 from importlib import import_module
 from itertools import chain
 from pathlib import Path
@@ -16,7 +18,8 @@ from torch import Tensor, nn
 from annotated.config import TransformerConfig
 from annotated_workbench.architectures import PRESETS, config_of
 from annotated_workbench.checkpoint import WEIGHTS, load_tensors, load_weights
-from annotated_workbench.data import CORPORA, Pairs, count_targets, hold_out, load_corpus, read_pairs
+from annotated_workbench.data import CORPORA, Pairs, bare, count_targets, hold_out, load_corpus, read_pairs
+from annotated_workbench.extras import load
 from annotated_workbench.files import checksum
 from annotated_workbench.metrics import check_texts, sacrebleus_words
 from annotated_workbench.run_folder import METRICS, STATE
@@ -29,7 +32,7 @@ LEAST = 200  # pairs; below that nothing can be held out that would tell anythin
 FEW = 2000  # pairs from which a Transformer learns little more than its examples
 SMALL = 12_000  # pairs, as which more are treated where there is little time
 LONGEST = 100  # words of a sentence
-GARBLED = re.compile("Ã[\x80-\xbf]|â€|\ufffd")  # what UTF-8 looks like after it was read as something else
+MISREAD = "cp1250", "cp1251", "cp437", "iso8859-2", "koi8-r", "mac-roman"  # for UTF-8; ftfy knows the commonest best
 LOOP = re.compile(r"(?:^| )(\S+(?: \S+){0,3})(?: \1){2,}(?= |$)")  # one to four words, three times in a row
 
 
@@ -75,9 +78,10 @@ def load_project(
     if source is None and target is None:
         splits = {split: load_corpus("captions", split, src, tgt) for split in CORPORA["captions"]}
         return splits["train"], splits
-    if source is None or target is None or Path(source) == Path(target):
+    if source is None or target is None or Path(source).resolve() == Path(target).resolve():
         raise ValueError(
-            f"SOURCE is {source!r} and TARGET is {target!r}: give a file for each language, or None twice."
+            f"SOURCE is {source!r} and TARGET is {target!r}: give a file for each language, or None twice. Of one file "
+            "with both (TSV, CSV, TMX), make two, as shown under “how one file becomes two”."
         )
     pairs = read_pairs(source, target)
     count = len(pairs.source)
@@ -94,10 +98,33 @@ def load_project(
 
 
 def _without(pairs: Pairs, others: Iterable[Pairs]) -> Pairs:
-    """Leave out the pairs that share a sentence with others."""
-    seen = [set(chain.from_iterable(side)) for side in zip(*others, strict=True)]
-    kept = [pair for pair in zip(*pairs, strict=True) if not any(a in b for a, b in zip(pair, seen, strict=True))]
+    """Leave out the pairs that share a sentence with others, but for case and punctuation."""
+    seen = [{*map(bare, chain.from_iterable(side))} for side in zip(*others, strict=True)]
+    kept = [pair for pair in zip(*pairs, strict=True) if not any(bare(a) in b for a, b in zip(pair, seen, strict=True))]
     return Pairs([source for source, _ in kept], [target for _, target in kept])
+
+
+def _is_garbled(text: str) -> bool:
+    """Tell whether a text looks like UTF-8 read as something else, or gives two characters where that is undone."""
+    for encoding in MISREAD:
+        with suppress(ValueError):
+            if sum(sign > "\x7f" for sign in text.encode(encoding).decode()) > 1:
+                return True
+    return "\ufffd" in text or load("ftfy.badness").is_bad(text)
+
+
+ENTITY = rf"&(#\d+;|#x[\da-f]+;|{'|'.join(name for name in html5 if name[-1] == ';')})"
+FAULTS: dict[str, tuple[Callable[[str], object], str]] = {  # of a text: how each is found, and what to do
+    "broken characters": (_is_garbled, "Read in a wrong encoding: in Python, ftfy.fix_encoding(line) mends most."),
+    "columns": (re.compile(r"\t|\|\|\|").search, "Make two files of them, as “how one file becomes two” shows."),
+    "tags": (re.compile(r"</?[A-Za-z][\w:-]*(\s[^<>]*)?/?>|<\?xml|<!--").search, "Keep only the text between them."),
+    "entities": (re.compile(ENTITY).search, "In Python, html.unescape(line) puts in what they stand for."),
+    "cut words": (re.compile(r"\S@@(\s|$)|@-@|▁|￭|(^|\s)##\w").search, "Take the text from before it was tokenised."),
+    f"sentence of more than {LONGEST} words or {10 * LONGEST:,} characters": (
+        lambda text: max(len(text.split()), len(text) / 10) > LONGEST,
+        "Split it into sentences on both sides, or remove it from both.",
+    ),
+}
 
 
 def look_at(pairs: Pairs, splits: Mapping[str, Pairs], src: str, tgt: str) -> list[Outcome]:
@@ -109,7 +136,7 @@ def look_at(pairs: Pairs, splits: Mapping[str, Pairs], src: str, tgt: str) -> li
 
     def is_double(*pair: str) -> bool:
         before = len(seen)
-        seen.add((pair[0], pair[1]))
+        seen.add((bare(pair[0]), bare(pair[1])))
         return len(seen) == before
 
     return [
@@ -118,21 +145,12 @@ def look_at(pairs: Pairs, splits: Mapping[str, Pairs], src: str, tgt: str) -> li
             learned >= FEW,
             f"below {FEW:,} it mostly learns its examples by heart. Go on to try everything, and look for more.",
         ),
-        _fault(
-            "no broken characters",
-            pairs,
-            lambda *pair: any(map(GARBLED.search, pair)),
-            "The text was saved in one encoding and read in another: in Python, "
-            "line.encode('cp1252').decode('utf-8') mends most such lines.",
+        *(
+            _fault(f"no {what}", pairs, lambda *pair, found=found: any(map(found, pair)), remedy)
+            for what, (found, remedy) in FAULTS.items()
         ),
         _fault("no pair appears twice", pairs, is_double, "Keep one of each: sort both files together, unique.", 0.02),
         _fault("the two sides differ", pairs, str.__eq__, "Not translated: remove these lines from both files.", 0.02),
-        _fault(
-            f"no sentence has more than {LONGEST} words",
-            pairs,
-            lambda *pair: max(len(text.split()) for text in pair) > LONGEST,
-            "Split it into sentences on both sides, or remove it from both.",
-        ),
         Outcome(
             "long sentences have long translations",
             bool(r > 0.4),  # where one file is shifted by a line, they do not
@@ -143,7 +161,7 @@ def look_at(pairs: Pairs, splits: Mapping[str, Pairs], src: str, tgt: str) -> li
         Outcome(
             "no sentence is in both training and test",
             shared == 0,
-            f"{shared:,} training pairs share one with validation or test: leave them out.",
+            f"{shared:,} training pairs share one, but for case and punctuation: leave them out.",
         ),
     ]
 

@@ -2,6 +2,7 @@
 
 import gzip
 import os
+import unicodedata
 import zlib
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -191,6 +192,12 @@ def split_text(text: str) -> tuple[str, str]:
     """Hold out the last tenth of a text: return what to train on, and what to validate on."""
     end = int(0.9 * len(text))
     return text[:end], text[end:]
+
+
+def bare(text: str) -> str:
+    """Reduce a text to its letters and digits: in case, punctuation and spaces, doubles often differ."""
+    plain = unicodedata.normalize("NFKC", text).casefold()
+    return "".join(sign for sign in plain if unicodedata.category(sign)[0] in "LMN") or plain
 
 
 def hold_out(pairs: Aligned, count: int, seed: int = 0) -> tuple[Aligned, Aligned]:

@@ -4,7 +4,8 @@ from importlib import import_module
 from typing import Any
 
 EXTRAS = {
-    **{"spacy": "words", "pooch": "download", "matplotlib": "plots", "seaborn": "plots", "IPython": "notebooks"},
+    **dict.fromkeys(("ftfy", "spacy"), "words"),
+    **{"pooch": "download", "matplotlib": "plots", "seaborn": "plots", "IPython": "notebooks"},
     **dict.fromkeys(("ctranslate2", "onnx", "onnxscript", "transformers"), "engines"),
 }
 

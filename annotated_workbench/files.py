@@ -4,8 +4,9 @@ import errno
 import hashlib
 import os
 import secrets
+import shutil
 import warnings
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO
@@ -15,6 +16,8 @@ from filelock import FileLock, SoftFileLock, Timeout
 LOCK, SOFT_LOCK = ".lock", ".locked"  # the second one where the system has no locks for files
 LACKING = (errno.EINVAL, errno.ENOLCK, errno.ENOSYS, errno.ENOTSUP, errno.EOPNOTSUPP)  # what a disk does not offer
 UNFINISHED = ".unfinished"  # ends the name of a file that is being written
+OURS = ".written-by-the-course"  # in a folder of a reader's: the checksum and name of each file that is not
+MADE = ".made-by-the-course"  # in a folder that may be emptied
 
 
 def write_whole(path: Path, content: bytes) -> None:
@@ -53,6 +56,32 @@ def _to_the_disk(descriptor: int) -> None:
     except OSError as error:
         if error.errno not in LACKING:
             raise
+
+
+def write_ours(folder: Path, contents: Mapping[str, bytes], inputs: Sequence[str | Path] = ()) -> None:
+    """Write files, by name, into a folder that may be a reader's, or none: `OURS` there lists them.
+
+    A FileExistsError names the one that would replace an input, or what is not, as it stands, in that list.
+    """
+    listed = folder / OURS
+    ours = set(listed.read_text("utf-8").splitlines()) if listed.exists() else set()
+    for path in filter(os.path.lexists, map(folder.joinpath, contents)):
+        if f"{checksum([path.read_bytes()])} {path.name}" not in ours or any(map(path.samefile, inputs)):
+            raise FileExistsError(f"{path} is yours and would be overwritten: give another folder, or rename the file.")
+    ours |= {f"{checksum([content])} {name}" for name, content in contents.items()}
+    for name, content in {OURS: "\n".join(ours).encode(), **contents}.items():
+        write_whole(folder / name, content)
+
+
+def emptied(folder: Path) -> Path:
+    """Make a folder, or empty one that was made so, and return it; a FileExistsError says that it holds another's."""
+    if folder.exists() and not (folder / MADE).exists() and any(folder.iterdir()):
+        raise FileExistsError(f"{folder} was not made by the course: give a new folder, or remove this one yourself.")
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / MADE).touch()
+    for path in set(folder.iterdir()) - {folder / MADE}:
+        shutil.rmtree(path) if path.is_dir() else path.unlink()
+    return folder
 
 
 def remove_leftovers(folder: Path) -> None:

@@ -27,7 +27,7 @@ def names_of_lesson(notebook: str, tag: str) -> dict[str, Any]:
     names: dict[str, Any] = {}
     for cell in json.loads((ROOT / "notebooks" / notebook).read_text(encoding="utf-8"))["cells"]:
         if tag in cell["metadata"].get("tags", []):
-            exec("".join(line for line in cell["source"] if not line.startswith("%")), names)
+            exec("".join(cell["source"]), names)
     return names
 
 

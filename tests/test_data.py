@@ -18,6 +18,7 @@ from once import once
 
 from annotated.config import BOS, EOS, PAD, UNK
 from annotated_workbench import data
+from annotated_workbench.commands.shared import tell_doubles
 from annotated_workbench.data import (
     CORPORA,
     Batch,
@@ -169,6 +170,13 @@ VOCABULARY = Vocabulary([*SPECIALS, "ein", "Hund", "a", "dog", "runs"])
 @pytest.fixture(scope="module")
 def words():
     return WordTokenizer(VOCABULARY, ["de", "en"])
+
+
+def test_what_is_held_out_and_also_learned_is_counted_whatever_its_case_punctuation_and_form(capsys):
+    tell_doubles(
+        Pairs(["Ein K\u00e4fer.", "Hund"], ["A bee.", "cat"]), Pairs(["ein ka\u0308fer", "Hund"], ["a BEE", "dog"])
+    )
+    assert capsys.readouterr().out.startswith("Careful: 1 of the 2 held out for validation are also learned from")
 
 
 def test_long_pairs_are_named_or_dropped_on_demand(words):

@@ -53,11 +53,15 @@ def stand_apart(labels) -> bool:
 
 
 def test_an_attention_map_has_queries_as_rows_and_keys_as_columns() -> None:
+    tokens = ["$$", r"$\nonsense$", r"\$"]  # which might be read as formulas
     ax = plot_attention(MAP, ["the", "dog"], ["Den", "Hund", "jagt"], title="a map")
     assert (words(ax.get_yticklabels()), words(ax.get_xticklabels())) == (["the", "dog"], ["Den", "Hund", "jagt"])
     assert "query" in ax.get_ylabel() and "key" in ax.get_xlabel() and ax.get_title() == "a map"
     assert ax.get_ylim()[0] > ax.get_ylim()[1]  # the first query stands on top
     assert words(ax.texts) == ["0.50", "0.25", "0.25", "0.10", "0.20", "0.70"]
+    for drawn in (plot_attention(MAP, tokens[:2], tokens, ax=ax), plot_matrices([Grid(MAP, "", columns=tokens)])):
+        drawn.figure.draw_without_rendering()
+        assert {*tokens} <= {*words(drawn.get_xticklabels()), *words(drawn.texts)}
     large = plot_attention(torch.full((2, 11), 1 / 11), list("ab"), list("abcdefghijk"))
     assert not large.texts and [other.get_ylabel() for other in large.figure.axes if other is not large] == ["weight"]
 

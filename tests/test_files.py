@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from once import once
 
-from annotated_workbench.files import UNFINISHED, locked, remove_leftovers, write_whole
+from annotated_workbench.files import UNFINISHED, emptied, locked, remove_leftovers, write_ours, write_whole
 
 pytestmark = once
 
@@ -72,6 +72,32 @@ def test_a_disk_without_locks_that_cannot_sync_folders_will_do(tmp_path, monkeyp
         with pytest.raises(BlockingIOError, match="is in use by another process"), locked(tmp_path):
             pass
     assert (tmp_path / "file").read_bytes() == b"new"
+
+
+def test_nothing_is_written_over_an_input_or_what_was_not_written_here(tmp_path):
+    mine, ours, linked = tmp_path / "mine", tmp_path / "ours", tmp_path / "linked"
+    mine.write_bytes(b"mine")
+    for content in (b"one", b"two"):
+        write_ours(tmp_path, {"ours": content})
+    linked.symlink_to(ours)
+    for name, inputs in (("mine", ()), ("linked", ()), ("ours", [linked])):
+        with pytest.raises(FileExistsError, match=f"{name} is yours"):
+            write_ours(tmp_path, {"new": b"", name: b"three"}, inputs)
+    ours.write_bytes(b"changed")
+    with pytest.raises(FileExistsError, match="ours is yours"):
+        write_ours(tmp_path, {"ours": b"three"})
+    assert (mine.read_bytes(), ours.read_bytes(), (tmp_path / "new").exists()) == (b"mine", b"changed", False)
+
+
+def test_a_folder_is_emptied_only_if_it_was_made_here(tmp_path):
+    (tmp_path / "www").mkdir()
+    (emptied(tmp_path / "www") / "old").mkdir()  # there was nothing to lose
+    assert not (emptied(tmp_path / "www") / "old").exists()
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "a.html").touch()
+    with pytest.raises(FileExistsError, match="mine was not made by the course: give a new folder"):
+        emptied(tmp_path / "mine")
+    assert (tmp_path / "mine" / "a.html").exists()
 
 
 def test_leftovers_are_those_of_write_whole_alone(tmp_path):

@@ -50,8 +50,11 @@ def test_an_answer_in_a_stub_and_a_notebook_without_exercises_are_refused() -> N
 def test_the_command_writes_one_for_each_chapter_which_needs_no_other_cell(tmp_path, monkeypatch, capsys) -> None:
     monkeypatch.setattr(sys, "argv", ["handout", str(tmp_path / "new" / "folder")])
     module.main()
-    written = sorted((tmp_path / "new" / "folder").iterdir())
+    written = sorted((tmp_path / "new" / "folder").glob("[!.]*"))
     assert [path.name for path in written] == [f"{path.stem[:2]}_exercises.ipynb" for path in LESSONS]
     assert capsys.readouterr().out.split() == [str(path) for path in written]
     undefined = [sys.executable, "-m", "ruff", "check", "--isolated", "--select", "F821", str(tmp_path)]
     assert subprocess.run(undefined, capture_output=True, text=True).stdout == "All checks passed!\n"
+    written[3].write_text("the teacher's")
+    with pytest.raises(SystemExit, match=r"03_exercises\.ipynb is yours and would be overwritten"):
+        module.main()

@@ -81,6 +81,9 @@ def test_a_notebook_is_valid_small_bare_and_executed_in_order(path: Path, notebo
     cells = code_cells(notebook)
     assert [cell.execution_count for cell in cells] == list(range(1, len(cells) + 1)), "run make notebooks"
     assert cells[0].id == FIRST
+    for cell in cells:
+        compile(cell.source, path.name, "exec")  # also what `nbconvert --to script` makes of it is Python
+        assert cell.id == FIRST or "get_ipython" not in cell.source
 
 
 def test_outputs_hold_no_error_and_no_trace_of_a_machine(notebook: nbformat.NotebookNode) -> None:

@@ -1,17 +1,21 @@
 """The project: what is said of a reader's own pairs, of the milestones and of the score; and the notebook's size."""
 
+from importlib import import_module
 from pathlib import Path
 
 import pytest
+import spacy.lang
 import torch
 from once import once
 
 from annotated.config import TransformerConfig
 from annotated.transformer import Transformer
 from annotated_course.project import (
+    FAULTS,
     MILESTONES,
     Outcome,
     RecordedTask,
+    _is_garbled,
     faults,
     load_project,
     look_at,
@@ -75,13 +79,16 @@ def test_too_few_lines_and_one_file_or_the_same_twice_are_refused(tmp_path: Path
     source, target = write(tmp_path, Pairs(["a", "b", "c"], ["d", "e", "f"]))
     with pytest.raises(ValueError, match=r"has 3 lines, .* at least 200"):
         load_project(source, target, "de", "en")
-    for other in (None, str(source)):
+    for other in (None, str(source), tmp_path / ".." / tmp_path.name / "my.de"):
         with pytest.raises(ValueError, match="give a file for each language"):
             load_project(source, other, "de", "en")
 
 
 SHIFTED, EXCHANGED = Pairs(CAPTIONS.source[1:], CAPTIONS.target[:-1]), Pairs(CAPTIONS.target, CAPTIONS.source)
 UNTRANSLATED = Pairs(CAPTIONS.source, [*CAPTIONS.source[:20], *CAPTIONS.target[20:]])
+LONG = "no sentence of more than 100 words or 1,000 characters"
+DOUBLES = changed(9, "Ein Hund.", "A dog.", 40)
+DOUBLES.source[20:40] = ["EIN HUND!"] * 20
 IN_PLACE = changed(30, "The dog is in the house.", "Der Hund ist in dem Haus.", 7)
 
 
@@ -89,9 +96,14 @@ IN_PLACE = changed(30, "The dog is in the house.", "Der Hund ist in dem Haus.", 
     ("pairs", "statement", "remedy"),
     [
         (changed(7, source="Die TÃ¼r ist schÃ¶n."), "no broken characters", "line 7 (Die TÃ¼r"),
-        (changed(9, "Ein Hund.", "A dog.", 40), "no pair appears twice", "39 of 600 lines, the first is 10 "),
+        (DOUBLES, "no pair appears twice", "39 of 600 lines, the first is 10 "),
         (UNTRANSLATED, "the two sides differ", "20 of 600 lines, the first is 1 ("),
-        (changed(8, target="so " * 101), "no sentence has more than 100 words", "line 8 ("),
+        (changed(8, target="so " * 101), LONG, "line 8 ("),
+        (changed(8, "很" * 5000, "ho" * 2500), LONG, "line 8 ("),
+        (changed(7, source="Ein Hund.\tA dog."), "no columns", "line 7 (Ein Hund."),
+        (changed(7, target="<seg>A dog.</seg>"), "no tags", "line 7 ("),
+        (changed(7, target="the dog &apos;s bone"), "no entities", "line 7 ("),
+        (changed(7, source="ein Hun@@ d"), "no cut words", "line 7 (ein Hun@@ d"),
         (SHIFTED, "long sentences have long translations", "correlation"),
         (EXCHANGED, "left is de, right is en", "They look exchanged: exchange"),
         (IN_PLACE, "left is de, right is en", "7 of 600 lines, the first is 30 (The dog"),
@@ -100,6 +112,16 @@ IN_PLACE = changed(30, "The dog is in the house.", "Der Hund ist in dem Haus.", 
 def test_a_fault_of_the_pairs_is_named_with_its_line(pairs: Pairs, statement: str, remedy: str) -> None:
     (outcome,) = failing(pairs)
     assert outcome.statement == statement and remedy in outcome.remedy
+
+
+def test_broken_characters_are_found_in_every_language_and_nowhere_else() -> None:
+    assert not any(map(_is_garbled, ["NÃO É POSSÍVEL", "AMANHÃ!", "CAFÉ… «LIÇÃO»", "Œuvre – où ?", "ÄÖÜ ß", "R&D <3"]))
+    for path in Path(spacy.lang.__path__[0]).glob("*/examples.py"):
+        for text in import_module(f"spacy.lang.{path.parent.name}.examples").sentences:
+            assert not any(found(text) or found(text.upper()) for found, _ in FAULTS.values()), text
+            for encoding in ("latin-1", "cp437", "koi8-r"):
+                again = text.encode().decode(encoding)
+                assert _is_garbled(again) or sum(sign > "\x7f" for sign in text) < 2, again
 
 
 def test_a_few_pairs_that_are_not_translated_do_no_harm() -> None:
@@ -115,7 +137,7 @@ def test_a_wrong_language_is_named_and_an_unknown_one_is_not_examined() -> None:
 
 def test_what_is_learned_and_tested_is_counted() -> None:
     train = Pairs([*map(str, range(2000))], ["x"] * 2000)
-    splits = {"train": train, "val": Pairs(["5"], ["y"]), "test": Pairs(["z"], ["z"])}
+    splits = {"train": train, "val": Pairs(["(5)!"], ["y"]), "test": Pairs(["z"], ["z"])}
     (finding,) = failing(CAPTIONS, splits=splits)
     assert finding.remedy.startswith("1 training pairs share one")
 

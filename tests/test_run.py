@@ -18,9 +18,10 @@ pytestmark = once
     ],
 )
 def test_what_differs_is_told_and_what_fails_ends_it(
-    statuses: list[int], status: int, end: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    statuses: list[int], status: int, end: str, monkeypatch, tmp_path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     left = iter(statuses)
     monkeypatch.setattr(run.subprocess, "call", lambda *command, **options: next(left))
+    monkeypatch.setattr(run, "ROOT", tmp_path)
     assert run.main() == status and list(left) == []
     assert capsys.readouterr().out.endswith(end)

@@ -129,6 +129,14 @@ def test_what_is_folded_unfolds_checks_are_a_list_and_tables_fit_a_phone(site: P
     assert 'class="pictured' in text and re.search(r'<span class="column">minutes\s*</span>', text)
 
 
+def test_a_folder_that_it_did_not_make_is_left_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "www-source" / "mine").mkdir(parents=True)
+    monkeypatch.setattr(sys, "argv", ["site", str(tmp_path / "www")])
+    with pytest.raises(SystemExit):
+        module.main()
+    assert (tmp_path / "www-source" / "mine").exists()
+
+
 def test_a_link_that_leads_nowhere_is_named(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError, match=r"notebooks/01\.ipynb: the link \[here\]\(gone\.ipynb\) leads nowhere"):
         page_text("Look [here](gone.ipynb).", Path("notebooks/01.ipynb"), tmp_path)

@@ -60,8 +60,8 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(sys, "argv", ["slides", str(folder), "--chapters", "00", "07"])
         module.main()
-    assert sorted(path.name for path in folder.iterdir()) == ["00_tour.html", "07_training.html"]
-    return {path.name[:2]: path for path in folder.iterdir()}
+    assert sorted(path.name for path in folder.glob("[!.]*")) == ["00_tour.html", "07_training.html"]
+    return {path.name[:2]: path for path in folder.glob("[!.]*")}
 
 
 @pytest.mark.parametrize(("chapter", "width", "colors"), [("00", 640, "light"), ("07", 1280, "dark")])

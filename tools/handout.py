@@ -12,7 +12,7 @@ from pathlib import Path
 
 import nbformat
 
-from annotated_workbench.files import write_whole
+from annotated_workbench.files import write_ours
 from tools.address import FIRST
 from tools.sync import is_lesson, notebook_paths
 
@@ -51,16 +51,16 @@ def handout(lesson: nbformat.NotebookNode) -> nbformat.NotebookNode:
 def main() -> None:
     """Write the handouts of all chapters."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("folder", type=Path, help="where to write them; what is there under their names is replaced")
-    folder = parser.parse_args().folder
-    for path in filter(is_lesson, notebook_paths()):
-        written = folder / f"{path.stem[:2]}_exercises.ipynb"
-        try:
+    parser.add_argument("folder", type=Path, help="where to write them, over none that was changed")
+    folder, contents = parser.parse_args().folder, {}
+    try:
+        for path in filter(is_lesson, notebook_paths()):
             text = nbformat.writes(handout(nbformat.read(path, as_version=4)))
-        except ValueError as error:
-            sys.exit(f"{path}: {error}")
-        write_whole(written, text.encode() + b"\n")
-        print(written)
+            contents[f"{path.stem[:2]}_exercises.ipynb"] = text.encode() + b"\n"
+        write_ours(folder, contents)
+    except (ValueError, FileExistsError) as error:
+        sys.exit(f"{path}: {error}" if isinstance(error, ValueError) else str(error))
+    print(*map(folder.joinpath, contents), sep="\n")
 
 
 if __name__ == "__main__":

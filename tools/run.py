@@ -6,10 +6,10 @@ status is 0 if all was as saved, 1 if something differed, 2 if training or trans
 """
 
 import os
-import shutil
 import subprocess
 import sys
 
+from annotated_workbench.files import emptied
 from tools.sync import ROOT
 
 MODEL = "build/captions"
@@ -25,7 +25,7 @@ EVALUATE = f"annotated evaluate {MODEL} --corpus captions --split test --show 5"
 def main() -> int:
     """Run everything; return the exit status."""
     differs = run(NOTEBOOKS, OMP_NUM_THREADS="1")
-    shutil.rmtree(ROOT / MODEL, ignore_errors=True)
+    emptied(ROOT / MODEL)
     if run(TRAIN) or run(EVALUATE):
         return 2
     end = "not all is as saved: see above" if differs else "all notebooks printed what they have saved"

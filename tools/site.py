@@ -27,6 +27,7 @@ from docutils.nodes import make_id
 from fontTools import subset
 from sphinx.cmd.build import build_main
 
+from annotated_workbench.files import emptied
 from tools.sync import PACKAGES, ROOT, is_lesson, notebook_paths
 
 DOCUMENTS = [f"docs/{name}.md" for name in ("INSTALL", "WAYS", "COMMANDS", "PAPER_MAP", "RESULTS", "TEACHING")]
@@ -49,10 +50,11 @@ def main() -> int:
     """Lay out the sources and build; return Sphinx's exit status."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("folder", type=Path, nargs="?", default=ROOT / "build" / "site", help="where to put the pages")
-    folder = parser.parse_args().folder
-    source = folder.with_name(folder.name + "-source")
-    for old in (folder, source):
-        shutil.rmtree(old, ignore_errors=True)
+    try:
+        folder = emptied(parser.parse_args().folder.resolve())
+        source = emptied(folder.with_name(folder.name + "-source"))
+    except OSError as error:
+        parser.error(str(error))
     lay_out(source)
     cores = str(min(os.cpu_count() or 1, 4))
     options = ["-W", "--keep-going", "-q", "-j", cores, "-d", f"{source}/.trees", str(source), str(folder)]

@@ -23,7 +23,7 @@ from pygments import highlight
 from pygments.formatters import HtmlFormatter
 from pygments.lexers import PythonLexer
 
-from annotated_workbench.files import write_whole
+from annotated_workbench.files import write_ours
 from tools.site import math_font
 from tools.sync import ROOT, is_lesson, notebook_paths
 
@@ -207,9 +207,9 @@ def main() -> None:
     arguments = parser.parse_args()
     for path in filter(is_lesson, notebook_paths()):
         if not arguments.chapters or path.name[:2] in arguments.chapters:
-            written = arguments.folder / f"{path.stem}.html"
-            write_whole(written, page(nbformat.read(path, as_version=4)).encode())
-            print(written)
+            content = page(nbformat.read(path, as_version=4)).encode()
+            write_ours(arguments.folder, {f"{path.stem}.html": content})
+            print(arguments.folder / f"{path.stem}.html")
 
 
 if __name__ == "__main__":

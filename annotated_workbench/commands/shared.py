@@ -4,6 +4,7 @@ import os
 import shlex
 import sys
 from argparse import Namespace
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -15,7 +16,7 @@ from annotated.fast.decoding import in_bfloat16
 from annotated.fast.training import bf16_is_fast
 from annotated_workbench.architectures import TaskName
 from annotated_workbench.checkpoint import load_run, load_translator
-from annotated_workbench.data import Labelled, decode
+from annotated_workbench.data import Aligned, Labelled, bare, decode
 from annotated_workbench.reviews import load_reviews, read_reviews, split_reviews
 from annotated_workbench.vocabulary import Tokenizer
 
@@ -70,6 +71,18 @@ def name_files(texts: Sequence[str], remedy: str) -> None:
     for text in filter(os.path.isfile, texts):
         how = remedy.format(shlex.quote(text))
         print(f"annotated: {text!r} is taken as a text; for what that file holds, give {how}", file=sys.stderr)
+
+
+def tell_doubles(val: Aligned, training: Aligned) -> None:
+    """Say how many of the pairs, or labelled texts, held out for validation are also learned from."""
+    held_out, learned = (zip(*(map(bare, side) for side in sides), strict=False) for sides in (val, training))
+    counts = Counter(held_out)
+    if count := sum(counts[pair] for pair in set(counts).intersection(learned)):
+        print(
+            f"Careful: {count:,} of the {len(val[0]):,} held out for validation are also learned from (case and "
+            "punctuation aside): the scores will be too good. Keep one of each, or give others for validation.",
+            flush=True,
+        )
 
 
 def read_texts(args: Namespace, prompt: str) -> Iterator[list[str]]:

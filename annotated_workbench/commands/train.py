@@ -13,7 +13,7 @@ from torch import nn
 from annotated_workbench import vocabulary
 from annotated_workbench.architectures import ARCHITECTURES, PRESETS, USES, config_of, make_model
 from annotated_workbench.commands.options import COMPUTE, PROGRAM, Command
-from annotated_workbench.commands.shared import find_device, load_split, wants_bfloat16
+from annotated_workbench.commands.shared import find_device, load_split, tell_doubles, wants_bfloat16
 from annotated_workbench.data import hold_out, load_corpus, load_text, read_pairs, read_text, split_text
 from annotated_workbench.distributed import from_first, joined, processes
 from annotated_workbench.run_folder import require_new
@@ -65,6 +65,7 @@ def translation(args: Namespace) -> tuple[nn.Module, Task]:
         pairs, val = hold_out(pairs, min(1000, max(1, len(pairs.source) // 20)))  # the same for every --seed
     count = len(pairs.source)
     _choose(args, f"{count:,} training and {len(val.source):,} validation pairs", defaults_for(count))
+    tell_doubles(val, pairs)
     tokenizer = _tokenizer(args, pairs, (src, tgt))
     model = _new_model(args, tokenizer)
     return model, TranslationTask(tokenizer, pairs, val, src, tgt, config_of(model).max_length)
@@ -85,6 +86,7 @@ def classification(args: Namespace) -> tuple[nn.Module, Task]:
     classes = len(set(reviews.labels))
     size = f"{len(reviews.texts):,} training and {len(val.texts):,} validation texts of {classes} labels"
     _choose(args, size, CLASSIFICATION)
+    tell_doubles(val, reviews)
     tokenizer = _tokenizer(args, [reviews.texts], [language])
     model = _new_model(args, tokenizer, classes=classes)
     return model, ClassificationTask(tokenizer, reviews, val, language, config_of(model).max_length)

@@ -9,7 +9,6 @@ import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import BinaryIO
 
 from filelock import FileLock, SoftFileLock, Timeout
 
@@ -21,14 +20,7 @@ MADE = ".made-by-the-course"  # in a folder that may be emptied
 
 
 def write_whole(path: Path, content: bytes) -> None:
-    """Write a file whole or not at all, as `whole_file` does."""
-    with whole_file(path) as file:
-        file.write(content)
-
-
-@contextmanager
-def whole_file(path: Path) -> Iterator[BinaryIO]:
-    """Open a file to write it whole or not at all, and onto the disk before this ends; makes the folder if need be.
+    """Write a file whole or not at all, and onto the disk before this ends; makes the folder if need be.
 
     The content goes into a new file beside it, which then takes the other's place (a symbolic link's, too). A process
     killed meanwhile leaves that new file behind; `remove_leftovers` deletes it.
@@ -37,7 +29,7 @@ def whole_file(path: Path) -> Iterator[BinaryIO]:
     temporary = path.with_name(f".{secrets.token_hex(8)}{UNFINISHED}")
     try:
         with open(temporary, "xb") as file:
-            yield file
+            file.write(content)
             file.flush()
             _to_the_disk(file.fileno())
         temporary.replace(path)

@@ -1,14 +1,18 @@
 """Texts with labels: sentences about films, and one's own texts in the layout of IMDb's folders."""
 
+import os
 import re
+from functools import cache
+from glob import glob
 from pathlib import Path
 
-from annotated_workbench.data import Labelled, data_folder, decode, hold_out, read_lines
+from annotated_workbench.data import Labelled, data_folder, decode, hold_out, opened, read_lines
 
 REVIEWS = ("rt_polarity",)
 SPLITS = ("train", "val", "test")
-# A review: split, label and name. IMDb's folder unsup has no labels; systems leave files such as "._0_9.txt".
-PLACE = re.compile(r"(?:.*/)?(train|val|test)/(?!unsup/)([^/]+)/[^/.][^/]*\.txt")
+LAYOUT = "train/<label>/<name>.txt"
+# A review: folder, split, label and name. IMDb's folder unsup has no labels.
+PLACE = re.compile(r"((?:.*/)?(train|val|test)/(?!unsup/)([^/]+))/[^/]+")
 
 
 def load_reviews(name: str, split: str) -> Labelled:
@@ -44,19 +48,34 @@ def split_reviews(parts: dict[str, Labelled], split: str) -> Labelled:
 def read_reviews(path: str | Path) -> dict[str, Labelled]:
     """Read a folder in the layout of IMDb (Maas et al., 2011): train/<label>/<name>.txt, the same in val and test.
 
-    `path` may also be a folder around it. Returns the texts of each part in the order of their files' names. An error
-    says that there is no such folder, that it holds fewer than two labels to learn from, or which file is not UTF-8.
+    `path` may also be a folder around it; links are followed. Returns the texts of each part in the order of their
+    files' names. An error says that there is no such folder, that it holds fewer than two labels to learn from, or
+    which file is damaged or not UTF-8.
     """
     path = Path(path)
     if not path.is_dir():
-        raise FileNotFoundError(f"there is no folder {path}. Give one with train/pos, train/neg …")
+        found = f"{path} is a file" if path.exists() else f"there is no folder {path}"
+        raise FileNotFoundError(f"{found}. Give a folder with a file for each text: {LAYOUT}.")
     parts: dict[str, Labelled] = {}
-    for name, file in sorted((file.relative_to(path).as_posix(), file) for file in path.rglob("*.txt")):
-        if (place := PLACE.fullmatch(name)) and file.is_file():
-            text = decode(file.read_bytes(), file).replace("<br />", " ")
-            labelled = parts.setdefault(place[1], Labelled([], []))
-            labelled.texts.append(" ".join(text.split()))
-            labelled.labels.append(place[2])
+    folders: dict[tuple[str, ...], str] = {}
+    left_out, real = [], cache(os.path.realpath)
+    names = (Path(name).as_posix() for name in glob("**/*", root_dir=path, recursive=True))
+    for name in sorted(names, key=lambda name: (name.count("/"), name)):
+        if not (place := PLACE.fullmatch(name)):
+            continue
+        folder, part, label = place.groups()
+        if folders.setdefault((part, label, real(path / folder)), folder) != folder:
+            continue  # the same once more, by a link
+        if not name.lower().endswith(".txt"):
+            left_out.append(name)
+            continue
+        with opened(path / name, "Give a text.") as file:
+            text = decode(file.read(), path / name).replace("<br />", " ")
+        labelled = parts.setdefault(part, Labelled([], []))
+        labelled.texts.append(" ".join(text.split()))
+        labelled.labels.append(label)
+    if left_out:
+        print(f"{len(left_out)} left out, such as {path / left_out[0]}: not {LAYOUT}.", flush=True)
     count = len(set(parts["train"].labels)) if "train" in parts else 0
     if count < 2:
         needs = "it needs train/<label>/*.txt of two labels at least."

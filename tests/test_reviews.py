@@ -51,6 +51,19 @@ def test_folders_are_read_in_the_order_of_names(tmp_path: Path) -> None:
         read_reviews(folder)
 
 
+def test_links_are_followed_and_what_is_no_text_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder, kept = write_folder(tmp_path / "mine", {"train/neg/1.TXT": "bad", "train/neg/2.csv": "bad,0"}), tmp_path
+    write_folder(kept, {"good/1.txt": "good", "2.txt": "fine"})
+    (folder / "train" / "pos").symlink_to(kept / "good")
+    (folder / "train" / "neg" / "3.txt").symlink_to(kept / "2.txt")
+    (folder / "again").symlink_to(folder)  # a circle
+    assert read_reviews(folder)["train"] == Labelled(["bad", "fine", "good"], ["neg", "neg", "pos"])
+    assert capsys.readouterr().out == f"1 left out, such as {folder}/train/neg/2.csv: not train/<label>/<name>.txt.\n"
+    (kept / "2.txt").unlink()
+    with pytest.raises(FileNotFoundError, match=r"there is no file .*train/neg/3\.txt"):
+        read_reviews(folder)
+
+
 @pytest.mark.parametrize(
     ("texts", "message"),
     [

@@ -8,7 +8,7 @@ import torch
 from annotated.config import UNK
 from annotated_workbench.classification import classify
 from annotated_workbench.commands.options import COMPUTE, MODEL, SEARCH, Command
-from annotated_workbench.commands.shared import load_model, load_split, search_options
+from annotated_workbench.commands.shared import load_model, load_splits, search_options
 from annotated_workbench.data import CORPORA, load_corpus, load_text, read_pairs, read_text, split_text
 from annotated_workbench.metrics import accuracy, bleu, chrf, loss_per_token, text_loss
 from annotated_workbench.translation import translate
@@ -52,7 +52,7 @@ def evaluate_text(args: Namespace) -> None:
 
 def evaluate_reviews(args: Namespace) -> None:
     """Print the share of texts that a classifier sorts rightly."""
-    texts, labels = load_split(args, args.split or "test")
+    ((texts, labels),) = load_splits(args, args.split or "test")
     model, tokenizer, info = load_model(args, "classification")
     probabilities = classify(model, tokenizer, texts, info["language"], plain=args.plain)
     share = accuracy(probabilities, labels, info["labels"])

@@ -61,9 +61,12 @@ def search_options(args: Namespace) -> dict[str, Any]:
     return {name: getattr(args, name) for name in ("beam", "alpha", "max_extra", "plain")}
 
 
-def load_split(args: Namespace, split: str) -> Labelled:
-    """Read a split of --reviews or of a corpus of reviews."""
-    return split_reviews(read_reviews(args.reviews), split) if args.reviews else load_reviews(args.corpus, split)
+def load_splits(args: Namespace, *splits: str) -> list[Labelled]:
+    """Read splits of --reviews or of a corpus of reviews."""
+    if not args.reviews:
+        return [load_reviews(args.corpus, split) for split in splits]
+    parts = read_reviews(args.reviews)
+    return [split_reviews(parts, split) for split in splits]
 
 
 def name_files(texts: Sequence[str], remedy: str) -> None:

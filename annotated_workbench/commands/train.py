@@ -13,7 +13,7 @@ from torch import nn
 from annotated_workbench import vocabulary
 from annotated_workbench.architectures import ARCHITECTURES, PRESETS, USES, config_of, make_model
 from annotated_workbench.commands.options import COMPUTE, PROGRAM, Command
-from annotated_workbench.commands.shared import find_device, load_split, tell_doubles, wants_bfloat16
+from annotated_workbench.commands.shared import find_device, load_splits, tell_doubles, wants_bfloat16
 from annotated_workbench.data import hold_out, load_corpus, load_text, read_pairs, read_text, split_text
 from annotated_workbench.distributed import from_first, joined, processes
 from annotated_workbench.run_folder import require_new
@@ -82,7 +82,7 @@ def generation(args: Namespace) -> tuple[nn.Module, Task]:
 
 def classification(args: Namespace) -> tuple[nn.Module, Task]:
     """Make a model, and the task to learn the labels of texts."""
-    reviews, val, language = load_split(args, "train"), load_split(args, "val"), args.src or "en"
+    (reviews, val), language = load_splits(args, "train", "val"), args.src or "en"
     classes = len(set(reviews.labels))
     size = f"{len(reviews.texts):,} training and {len(val.texts):,} validation texts of {classes} labels"
     _choose(args, size, CLASSIFICATION)

@@ -4,6 +4,7 @@ import argparse
 import os
 import shlex
 import sys
+import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NoReturn
@@ -36,6 +37,10 @@ def main(arguments: Sequence[str] | None = None, commands: Mapping[str, Command]
     for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
         if getattr(sys, name) is None:  # it was closed, and the next file to be opened would get its number
             setattr(sys, name, os.fdopen(os.open(os.devnull, os.O_RDWR), mode, encoding="utf-8"))
+    try:
+        tempfile.gettempdir()
+    except FileNotFoundError:  # none can be written, and packages that are imported ask for its name alone
+        tempfile.tempdir = os.curdir
     args = argparse.Namespace()
     try:
         args = parse(arguments, commands)

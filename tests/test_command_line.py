@@ -7,6 +7,7 @@ import re
 import shlex
 import subprocess
 import sys
+import tempfile
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -223,6 +224,16 @@ def test_a_file_s_name_is_no_text(run, tmp_path, capsys, monkeypatch):
 def test_where_streams_are_closed_it_works_as_if_they_were_empty(run):
     command = f'"{sys.executable}" -m annotated translate {run.out} <&- >&- 2>&-'
     assert subprocess.run(["bash", "-c", command], timeout=100).returncode == 0
+
+
+def test_it_does_without_a_folder_for_temporary_files(monkeypatch, tmp_path, capsys):
+    def fail():
+        raise FileNotFoundError("No usable temporary directory found")
+
+    monkeypatch.setattr(tempfile, "gettempdir", fail)
+    monkeypatch.setattr(tempfile, "tempdir", None)
+    assert main(["translate", str(tmp_path)]) == 2
+    assert "no model in" in capsys.readouterr().err and tempfile.tempdir == "."
 
 
 # Evaluating

@@ -1,5 +1,6 @@
 """What is solved is noted in the working copy only, survives what may happen to the file, and is shown."""
 
+import runpy
 from pathlib import Path
 
 import pytest
@@ -43,6 +44,19 @@ def test_noted_is_what_lies_in_the_working_copy(work: Path, monkeypatch, place: 
     monkeypatch.setattr(module, "NOTEBOOK", (work / place).resolve())
     check("01.1", [4, 9])
     assert solved() == ({"01.1"} if noted else set()) and (work / "solved.txt").exists() == noted
+
+
+def test_where_pip_installed_it_the_clone_around_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("ANNOTATED_WORK", raising=False)
+    installed = tmp_path / "site-packages" / "annotated_course" / "exercises" / "done.py"
+    for file, content in {
+        installed: Path(module.__file__).read_bytes(),
+        tmp_path / "notebooks/00_tour.ipynb": b"",
+    }.items():
+        file.parent.mkdir(parents=True)
+        file.write_bytes(content)
+    monkeypatch.chdir(tmp_path / "notebooks")
+    assert runpy.run_path(str(installed))["WORK"] == tmp_path / "work"
 
 
 def test_a_file_cut_off_or_spoiled_keeps_the_rest(work: Path) -> None:

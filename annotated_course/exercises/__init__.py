@@ -92,7 +92,7 @@ def progress() -> None:
         marks = "".join("○" if number in left else "●" for number in exercises)
         begun = 0 < len(left) < len(exercises)
         print(f"{chapter}  {marks:8}{f' next: {left[0]} {exercises[left[0]].title}' if begun else ''}".rstrip())
-    where = f"kept in {SOLVED}" if done else f"counted is what you solve in {WORK}, which `make lab` makes and opens"
+    where = f"kept in {SOLVED}" if done else f"counted is what you solve in {WORK}, which `make lab` in a clone makes"
     print(f"{len(done)} of {len(all_exercises())} exercises solved; {where}")
 
 

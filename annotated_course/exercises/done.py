@@ -4,7 +4,10 @@ import os
 import time
 from pathlib import Path
 
-WORK = Path(os.environ.get("ANNOTATED_WORK") or Path(__file__).parents[2] / "work").absolute()
+# The clone that this is in or, where pip put it elsewhere, the one around the current folder.
+PLACES = (Path(__file__).parents[2], Path.cwd(), *Path.cwd().parents)
+CLONE = next((place for place in PLACES if (place / "notebooks" / "00_tour.ipynb").is_file()), Path.cwd())
+WORK = Path(os.environ.get("ANNOTATED_WORK") or CLONE / "work").absolute()
 SOLVED = WORK / "solved.txt"
 # The notebook: JupyterLab tells where it lies; elsewhere, in the folder in which this is imported.
 NOTEBOOK = Path(os.environ.get("JPY_SESSION_NAME") or "notebook").resolve()

@@ -232,6 +232,13 @@ def plot_dataflow(
     return ax
 
 
+class _Picture(dict[str, str]):
+    """A picture in several forms, of which a script prints the one in words."""
+
+    def __str__(self) -> str:
+        return self["text/plain"]
+
+
 def show(description: str) -> None:
     """Show the current figure in a notebook, with its description for those who cannot see it.
 
@@ -246,7 +253,7 @@ def show(description: str) -> None:
     png, size = load("IPython.core.pylabtools").retina_figure(figure, base64=False)
     smaller = io.BytesIO()  # a figure has few colours: with a palette it takes a third of the room
     load("PIL.Image").open(io.BytesIO(png)).convert("RGB").quantize(COLOURS).save(smaller, "png", optimize=True)
-    picture = {"image/png": base64.b64encode(smaller.getvalue()).decode(), "text/plain": repr(figure)}
+    picture = _Picture({"image/png": base64.b64encode(smaller.getvalue()).decode(), "text/plain": repr(figure)})
     ipython.display(picture, raw=True, metadata={"image/png": {"alt": description, **size}})
     plt.close(figure)
     ipython.display(ipython.HTML(f"<details><summary>{IN_WORDS}</summary>{as_html(description)}</details>"))

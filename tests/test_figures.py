@@ -15,7 +15,7 @@ from PIL import Image
 
 from annotated_course.drawings import Node, describe_tree, plot_dials, plot_plane, plot_tree
 from annotated_course.grids import Grid, describe, plot_matrices
-from annotated_course.plotting import Arrow, Box, glossed, plot_attention, plot_dataflow, plot_lines, show
+from annotated_course.plotting import Arrow, Box, as_html, glossed, plot_attention, plot_dataflow, plot_lines, show
 
 pytestmark = once
 
@@ -122,7 +122,7 @@ def test_a_figure_is_shown_once_with_its_description(monkeypatch: pytest.MonkeyP
     figure, _ = plt.subplots(figsize=(3, 2))
     show("Weights < 1 & a dog.")
     (picture, metadata), (folded, nothing) = shown
-    assert picture["text/plain"] == repr(figure)
+    assert picture["text/plain"] == str(picture) == repr(figure)  # the latter is printed by a script
     described = metadata["image/png"]
     assert described["alt"] == "Weights < 1 & a dog."
     image = Image.open(io.BytesIO(base64.b64decode(picture["image/png"])))
@@ -131,6 +131,7 @@ def test_a_figure_is_shown_once_with_its_description(monkeypatch: pytest.MonkeyP
     assert tuple(size // 2 for size in image.size) == shown_at, "sharp on screens with small pixels"
     assert folded.data.endswith("</summary>Weights &lt; 1 &amp; a dog.</details>") and nothing is None
     assert plt.get_fignums() == []  # or a notebook would show it again
+    assert as_html("<b>$5 or \\($9") == r"&lt;b&gt;<span>$</span>5 or <span>\</span>(<span>$</span>9"
 
 
 LABELS = ["Hund\ndog", "jagt\nchases"]

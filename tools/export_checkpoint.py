@@ -7,11 +7,13 @@ import sys
 from pathlib import Path
 
 from annotated_workbench.checkpoint import load_checkpoint, save_checkpoint
+from annotated_workbench.run_folder import require_new
 from annotated_workbench.vocabulary import load_tokenizer
 
 
 def main(run: Path, folder: Path) -> None:
     """Write the model in float16, its configuration and its tokenizer."""
+    require_new(folder)
     model, info = load_checkpoint(run)
     save_checkpoint(folder, model.half(), **info)
     load_tokenizer(run).save(folder)

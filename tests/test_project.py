@@ -3,6 +3,7 @@
 from importlib import import_module
 from pathlib import Path
 
+import nbformat
 import pytest
 import spacy.lang
 import torch
@@ -27,10 +28,12 @@ from annotated_course.project import (
 )
 from annotated_workbench import distributed
 from annotated_workbench.checkpoint import load_checkpoint
-from annotated_workbench.data import Pairs, load_corpus
+from annotated_workbench.data import Pairs, load_corpus, read_lines
+from annotated_workbench.files import write_ours
 from annotated_workbench.metrics import bleu
 from annotated_workbench.training_options import WARMUP, TrainingOptions
 from annotated_workbench.vocabulary import SubwordTokenizer
+from tools.sync import ROOT
 
 pytestmark = once
 
@@ -73,6 +76,23 @@ def test_own_files_are_split_no_sentence_is_in_two_splits_and_without_files_it_t
     assert pairs == splits["train"] == load_corpus("captions", "train", "en", "de")
     assert [len(splits[split].source) for split in ("train", "val", "test")] == [12_000, 600, 800]
     assert all(outcome.holds for outcome in look_at(pairs, splits, "en", "de"))
+
+
+def test_the_notebook_keeps_both_sides_of_its_splits_and_whatever_lies_beside_them(tmp_path: Path) -> None:
+    cells = nbformat.read(ROOT / "notebooks" / "project.ipynb", as_version=4).cells
+    code = next(cell.source for cell in cells if "write_ours(" in cell.source).split("\n\n")[0]
+    paths = source, target = tmp_path / "train.en", tmp_path / "train.target"
+    for path, side in zip(paths, CAPTIONS, strict=True):
+        path.write_text("\n".join(side), encoding="utf-8")
+    _, splits = load_project(source, target, "en", "en")
+    names = {"Path": Path, "write_ours": write_ours, "splits": splits, "SOURCE": source, "TARGET": target}
+    with pytest.raises(FileExistsError, match=r"train\.target is yours"):
+        exec(code, names | {"FOLDER": tmp_path})
+    assert [*map(read_lines, paths)] == [*CAPTIONS] and {*tmp_path.iterdir()} == {*paths}
+    exec(code, names | {"FOLDER": tmp_path / "mine"})
+    assert {tuple(read_lines(tmp_path / "mine" / f"train.{side}")) for side in Pairs._fields} == {
+        *map(tuple, splits["train"])
+    }
 
 
 def test_too_few_lines_and_one_file_or_the_same_twice_are_refused(tmp_path: Path) -> None:

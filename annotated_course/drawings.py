@@ -87,7 +87,7 @@ def write_labels(ax: Any, places: Mapping[str, Sequence[float]]) -> None:
     for name, (x, y) in places.items():
         side, offset = ("bottom", FROM_POINT) if y >= middle else ("top", -FROM_POINT)
         look = {"ha": "center", "va": side, "fontsize": LABEL, "linespacing": 1.2, "path_effects": [stroke]}
-        ax.annotate(name, (x, y), (0, offset), textcoords="offset points", zorder=4, **look)
+        ax.annotate(name, (x, y), (0, offset), textcoords="offset points", zorder=4, parse_math=False, **look)
 
 
 class Node(NamedTuple):

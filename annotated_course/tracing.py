@@ -225,7 +225,7 @@ def plot_trace(
             for i, word in enumerate(words):
                 ax.axvline(i, color=EDGE, linewidth=0.5)
                 size, lines = min(8, 60 / len(words)), word.replace(" · ", "\n")
-                ax.text(i + 0.5, 0.5, lines, ha="center", va="center", fontsize=size)
+                ax.text(i + 0.5, 0.5, lines, ha="center", va="center", fontsize=size, parse_math=False)
         elif step.name.endswith("weights"):
             keys = target if "masked" in step.name else source
             queries = source if "encoder" in step.part else target
@@ -235,8 +235,8 @@ def plot_trace(
                 ax = axes(picture_x + i * share, bottom + below, share - 0.12, high - below - above)
                 ax.imshow(weights.numpy(), cmap=plt.get_cmap("Blues", 15), vmin=0, vmax=1, aspect="auto")
                 ax.xaxis.tick_top()
-                ax.set_xticks(range(len(keys)), keys, rotation=90)
-                ax.set_yticks(range(len(queries)), queries if i == 0 else [""] * len(queries))
+                ax.set_xticks(range(len(keys)), keys, rotation=90, parse_math=False)
+                ax.set_yticks(range(len(queries)), queries if i == 0 else [""] * len(queries), parse_math=False)
                 ax.set_xlabel(f"head {i}", fontsize=7.5, labelpad=1)
                 if "cross" in step.name and framed and framed[0] == i:
                     frame = {"fill": False, "color": FRAME, "linewidth": 2, "clip_on": False}
@@ -248,13 +248,13 @@ def plot_trace(
             ax.bar_label(bars, [f"{probability:.0%}" for probability in likeliest], padding=3, fontsize=7)
             ax.set(xlim=(0, 1), xticks=[])
             ax.invert_yaxis()
-            ax.set_yticks(range(len(step.tokens)), step.tokens)
+            ax.set_yticks(range(len(step.tokens)), step.tokens, parse_math=False)
         else:
             ax = axes(picture_x, bottom, wide, high)
             colours = {"cmap": plt.get_cmap("RdBu", 15), "vmin": -LARGEST, "vmax": LARGEST}  # few: the file stays small
             ax.imshow(thumbnail(step.tensor[..., : row.columns]), aspect="auto", **colours)
             ax.set(xticks=[])
-            ax.set_yticks(range(len(source)), source)
+            ax.set_yticks(range(len(source)), source, parse_math=False)
         y -= row.height
     return figure
 

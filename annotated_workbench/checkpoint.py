@@ -171,11 +171,11 @@ def load_tensors(path: str | Path) -> tuple[dict[str, Tensor], Any]:
     """Read what `save_tensors` wrote: the tensors and the note; an error says why they cannot be read."""
     from safetensors import SafetensorError, safe_open
 
+    if not Path(path).is_file():
+        raise FileNotFoundError(f"there are no weights at {path}.")
     try:
-        with safe_open(path, framework="pt") as file:
+        with open(path, "rb"), safe_open(path, framework="pt") as file:
             note = json.loads((file.metadata() or {}).get("note", "null"))
             return {name: file.get_tensor(name) for name in file.keys()}, note  # noqa: SIM118
-    except FileNotFoundError:
-        raise FileNotFoundError(f"there are no weights at {path}.") from None
     except (SafetensorError, OSError, ValueError) as error:
         raise ValueError(f"{path} is not a whole safetensors file ({error}). Copy it again.") from None

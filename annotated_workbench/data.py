@@ -247,12 +247,6 @@ def encode_pairs(
     return encoded
 
 
-def require_some(kept: int, total: int, max_length: int) -> None:
-    """Raise a ValueError if none of all pairs was short enough to be kept."""
-    if not kept:
-        raise ValueError(f"no pair of {total} fits into {max_length} tokens. Give shorter texts, one sentence a line.")
-
-
 def pad(rows: Sequence[Sequence[int]]) -> Int[Tensor, "rows longest"]:
     """Stack rows of ids, at least one, into one tensor, filled with `PAD` on the right up to the longest."""
     longest = max(len(row) for row in rows)

@@ -75,7 +75,7 @@ def load_bert(folder: str | Path) -> Bert:
 
     The folder holds config.json and model.safetensors, as `save_pretrained` writes them; the model is in eval mode. The
     pooler or the head is left out where the folder has no weights for it. A ValueError says that another model would be
-    read, a KeyError which setting config.json lacks; errors of a missing or damaged file are the readers' own.
+    read, or which file is damaged, a KeyError which setting config.json lacks.
     """
     names = dict(zip(SIZES, BERT_SIZES, strict=True)) | {"segments": "type_vocab_size"}
     config = BertConfig(**_sizes(folder, "bert", names))
@@ -113,7 +113,10 @@ def load_gpt2(folder: str | Path) -> Gpt:
 def _sizes(folder: str | Path, kind: str, names: Mapping[str, str]) -> dict[str, Any]:
     """Read the arguments of our configuration from config.json, by their names there; refuse another kind of model."""
     path = Path(folder) / CONFIG
-    settings = json.loads(path.read_bytes())
+    try:
+        settings = dict(json.loads(path.read_bytes()))
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"{path} is damaged ({error}). Copy it again.") from None
     if (given := settings.get("model_type")) != kind:
         raise ValueError(f"{path} is of a model of type {given!r}, not {kind!r}: use the loader of that kind.")
     for name, choices in (REQUIRED | ({"pad_token_id": (PAD,)} if kind == "bert" else {})).items():

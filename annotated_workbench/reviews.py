@@ -2,8 +2,6 @@
 
 import os
 import re
-from functools import cache
-from glob import glob
 from pathlib import Path
 
 from annotated_workbench.data import Labelled, data_folder, decode, hold_out, opened, read_lines
@@ -11,8 +9,8 @@ from annotated_workbench.data import Labelled, data_folder, decode, hold_out, op
 REVIEWS = ("rt_polarity",)
 SPLITS = ("train", "val", "test")
 LAYOUT = "train/<label>/<name>.txt"
-# A review: folder, split, label and name. IMDb's folder unsup has no labels.
-PLACE = re.compile(r"((?:.*/)?(train|val|test)/(?!unsup/)([^/]+))/[^/]+")
+# A review: split, label and name. IMDb's folder unsup has no labels; systems leave files such as "._0_9.txt".
+PLACE = re.compile(r"(?:.*/)?(train|val|test)/(?!unsup/)([^/]+)/[^/.][^/]*")
 
 
 def load_reviews(name: str, split: str) -> Labelled:
@@ -45,6 +43,10 @@ def split_reviews(parts: dict[str, Labelled], split: str) -> Labelled:
     return parts[split]
 
 
+def _fail(error: OSError) -> None:
+    raise error
+
+
 def read_reviews(path: str | Path) -> dict[str, Labelled]:
     """Read a folder in the layout of IMDb (Maas et al., 2011): train/<label>/<name>.txt, the same in val and test.
 
@@ -57,23 +59,28 @@ def read_reviews(path: str | Path) -> dict[str, Labelled]:
         found = f"{path} is a file" if path.exists() else f"there is no folder {path}"
         raise FileNotFoundError(f"{found}. Give a folder with a file for each text: {LAYOUT}.")
     parts: dict[str, Labelled] = {}
-    folders: dict[tuple[str, ...], str] = {}
-    left_out, real = [], cache(os.path.realpath)
-    names = (Path(name).as_posix() for name in glob("**/*", root_dir=path, recursive=True))
-    for name in sorted(names, key=lambda name: (name.count("/"), name)):
+    names: list[str] = []
+    left_out: list[str] = []
+    seen: set[str] = set()
+    for folder, folders, files in os.walk(path, onerror=_fail, followlinks=True):
+        if (real := os.path.realpath(folder)) in seen:  # a link to what is here already, or a circle
+            folders.clear()
+            left_out.append(folder)
+        else:
+            folders.sort()
+            names += [Path(folder, name).relative_to(path).as_posix() for name in folders + files]
+        seen.add(real)
+    for name in sorted(names):
         if not (place := PLACE.fullmatch(name)):
             continue
-        folder, part, label = place.groups()
-        if folders.setdefault((part, label, real(path / folder)), folder) != folder:
-            continue  # the same once more, by a link
         if not name.lower().endswith(".txt"):
             left_out.append(name)
             continue
         with opened(path / name, "Give a text.") as file:
             text = decode(file.read(), path / name).replace("<br />", " ")
-        labelled = parts.setdefault(part, Labelled([], []))
+        labelled = parts.setdefault(place[1], Labelled([], []))
         labelled.texts.append(" ".join(text.split()))
-        labelled.labels.append(label)
+        labelled.labels.append(place[2])
     if left_out:
         print(f"{len(left_out)} left out, such as {path / left_out[0]}: not {LAYOUT}.", flush=True)
     count = len(set(parts["train"].labels)) if "train" in parts else 0

@@ -14,7 +14,7 @@ from annotated.fast.accelerate import accelerate, has_fast_form
 from annotated.fast.training import summed_loss
 from annotated.training import label_smoothed_loss
 from annotated_workbench.classification import classify, encode_texts
-from annotated_workbench.data import Labelled, Pairs, encode_pairs, make_batches, make_text_batches, require_some
+from annotated_workbench.data import Labelled, Pairs, encode_pairs, make_batches, make_text_batches
 from annotated_workbench.files import checksum
 from annotated_workbench.metrics import accuracy, bleu, text_loss
 from annotated_workbench.training_options import TrainingOptions
@@ -71,7 +71,9 @@ class TranslationTask(Task):
             self.targets += (array("i", row) for row in encoded.targets)
         self.identity = self.info | {"training_pairs": checksum(text.encode() for text in (*source, *target))}
         for kind, kept, total in (("training", self.sources, source), ("validation", short, val.source)):
-            require_some(len(kept), len(total), max_length)
+            if not len(kept):
+                few = f"no pair of {len(total)} fits into {max_length} tokens."
+                raise ValueError(f"{few} Give shorter texts, one sentence a line.")
             if left_out := len(total) - len(kept):
                 print(f"{left_out} of {len(total)} {kind} pairs are longer than {max_length} tokens and left out.")
         self.val = Pairs(*([side[i] for i in short] for side in val))

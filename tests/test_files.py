@@ -65,12 +65,11 @@ def test_a_disk_without_locks_that_cannot_sync_folders_will_do(tmp_path, monkeyp
     def lack(*args):
         raise OSError(number, "not here")
 
-    monkeypatch.setattr(fcntl, "flock", lack)
-    monkeypatch.setattr(os, "fsync", lack)
-    with locked(tmp_path):
+    for owner, name in ((fcntl, "flock"), (os, "fsync")):
+        monkeypatch.setattr(owner, name, lack)
+    with locked(tmp_path), pytest.raises(BlockingIOError, match="is in use by another process"):
         write_whole(tmp_path / "file", b"new")
-        with pytest.raises(BlockingIOError, match="is in use by another process"), locked(tmp_path):
-            pass
+        locked(tmp_path).__enter__()
     assert (tmp_path / "file").read_bytes() == b"new"
 
 

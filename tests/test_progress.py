@@ -1,6 +1,7 @@
 """What is solved is noted in the working copy only, survives what may happen to the file, and is shown."""
 
 import runpy
+import shutil
 from pathlib import Path
 
 import pytest
@@ -48,15 +49,12 @@ def test_noted_is_what_lies_in_the_working_copy(work: Path, monkeypatch, place: 
 
 def test_where_pip_installed_it_the_clone_around_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("ANNOTATED_WORK", raising=False)
-    installed = tmp_path / "site-packages" / "annotated_course" / "exercises" / "done.py"
-    for file, content in {
-        installed: Path(module.__file__).read_bytes(),
-        tmp_path / "notebooks/00_tour.ipynb": b"",
-    }.items():
-        file.parent.mkdir(parents=True)
-        file.write_bytes(content)
+    for folder in ("site-packages/annotated_course/exercises", "notebooks"):
+        (tmp_path / folder).mkdir(parents=True)
+    (tmp_path / "notebooks" / "00_tour.ipynb").touch()
     monkeypatch.chdir(tmp_path / "notebooks")
-    assert runpy.run_path(str(installed))["WORK"] == tmp_path / "work"
+    installed = shutil.copy(module.__file__, tmp_path / "site-packages" / "annotated_course" / "exercises")
+    assert runpy.run_path(installed)["WORK"] == tmp_path / "work"
 
 
 def test_a_file_cut_off_or_spoiled_keeps_the_rest(work: Path) -> None:

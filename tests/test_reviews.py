@@ -51,15 +51,14 @@ def test_folders_are_read_in_the_order_of_names(tmp_path: Path) -> None:
         read_reviews(folder)
 
 
-def test_links_are_followed_and_what_is_no_text_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    folder, kept = write_folder(tmp_path / "mine", {"train/neg/1.TXT": "bad", "train/neg/2.csv": "bad,0"}), tmp_path
-    write_folder(kept, {"good/1.txt": "good", "2.txt": "fine"})
-    (folder / "train" / "pos").symlink_to(kept / "good")
-    (folder / "train" / "neg" / "3.txt").symlink_to(kept / "2.txt")
-    (folder / "again").symlink_to(folder)  # a circle
+def test_links_are_followed_and_what_is_left_out_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = write_folder(tmp_path / "mine", {"train/neg/1.TXT": "bad", "train/neg/2.csv": "bad,0"})
+    write_folder(tmp_path, {"good/1.txt": "good", "2.txt": "fine"})
+    for link, target in {"train/pos": "good", "train/neg/3.txt": "2.txt", "again": "mine"}.items():
+        (folder / link).symlink_to(tmp_path / target)
     assert read_reviews(folder)["train"] == Labelled(["bad", "fine", "good"], ["neg", "neg", "pos"])
-    assert capsys.readouterr().out == f"1 left out, such as {folder}/train/neg/2.csv: not train/<label>/<name>.txt.\n"
-    (kept / "2.txt").unlink()
+    assert capsys.readouterr().out == f"2 left out, such as {folder}/again: not train/<label>/<name>.txt.\n"
+    (tmp_path / "2.txt").unlink()
     with pytest.raises(FileNotFoundError, match=r"there is no file .*train/neg/3\.txt"):
         read_reviews(folder)
 

@@ -1,14 +1,12 @@
 """Decoding: greedy and beam search (§6.1)."""
 
 import copy
-import inspect
 from collections.abc import Iterator
-from types import FunctionType, MethodType
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import torch
 from jaxtyping import Float, Int
-from torch import Tensor, nn
+from torch import Tensor
 
 from annotated.config import BOS, EOS, PAD
 from annotated.masking import SourceMask, padding_mask
@@ -206,25 +204,11 @@ def check_search(model: Translator, beam: int, alpha: float) -> None:
 
 
 def in_eval_mode(model: Any) -> Any:
-    """Give the model or, if a part of it is in training mode, a copy in eval mode that shares weights and the rest.
+    """Give the model or, if a part of it is in training mode, a copy in eval mode that shares its weights.
 
-    So nothing changes for others, who may be training it. A ValueError names a method that a function took the place
-    of: nobody knows what that calls.
+    So nothing changes for others, who may be training it.
     """
-    parts = list(model.modules())
-    if not any(part.training for part in parts):
+    if not any(part.training for part in model.modules()):
         return model
-    copies = {id(part): object.__new__(type(part)) for part in parts}
-    for part in parts:
-        own = vars(copies[id(part)])
-        own |= nn.Module.__getstate__(part) | {"training": False}
-        for name, value in own.items():
-            if isinstance(value, FunctionType) and hasattr(type(part), name):
-                value = inspect.unwrap(value)  # torch.compile's stands around a method
-                if not isinstance(value, MethodType):
-                    raise ValueError(f"a {type(part).__name__} has another {name}: call model.eval() first.")
-            if value and isinstance(value, (dict, list, tuple, MethodType)):
-                held = [value.__self__] if isinstance(value, MethodType) else getattr(value, "values", value.__iter__)()
-                if not copies.keys().isdisjoint(map(id, held)):
-                    own[name] = copy.deepcopy(value, copies)  # with the copies of the parts in it
-    return copies[id(model)]
+    shared = {id(tensor): tensor for tensor in (*model.parameters(), *model.buffers())}
+    return copy.deepcopy(model, shared).eval()

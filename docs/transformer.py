@@ -13,11 +13,9 @@ it. The course's weights load with strict=False, because their file holds the ma
 """
 
 import copy
-import inspect
 import math
 from dataclasses import dataclass
 from functools import reduce
-from types import FunctionType, MethodType
 from typing import NamedTuple
 
 import torch
@@ -487,19 +485,8 @@ def longest_translations(model, src_mask, max_extra):
 
 
 def in_eval_mode(model):
-    """Give the model or, if a part of it is in training mode, a copy in eval mode that shares weights and the rest."""
-    parts = list(model.modules())
-    if not any(part.training for part in parts):
+    """Give the model or, if a part of it is in training mode, a copy in eval mode that shares its weights."""
+    if not any(part.training for part in model.modules()):
         return model
-    copies = {id(part): object.__new__(type(part)) for part in parts}
-    for part in parts:
-        own = vars(copies[id(part)])
-        own |= nn.Module.__getstate__(part) | {"training": False}
-        for name, value in own.items():
-            if isinstance(value, FunctionType) and hasattr(type(part), name):
-                value = inspect.unwrap(value)  # torch.compile's stands around a method
-            if value and isinstance(value, (dict, list, tuple, MethodType)):
-                held = [value.__self__] if isinstance(value, MethodType) else getattr(value, "values", value.__iter__)()
-                if not copies.keys().isdisjoint(map(id, held)):
-                    own[name] = copy.deepcopy(value, copies)  # with the copies of the parts in it
-    return copies[id(model)]
+    shared = {id(tensor): tensor for tensor in (*model.parameters(), *model.buffers())}
+    return copy.deepcopy(model, shared).eval()

@@ -77,7 +77,7 @@ def put(path: str, value: Callable[[Transformer], Any]) -> Callable[[Transformer
 LAYER, ANOTHER = "encoder.layers.0", "another one would be read back"
 CHANGES = {
     "rotary": (put(f"{LAYER}.self_attention", lambda m: RotaryAttention(8, 2, d_k=4, d_v=5)), ANOTHER),
-    "forward": (put("output.forward", lambda m: lambda x: 2 * x @ m.output.weight.T), "a Linear has another forward"),
+    "forward": (put("output.forward", lambda m: lambda x: 2 * x @ m.output.weight.T), "has other logits"),
     "hook": (lambda m: m.output.register_forward_hook(lambda *args: 2 * args[2]), "has other logits"),
     "untied": (put("output.weight", lambda m: nn.Parameter(2 * m.output.weight)), "output.weight differs"),
     "quantised": (put("output", lambda m: nn.Identity()), "has other logits"),

@@ -24,11 +24,9 @@ it. The course's weights load with strict=False, because their file holds the ma
 """
 
 import copy
-import inspect
 import math
 from dataclasses import dataclass
 from functools import reduce
-from types import FunctionType, MethodType
 from typing import NamedTuple
 
 import torch

@@ -29,6 +29,7 @@ from annotated_workbench.training_options import Length, TrainingOptions
 from annotated_workbench.vocabulary import TOKENIZER
 
 STATE, METRICS, CHECKPOINTS = "state.safetensors", "metrics.jsonl", "checkpoints"
+BEST = "best"  # the model as it was after the epoch with the best score in validation
 
 
 @dataclass
@@ -64,7 +65,19 @@ class Run:
 
     def ended(self) -> bool:
         """Tell whether nothing is left to do."""
-        return self.progress.epoch >= self.length.epochs or self.out_of_time()
+        return self.progress.epoch >= self.length.epochs or self.out_of_time() or self.out_of_patience()
+
+    def out_of_patience(self) -> bool:
+        """Tell whether the score has not risen for as many epochs as the options allow."""
+        if self.options.patience is None or not self.metrics:
+            return False
+        return bool(self.metrics[-1]["epoch"] - self.best()["epoch"] >= self.options.patience)
+
+    def best(self) -> dict[str, Any]:
+        """Find the line of metrics.jsonl with the best score, the first of equal ones."""
+        score, choose = self.task.goal
+        line: dict[str, Any] = choose(self.metrics, key=lambda line: line[score])
+        return line
 
     def look_at_the_clock(self, kind: str) -> None:
         """Count the seconds that a kind of work took, by the clock of the first process.
@@ -81,7 +94,7 @@ class Run:
 
 def require_new(out: str | Path) -> None:
     """Raise an OSError if anything lies in a folder that a run writes: it may be somebody's only copy."""
-    for name in (STATE, WEIGHTS, CONFIG, TOKENIZER, METRICS, CHECKPOINTS):
+    for name in (STATE, WEIGHTS, CONFIG, TOKENIZER, METRICS, CHECKPOINTS, BEST):
         if os.path.lexists(Path(out) / name):
             raise FileExistsError(
                 f"{out} already holds a run or a model ({name}): continue a run with --resume, or choose another --out."
@@ -137,6 +150,9 @@ def save_epoch(run: Run) -> None:
     paths = [_checkpoint(run.out, step) for step in kept]
     load_weights(averaged, average_checkpoints([path for path in paths if path.exists()]))
     save_checkpoint(run.out, averaged, **run.task.info, settings=run.settings)
+    if run.best() is run.metrics[-1]:
+        save_checkpoint(run.out / BEST, run.model, **run.task.info, settings=run.settings)
+        run.task.tokenizer.save(run.out / BEST)
     save_state(run)
     for path in {*(run.out / CHECKPOINTS).glob(f"{'[0-9]' * 7}.safetensors")} - {*paths}:
         path.unlink()

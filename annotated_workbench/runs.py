@@ -21,6 +21,7 @@ from annotated_workbench.checkpoint import WEIGHTS, load_tensors, load_weights, 
 from annotated_workbench.data import Pairs, count_tokens, padding_share
 from annotated_workbench.files import checksum, locked, remove_leftovers
 from annotated_workbench.run_folder import (
+    BEST,
     CHECKPOINTS,
     Progress,
     Run,
@@ -76,12 +77,14 @@ def fit(
     """Train a model and leave in `out` all that is needed to use it, and to go on training.
 
     Each epoch adds a line to metrics.jsonl, which is returned, and a file to checkpoints/, and renews model.safetensors
-    (the average of the last checkpoints, which the model ends with), config.json with `settings`, and
-    state.safetensors, from where `resume` goes on, on a CPU exactly; there must be a run then, and else none.
+    (the average of the last checkpoints, which the model ends with), config.json with `settings`, the folder best/ if
+    none had a better score in validation, and state.safetensors, from where `resume` goes on, on a CPU exactly; there
+    must be a run then, and else none.
 
     A run that goes on must have the same model, pairs, tokens, batches and seed, because where it stands is counted in
     them. Epochs, minutes, schedule, rate, smoothing, dropout and averaging may change; warm-up and rate stay unless
-    they are given. More epochs or minutes move the end at which the linear schedule is 0: the rate jumps up to it.
+    they are given, and a new warm-up alone brings its rate. More epochs or minutes move the end at which the linear
+    schedule is 0: the rate jumps up to it.
 
     An OSError or ValueError says why it cannot begin, or that a loss is not finite; the last good state stays.
     """
@@ -93,6 +96,8 @@ def fit(
             if distributed.is_first():
                 save_epoch(run)
             print(_report(run), flush=True)
+    if (best := run.best()) is not run.metrics[-1]:
+        print(f"Validation was best after epoch {best['epoch']:.2f}: that model is in {run.out / BEST}.")
     load_weights(run.model, distributed.from_first(lambda: load_tensors(run.out / WEIGHTS)[0]))
     return run.metrics
 
@@ -106,19 +111,21 @@ def _prepare(
     updates = math.ceil(len(batches) / options.accumulate)
     length = length_of(options, updates)
     if resume:  # what the run chose stays, where it is not given anew
-        before = read_state(out)[1]["derived"]
-        length = Length(*(getattr(options, name) or before[name] for name in Length._fields))
+        before = Length(**read_state(out)[1]["derived"])
+        rate = before.rate if options.warmup in (None, before.warmup) else length.rate
+        length = Length(options.epochs or before.epochs, options.warmup or before.warmup, options.rate or rate)
     most = length.epochs * updates
     share = padding_share(batches[:: max(1, len(batches) // 1000)])  # all would take long in a large corpus
     print(
         f"{len(batches)} batches an epoch, {share:.1%} of their tokens padding; "
-        f"{length.epochs} epochs, {most:,} updates at most, the learning rate rising for {length.warmup:,}",
+        f"{length.epochs} epochs, {most:,} updates at most, the learning rate rising for {length.warmup:,} "
+        f"(--rate {length.rate:.2g})",
         flush=True,
     )
     if most <= length.warmup:
         print(
             f"Careful: {most} updates in all, and a warm-up of {length.warmup}: the learning rate will not get to its "
-            "height. Give a shorter --warmup, more --epochs or smaller --batch-tokens.",
+            "height. Give a shorter --warmup and no --rate (it goes as high), more --epochs or smaller --batch-tokens.",
             flush=True,
         )
     identity = task.identity | {name: getattr(options, name) for name in ("batch_tokens", "accumulate", "seed")}
@@ -138,13 +145,13 @@ def _begin(run: Run, resume: bool) -> nn.Module:
     if run.ended():
         raise ValueError(
             f"the run has done {run.progress.epoch} epochs in {run.progress.seconds / 60:.1f} minutes, as it was told "
-            "to: give more --epochs or --max-minutes."
+            "to: give more --epochs, --max-minutes or --patience."
         )
     objective: nn.Module = Objective(run.model, run.task, run.options)
     if distributed.processes() > 1:
         objective = DistributedDataParallel(objective)  # from here on all have the first one's weights
     if distributed.is_first():
-        for folder in (run.out, run.out / CHECKPOINTS):
+        for folder in (run.out, run.out / CHECKPOINTS, run.out / BEST):
             remove_leftovers(folder)
         if not resume:
             require_new(run.out)

@@ -3,7 +3,7 @@
 import math
 from abc import ABC, abstractmethod
 from array import array
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -36,6 +36,7 @@ class Task(ABC):
     info: dict[str, Any]
     tokenizer: Tokenizer
     report: str  # how to print what `validate` measured
+    goal: tuple[str, Callable[..., Any]]  # which of that is the score, and whether its max or min is best
 
     @abstractmethod
     def batches(self, batch_tokens: int, seed: int | None = None) -> Batches:
@@ -57,6 +58,7 @@ class TranslationTask(Task):
     """Learn to translate from pairs of sentences, validated by greedy translations; too long pairs are left out."""
 
     report = "validation BLEU {val_bleu:5.2f}"
+    goal = "val_bleu", max
 
     def __init__(self, tokenizer: Tokenizer, pairs: Pairs, val: Pairs, src: str, tgt: str, max_length: int):
         self.tokenizer, self.info = tokenizer, {"src": src, "tgt": tgt}
@@ -95,6 +97,7 @@ class TextTask(Task):
     """Learn to continue a text, of which a model sees `max_length` tokens at once, validated by the loss on another."""
 
     report = "validation loss {val_loss:.3f} nats, {val_bits:.3f} bits a token"
+    goal = "val_loss", min
 
     def __init__(self, tokenizer: Tokenizer, text: str, val: str, max_length: int):
         self.tokenizer, self.max_length = tokenizer, max_length
@@ -116,6 +119,7 @@ class ClassificationTask(Task):
     """Learn to sort texts into classes by their first `max_length` tokens, validated by the share sorted correctly."""
 
     report = "validation accuracy {val_accuracy:.1%}"
+    goal = "val_accuracy", max
 
     def __init__(self, tokenizer: Tokenizer, labelled: Labelled, val: Labelled, language: str, max_length: int):
         self.tokenizer, self.val = tokenizer, val

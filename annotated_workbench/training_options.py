@@ -25,6 +25,9 @@ class TrainingOptions:
     """
 
     epochs: int | None = _option(None, "passes over the training pairs at most; follows from the corpus", type=COUNT)
+    patience: int | None = _option(
+        None, "end after so many epochs without a better score in validation; no such end unless given", type=COUNT
+    )
     max_minutes: float | None = _option(None, "minutes of training at most, validation included", type=MINUTES)
     batch_tokens: int = _option(
         4096, "ids a side in a batch, padding included; follows from the corpus", type=BATCH_TOKENS
@@ -37,7 +40,11 @@ class TrainingOptions:
         choices=SCHEDULES,
     )
     warmup: int | None = _option(None, "updates until the highest rate; follows from the corpus", type=COUNT)
-    rate: float | None = _option(None, "factor on the paper's learning rate; 1, or less in a short run", type=RATE)
+    rate: float | None = _option(
+        None,
+        "factor on the paper's learning rate; 1, or less with a short warm-up, so that it gets no higher",
+        type=RATE,
+    )
     smoothing: float = _option(0.1, "label smoothing; follows from the task", type=SHARE)
     average: int = _option(5, "last checkpoints, one an epoch, to average; follows from the task", type=COUNT)
     seed: int = _option(0, "of weights, batches and dropout, or of what is drawn", type=SEED, default=0)
@@ -80,10 +87,9 @@ class Length(NamedTuple):
 def length_of(options: TrainingOptions, updates: int) -> Length:
     """Choose epochs, warm-up and rate where they are not given: as many updates in all, whatever the corpus.
 
-    The highest rate stays that of a warm-up of `WARMUP`: with a higher one the paper's post-norm layers are stuck.
-    `updates` are those of an epoch.
+    The highest rate stays that of a warm-up of `WARMUP` where the warm-up is shorter, given or not: with a higher one
+    the paper's post-norm layers are stuck. `updates` are those of an epoch.
     """
     epochs = options.epochs or max(LEAST_EPOCHS, math.ceil(UPDATES / updates))
     warmup = options.warmup or min(WARMUP, max(1, epochs * updates // 3))
-    rate = options.rate or (math.sqrt(warmup / WARMUP) if options.warmup is None else 1.0)
-    return Length(epochs, warmup, rate)
+    return Length(epochs, warmup, options.rate or math.sqrt(min(warmup, WARMUP) / WARMUP))

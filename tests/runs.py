@@ -11,7 +11,8 @@ SENTENCES = [
     for verb in VERBS
     for place in PLACES
 ]
-SMALL = ["--preset", "tiny", "--vocab-size", "280", "--warmup", "7", "--batch-tokens", "300", "--precision", "fp32"]
+SMALL = ["--preset", "tiny", "--vocab-size", "280", "--warmup", "7", "--rate", "1", "--batch-tokens", "300"]
+SMALL += ["--precision", "fp32"]
 
 
 def write_corpus(folder: Path) -> dict[str, str]:

@@ -8,6 +8,7 @@ import shlex
 import subprocess
 import sys
 import tempfile
+from argparse import Namespace
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -21,7 +22,7 @@ from annotated_workbench import command_line, commands, runs
 from annotated_workbench.checkpoint import load_checkpoint
 from annotated_workbench.data import DATA_FOLDER, Pairs
 from annotated_workbench.metrics import bleu, chrf, loss_per_token
-from annotated_workbench.training_options import TrainingOptions, defaults_for
+from annotated_workbench.training_options import WARMUP, TrainingOptions, defaults_for
 from annotated_workbench.translation import translate
 from annotated_workbench.vocabulary import WordTokenizer, load_tokenizer
 from tests.runs import SENTENCES, SMALL, train_arguments
@@ -39,12 +40,11 @@ def run_translate(folder: str, texts: list[str], **options) -> list[str]:
 
 
 def test_training_says_what_it_does_and_how_far_it_is(run):
-    chosen, first, batches, *epochs, try_it = run.printed.splitlines()
+    chosen, first, batches, *lines, try_it = run.printed.splitlines()
+    epochs = [line for line in lines if not line.startswith("Validation was best after epoch 1.00: ")]
     assert chosen == "57 training and 3 validation pairs; chosen for them: --dropout 0.3"
     assert re.search(r"280 tokens .* parameters, cpu, float32, \d+ thread", first)
-    pattern = (
-        r"(\d+) batches an epoch, \d\.\d% of their tokens padding; 2 epochs, (\d+) updates at most, .* rising for 7"
-    )
+    pattern = r"(\d+) batches an epoch, \d\.\d% of their tokens padding; 2 epochs, (\d+) updates .* for 7 \(--rate 1\)"
     found = re.fullmatch(pattern, batches)
     assert int(found[2]) == 2 * int(found[1])
     for number, line in enumerate(epochs, start=1):
@@ -52,12 +52,27 @@ def test_training_says_what_it_does_and_how_far_it_is(run):
             rf"epoch +{number}\.00 .*loss \d\.\d+ .*validation BLEU .*tokens/s .* done, [\d.]+ min left", line
         )
     assert len(epochs) == 2
-    assert try_it == f"Try it: python -m annotated translate {run.out}"
+    assert try_it.startswith(("Try it: ", "Its validation BLEU is "))
+
+
+def what_next(out: str, bleu: float) -> str:
+    return commands.train._what_next(Namespace(task="translation", out=out), bleu)
+
+
+def test_a_run_that_learned_nothing_says_how_to_start_again_no_higher_than_we_do(corpus, run, tmp_path):
+    assert what_next(run.out, 1.0) == f"Try it: python -m annotated translate {run.out}"
+    _, rate = re.fullmatch(
+        r"Its validation BLEU is (0\.99), .*: start .* --rate (\S+) .*", what_next(run.out, 0.99)
+    ).groups()
+    assert main(train_arguments(corpus, tmp_path, "--rate", rate, "--epochs", "2")) == 0
+    highest = max(json.loads(line)["rate"] for line in (tmp_path / "metrics.jsonl").read_text().splitlines())
+    assert highest <= 1.01 * (128 * WARMUP) ** -0.5
+    assert re.search(r"--resume and more --epochs .* --rate 0\.028 ", what_next(str(tmp_path), 0.0))
 
 
 def test_what_is_not_given_follows_from_the_corpus(corpus, tmp_path, capsys, monkeypatch):
     heard = {}
-    monkeypatch.setattr(commands.train, "fit", lambda model, *args, **kwargs: heard.update(kwargs, model=model))
+    monkeypatch.setattr(commands.train, "fit", lambda model, *args, **kwargs: heard.update(kwargs, model=model) or [{}])
     words = ["train", "--source", str(corpus / "my.de"), "--target", str(corpus / "my.en"), "--out", str(tmp_path)]
     assert main(words) == 0
     chosen = defaults_for(57)

@@ -28,7 +28,7 @@ NUMBERS = {"eins": "one", "zwei": "two", "drei": "three", "vier": "four", "siebe
 WORDS = [*SPECIALS, *NUMBERS, *NUMBERS.values()]
 TOKENIZER = WordTokenizer(Vocabulary(WORDS), ("de", "en"))
 SIZES = dict(d_model=8, heads=2, d_k=3, d_v=5, d_ff=11, layers=1, max_length=17)
-OPTIONS = TrainingOptions(epochs=3, batch_tokens=40, accumulate=2, warmup=11, average=2)
+OPTIONS = TrainingOptions(epochs=3, batch_tokens=40, accumulate=2, warmup=11, rate=1.0, average=2)
 TIMES = re.compile(r"(\S+) tokens/s  (\S+) min done, (\S+) min left")
 
 
@@ -102,6 +102,7 @@ def test_a_run_leaves_all_that_is_needed(finished):
     assert contents(out).keys() == {
         *("config.json", "metrics.jsonl", "model.safetensors", "state.safetensors", "tokenizer.json"),
         *(f"checkpoints/{step:07}.safetensors" for step in steps[-2:]),
+        *(f"best/{name}" for name in ("config.json", "model.safetensors", "tokenizer.json")),
     }
     loaded, info = load_checkpoint(out)
     assert (info["src"], info["tgt"]) == ("de", "en")
@@ -119,6 +120,21 @@ def test_metrics_have_a_line_for_each_epoch(finished):
     assert [line["rate"] for line in metrics] == [noam_rate(step, 8, OPTIONS.warmup) for step in (3, 6, 9)]
     assert metrics[-1]["loss"] < metrics[0]["loss"] < math.log(14) + 1
     assert all(0 <= line["val_bleu"] <= 100 and line["tokens_per_second"] > 0 for line in metrics)
+
+
+def test_the_best_model_is_kept_and_ends_a_run_whose_patience_is_over(tmp_path, monkeypatch, capsys):
+    scores = iter([1.0, 3.0, 2.0, 3.0, 4.0, 0.0, 0.0, 0.0])
+    monkeypatch.setattr(tasks, "bleu", lambda *_: (next(scores), ""))
+    options = replace(OPTIONS, epochs=9, average=9, patience=2)
+    for resume, patience, epochs, best in ((False, 2, 4, "0000006"), (True, 3, 8, "0000015")):
+        _, metrics = run(tmp_path, replace(options, patience=patience), resume=resume)
+        assert len(metrics) == epochs
+        files = (tmp_path / name for name in ("best/model.safetensors", f"checkpoints/{best}.safetensors"))
+        torch.testing.assert_close(*map(load_file, files), rtol=0, atol=0)
+        load_checkpoint(tmp_path / "best")
+        assert f"Validation was best after epoch {int(best) / 3:.2f}: that" in capsys.readouterr().out
+        with pytest.raises(ValueError, match=f"the run has done {epochs} epochs .*--patience"):
+            run(tmp_path, replace(options, patience=patience), resume=True)
 
 
 def test_the_loss_of_an_epoch_is_per_token(tmp_path, monkeypatch):
@@ -205,14 +221,15 @@ def test_a_run_out_of_time_leaves_a_model_and_goes_on_where_it_was(finished, tmp
 
 
 def test_what_the_position_is_not_counted_in_can_change_and_what_the_run_chose_stays(tmp_path):
-    options = replace(OPTIONS, epochs=1, warmup=None)
+    options = replace(OPTIONS, epochs=1, warmup=None, rate=None)
     run(tmp_path, options)
     chosen = length_of(options, 3)
     changed = replace(options, epochs=2, schedule="linear", smoothing=0.0, average=1)
     run(tmp_path, changed, resume=True, dropout=0.3)
     assert load_tensors(tmp_path / "state.safetensors")[1]["derived"] == chosen._replace(epochs=2)._asdict()
     run(tmp_path, replace(changed, epochs=3, warmup=7), resume=True)
-    assert load_tensors(tmp_path / "state.safetensors")[1]["derived"] == chosen._replace(epochs=3, warmup=7)._asdict()
+    changed_length = (3, 7, pytest.approx(0.007**0.5))  # no higher
+    assert tuple(load_tensors(tmp_path / "state.safetensors")[1]["derived"].values()) == changed_length
 
 
 # What is refused
@@ -274,11 +291,15 @@ def test_too_long_pairs_are_left_out_and_counted(tmp_path, capsys, monkeypatch):
     assert asked == [["eins", "zwei"]]
 
 
-def test_a_run_that_will_end_within_its_warm_up_says_so(tmp_path, capsys):
-    run(tmp_path / "few", replace(OPTIONS, epochs=1, warmup=50))
-    assert "Careful: 3 updates in all, and a warm-up of 50: " in capsys.readouterr().out
-    run(tmp_path / "enough", replace(OPTIONS, epochs=1, warmup=2))
-    assert "Careful" not in capsys.readouterr().out
+def test_a_run_that_will_end_within_its_warm_up_says_so_and_each_way_out_leads_out_and_no_higher(tmp_path, capsys):
+    options = replace(OPTIONS, epochs=1)
+    run(tmp_path / "few", options)
+    advice = "a warm-up of 11: .* shorter --warmup and no --rate .*, more --epochs or smaller --batch-tokens"
+    assert re.search(f"Careful: 3 updates in all, and {advice}", capsys.readouterr().out)
+    for change in (dict(warmup=2, rate=None), dict(epochs=4), dict(batch_tokens=9)):
+        _, metrics = run(tmp_path / str(change), replace(options, **change))
+        assert "Careful" not in capsys.readouterr().out
+        assert max(line["rate"] for line in metrics) <= (8 * 11) ** -0.5
 
 
 def test_a_model_that_says_the_same_to_everything_says_so(tmp_path, capsys, monkeypatch):
@@ -290,7 +311,7 @@ def test_a_model_that_says_the_same_to_everything_says_so(tmp_path, capsys, monk
 # The clock. Three pairs, one in a batch: three updates an epoch, of (2 + 3) + (3 + 4) + (4 + 5) = 21 tokens
 
 THREE = Pairs(["eins", "eins zwei", "eins zwei drei"], ["one", "one two", "one two three"])
-CLOCKED = TrainingOptions(epochs=4, batch_tokens=5, warmup=5, average=1)
+CLOCKED = TrainingOptions(epochs=4, batch_tokens=5, warmup=5, rate=1.0, average=1)
 
 
 def let_an_update_take_half_a_minute(patch: pytest.MonkeyPatch, began: float, asleep: int | None = None) -> None:
@@ -359,7 +380,8 @@ def test_the_linear_schedule_falls_with_the_epochs_or_the_minutes_whichever_end_
         (dict(epochs=6), 20, (6, 40, 0.2)),
         (dict(epochs=1), 1, (1, 1, 1000**-0.5)),
         (dict(epochs=6, rate=0.7), 20, (6, 40, 0.7)),
-        (dict(epochs=6, warmup=90), 20, (6, 90, 1.0)),
+        (dict(epochs=6, warmup=90), 20, (6, 90, 0.3)),
+        (dict(warmup=4000), 20, (190, 4000, 1.0)),  # §5.3
     ],
 )
 def test_the_length_follows_from_the_updates_in_an_epoch(given, updates, chosen):

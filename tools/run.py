@@ -18,7 +18,7 @@ NOTEBOOKS = f"""pytest --nbval -q --tb=short -n {AT_ONCE} --dist loadfile --no-l
     --nbval-cell-timeout=3600 --ignore notebooks/solutions notebooks""".split()
 # A fixed number of updates, so that a slow machine's model is as good as a fast one's; LayerNorm in front needs few.
 TRAIN = f"""annotated train --corpus captions --src de --tgt en --preset tiny --norm-first --dropout 0 --tokenizer words
-    --batch-tokens 1200 --schedule linear --warmup 200 --epochs 8 --average 1 --out {MODEL}""".split()
+    --batch-tokens 1200 --schedule linear --warmup 200 --rate 1 --epochs 8 --average 1 --out {MODEL}""".split()
 EVALUATE = f"annotated evaluate {MODEL} --corpus captions --split test --show 5".split()
 
 

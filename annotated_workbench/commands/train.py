@@ -16,10 +16,10 @@ from annotated_workbench.commands.options import COMPUTE, PROGRAM, Command
 from annotated_workbench.commands.shared import find_device, load_splits, tell_doubles, wants_bfloat16
 from annotated_workbench.data import hold_out, load_corpus, load_text, read_pairs, read_text, split_text
 from annotated_workbench.distributed import from_first, joined, processes
-from annotated_workbench.run_folder import require_new
+from annotated_workbench.run_folder import read_state, require_new
 from annotated_workbench.runs import fit
 from annotated_workbench.tasks import ClassificationTask, Task, TextTask, TranslationTask
-from annotated_workbench.training_options import TrainingOptions, defaults_for
+from annotated_workbench.training_options import TrainingOptions, defaults_for, length_of
 
 # What is chosen where it is not given: for a text as tried on tinyshakespeare in 15 minutes of two cores, for reviews
 # as tried on the validation part of rt_polarity.
@@ -27,6 +27,7 @@ SMALL = dict(schedule="linear", warmup=100, average=1)
 GENERATION = dict(preset="characters", dropout=0.1, batch_tokens=1024, rate=0.25, smoothing=0.0) | SMALL
 CLASSIFICATION = dict(preset="reviews", dropout=0.5, epochs=8, batch_tokens=1500, rate=0.11, vocab_size=4000) | SMALL
 TOKENIZERS = {"translation": "bpe", "generation": "characters", "classification": "words"}  # unless given
+BLEU_OF_A_START = 1.0  # below it, a model writes a few frequent words whatever the source
 NOT_KEPT = ("command", "run", "resume", "out", "debug")  # of what is given, in a run's settings
 
 
@@ -47,8 +48,19 @@ def run(args: Namespace) -> None:
         given = {field.name: getattr(args, field.name) for field in fields(TrainingOptions) if field.metadata}
         options = TrainingOptions(**{name: value for name, value in given.items() if value is not None}, bf16=bf16)
         settings = {name: value for name, value in vars(args).items() if name not in NOT_KEPT}
-        fit(model, task, args.out, options=options, settings=settings, resume=args.resume)
-        print(f"Try it: {PROGRAM} {USES[args.task]} {shlex.quote(args.out)}")
+        metrics = fit(model, task, args.out, options=options, settings=settings, resume=args.resume)
+        print(_what_next(args, metrics[-1].get("val_bleu", BLEU_OF_A_START)))
+
+
+def _what_next(args: Namespace, val_bleu: float) -> str:
+    """Say how to use what was trained or, if it learned nothing, how to train it."""
+    if val_bleu >= BLEU_OF_A_START:
+        return f"Try it: {PROGRAM} {USES[args.task]} {shlex.quote(args.out)}"
+    _, warmup, rate = read_state(args.out)[1]["derived"].values()
+    usual = length_of(TrainingOptions(warmup=warmup), 1).rate
+    longer = "go on with --resume and more --epochs or --max-minutes; if it stays so, "
+    way = f"start again, in another --out, with --rate {min(usual, rate / 3):.2g} and for some hundred updates at least"
+    return f"Its validation BLEU is {val_bleu:.2f}, so it cannot translate: {longer * (rate < 1.01 * usual)}{way}."
 
 
 def translation(args: Namespace) -> tuple[nn.Module, Task]:
@@ -147,7 +159,7 @@ COMMAND = Command(
         "--reviews my-reviews --out runs/critic",
         "--resume --out runs/mine --max-minutes 30",
     ),
-    options="out resume corpus preset layers dropout epochs max-minutes batch-tokens accumulate schedule "
+    options="out resume corpus preset layers dropout epochs patience max-minutes batch-tokens accumulate schedule "
     f"warmup rate smoothing average seed {COMPUTE}",
     only={
         "translation": "source target val-source val-target tgt norm-first",

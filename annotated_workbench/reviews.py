@@ -56,33 +56,34 @@ def read_reviews(path: str | Path) -> dict[str, Labelled]:
     """
     path = Path(path)
     if not path.is_dir():
-        found = f"{path} is a file" if path.exists() else f"there is no folder {path}"
-        raise FileNotFoundError(f"{found}. Give a folder with a file for each text: {LAYOUT}.")
+        problem = f"{path} is a file" if path.exists() else f"there is no folder {path}"
+        raise FileNotFoundError(f"{problem}. Give a folder with a file for each text: {LAYOUT}.")
     parts: dict[str, Labelled] = {}
     names: list[str] = []
     left_out: list[str] = []
-    seen: set[str] = set()
+    seen: set[tuple[str, ...]] = set()
     for folder, folders, files in os.walk(path, onerror=_fail, followlinks=True):
-        if (real := os.path.realpath(folder)) in seen:  # a link to what is here already, or a circle
+        place = (os.path.realpath(folder), *[part for part in Path(folder).parts if part in SPLITS][-1:])
+        if place in seen:  # a link to what its split has already, or a circle
             folders.clear()
-            left_out.append(folder)
-        else:
-            folders.sort()
-            names += [Path(folder, name).relative_to(path).as_posix() for name in folders + files]
-        seen.add(real)
+            left_out.append(os.path.relpath(folder, path))
+            continue
+        seen.add(place)
+        folders.sort()
+        names += [Path(folder, name).relative_to(path).as_posix() for name in folders + files]
     for name in sorted(names):
-        if not (place := PLACE.fullmatch(name)):
+        if not (found := PLACE.fullmatch(name)):
             continue
         if not name.lower().endswith(".txt"):
             left_out.append(name)
             continue
         with opened(path / name, "Give a text.") as file:
             text = decode(file.read(), path / name).replace("<br />", " ")
-        labelled = parts.setdefault(place[1], Labelled([], []))
+        labelled = parts.setdefault(found[1], Labelled([], []))
         labelled.texts.append(" ".join(text.split()))
-        labelled.labels.append(place[2])
+        labelled.labels.append(found[2])
     if left_out:
-        print(f"{len(left_out)} left out, such as {path / left_out[0]}: not {LAYOUT}.", flush=True)
+        print(f"{len(left_out)} left out, such as {path / left_out[0]}: texts are {LAYOUT}, each once.", flush=True)
     count = len(set(parts["train"].labels)) if "train" in parts else 0
     if count < 2:
         needs = "it needs train/<label>/*.txt of two labels at least."

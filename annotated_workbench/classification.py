@@ -12,14 +12,14 @@ from annotated.decoding import in_eval_mode
 from annotated.fast.accelerate import accelerate, has_fast_form
 from annotated_workbench.data import pad
 from annotated_workbench.metrics import check_texts
-from annotated_workbench.vocabulary import Tokenizer
+from annotated_workbench.vocabulary import Tokenizer, sentence
 
 BATCH_TOKENS = 8192  # ids classified at a time
 
 
 def encode_texts(texts: Sequence[str], tokenizer: Tokenizer, language: str, max_length: int) -> list[list[int]]:
     """Turn texts into ids: of a long one the first `max_length`, of one without any word a single `UNK`."""
-    return [ids[:max_length] or [UNK] for ids in tokenizer.encode_batch(texts, language)]
+    return [ids[:max_length] or [UNK] for ids in tokenizer.encode_batch([*map(sentence, texts)], language)]
 
 
 @torch.inference_mode()

@@ -37,6 +37,9 @@ def main(arguments: Sequence[str] | None = None, commands: Mapping[str, Command]
     for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
         if getattr(sys, name) is None:  # it was closed, and the next file to be opened would get its number
             setattr(sys, name, os.fdopen(os.open(os.devnull, os.O_RDWR), mode, encoding="utf-8"))
+    for stream in (sys.stdout, sys.stderr):
+        if hasattr(stream, "reconfigure"):  # a notebook's has not; the locale's encoding may lack characters
+            stream.reconfigure(encoding="utf-8", errors="backslashreplace")
     try:
         tempfile.gettempdir()
     except FileNotFoundError:  # none can be written, and packages that are imported ask for its name alone

@@ -16,7 +16,7 @@ from torch.nn import functional as F
 
 from annotated.config import BOS, EOS, PAD
 from annotated_workbench.extras import load
-from annotated_workbench.vocabulary import Tokenizer
+from annotated_workbench.vocabulary import Tokenizer, normal_form, sentence
 
 CORPORA = {"captions": ("train", "val", "test"), "multi30k": ("train", "val", "test_2016_flickr")}
 TEXTS = ("tinyshakespeare",)
@@ -79,7 +79,7 @@ def opened(path: str | Path, needs: str = "Give a text file with one sentence a 
 
 
 def read_lines(path: str | Path) -> list[str]:
-    """Read the sentences of a UTF-8 file, perhaps a .gz, one a line, without outer spaces.
+    """Read the sentences of a UTF-8 file, perhaps a .gz, one a line, each as `sentence` gives it.
 
     Only a newline ends a line, as in other tools: a Unicode line separator inside a sentence ends nothing. An error
     says that the file is missing, empty or damaged, or which line is empty or not UTF-8.
@@ -88,7 +88,7 @@ def read_lines(path: str | Path) -> list[str]:
     with opened(path) as file:
         for number, line in enumerate(file, start=1):
             name = f"{path}, line {number}"
-            if not (text := decode(line, name).strip()):
+            if not (text := sentence(decode(line, name))):
                 raise ValueError(f"{name}: empty. Remove this line from both files of the pair.")
             texts.append(text)
     if not texts:
@@ -97,9 +97,9 @@ def read_lines(path: str | Path) -> list[str]:
 
 
 def decode(content: bytes, name: str | Path) -> str:
-    """Decode UTF-8 with or without a byte-order mark; a ValueError begins with `name` if it is something else."""
+    """Decode UTF-8 with or without a byte-order mark into `normal_form`; else a ValueError begins with `name`."""
     try:
-        return content.decode("utf-8-sig")
+        return normal_form(content.decode("utf-8-sig"))
     except UnicodeDecodeError as error:
         why = f"not UTF-8 ({error.reason}, byte {error.start})"
         raise ValueError(f"{name}: {why}. Convert it to UTF-8.") from None
@@ -121,7 +121,7 @@ def read_text(path: str | Path) -> str:
     """Read a UTF-8 file, perhaps a .gz, as one text; an OSError or ValueError says what is wrong with it."""
     with opened(path, "Give a text file.") as file:
         text = decode(file.read(), path)
-    if not text:
+    if not sentence(text):
         raise ValueError(f"{path} is empty. Give a text to learn from.")
     return text
 

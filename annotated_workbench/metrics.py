@@ -14,7 +14,7 @@ from annotated.config import PAD
 from annotated.decoding import in_eval_mode
 from annotated.fast.accelerate import accelerate, has_fast_form
 from annotated_workbench.data import Pairs, count_targets, encode_pairs, make_batches, make_text_batches
-from annotated_workbench.vocabulary import Tokenizer
+from annotated_workbench.vocabulary import Tokenizer, normal_form
 
 TEXT_ROWS = 16  # pieces of a text scored at a time
 
@@ -32,18 +32,14 @@ def bleu(
     """
     from sacrebleu.metrics import BLEU
 
-    _check_pairs(hypotheses, references)
-    metric = BLEU(lowercase=lowercase, tokenize=sacrebleus_words(language))
-    return metric.corpus_score(list(hypotheses), [list(references)]).score, str(metric.get_signature())
+    return _score(BLEU(lowercase=lowercase, tokenize=sacrebleus_words(language)), hypotheses, references)
 
 
 def chrf(hypotheses: Sequence[str], references: Sequence[str]) -> tuple[float, str]:
     """Score translations by their character n-grams (Popović, 2015); result as for `bleu`."""
     from sacrebleu.metrics import CHRF
 
-    _check_pairs(hypotheses, references)
-    metric = CHRF()
-    return metric.corpus_score(list(hypotheses), [list(references)]).score, str(metric.get_signature())
+    return _score(CHRF(), hypotheses, references)
 
 
 @cache
@@ -60,11 +56,13 @@ def sacrebleus_words(language: str) -> str | None:
     return name
 
 
-def _check_pairs(hypotheses: Sequence[str], references: Sequence[str]) -> None:
+def _score(metric: Any, hypotheses: Sequence[str], references: Sequence[str]) -> tuple[float, str]:
     check_texts(hypotheses=hypotheses, references=references)
     if not len(hypotheses) == len(references) > 0:
         counts = f"{len(hypotheses)} hypotheses and {len(references)} references"
         raise ValueError(f"{counts}: give one reference for each hypothesis, and at least one.")
+    ours, theirs = (list(map(normal_form, side)) for side in (hypotheses, references))
+    return metric.corpus_score(ours, [theirs]).score, str(metric.get_signature())
 
 
 def loss_per_token(model: Any, tokenizer: Tokenizer, pairs: Pairs, src: str, tgt: str, *, plain: bool = False) -> float:

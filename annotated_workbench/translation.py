@@ -11,7 +11,7 @@ from annotated.fast.decoding import in_bfloat16
 from annotated.fast.model import FastModel
 from annotated_workbench.data import pad
 from annotated_workbench.metrics import check_texts
-from annotated_workbench.vocabulary import Tokenizer
+from annotated_workbench.vocabulary import Tokenizer, sentence
 
 
 def translate(
@@ -69,7 +69,7 @@ def translate(
 def encode_sources(tokenizer: Tokenizer, texts: Sequence[str], language: str, limit: int) -> list[list[int]]:
     """Turn sentences into ids, each row ending in <eos>; a ValueError names one of more than `limit` tokens."""
     check_texts(texts=texts)
-    rows = [[*ids, EOS] for ids in tokenizer.encode_batch(list(texts), language)]
+    rows = [[*ids, EOS] for ids in tokenizer.encode_batch([*map(sentence, texts)], language)]
     for number, row in enumerate(rows, start=1):
         if len(row) > limit:
             raise ValueError(

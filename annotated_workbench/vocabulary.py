@@ -3,9 +3,12 @@
 import json
 import os
 import re
+import unicodedata
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from itertools import chain
+from functools import cache, partial
+from itertools import accumulate, chain
+from operator import add, methodcaller
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
@@ -19,6 +22,27 @@ from annotated_workbench.files import write_whole
 SPECIALS = ("<pad>", "<bos>", "<eos>", "<unk>")  # their ids are PAD, BOS, EOS and UNK
 TOKENIZER = "tokenizer.json"
 LARGEST_VOCABULARY = 1_000_000  # subwords; what the largest multilingual models have, several times over
+Sides = Iterable[Iterable[str]]  # texts, by language
+
+# On the side of a word where, unusually, there is no space, or one; and what stands for these marks in texts.
+JOINED, SPACED, IN_TEXT = "￭", "▁", str.maketrans("￭▁", "■_")
+unmarked = methodcaller("strip", "￭▁")  # a word without marks
+# A space that is not usual: before a full stop or a comma, inside brackets, in "don't" and "T-shirt", and around
+# letters from Thailand to Japan.
+EAST = r"\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u2e80-\u9fff\uf900-\ufaff\uff00-\uff9f\U00020000-\U0003ffff]"
+NO_SPACE = re.compile(
+    rf" (?:(?=[.,;:!?){EAST}|n't\b|'(?:s|re|ve|ll|d|m)\b)|(?<=[({EAST} )"
+    r"|(?<=s )(?=' )|(?<=\w )(?=- \w)|(?<=\w - )(?=\w))"
+)
+# What shows nothing, like spaces, controls and formats: fillers, choices between variants, Braille's blank.
+BLANK = re.compile("[\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u2800\u3164\ufe00-\ufe0f\uffa0\U000e0100-\U000e01ef]")
+normal_form = partial(unicodedata.normalize, "NFC")  # an accented letter is one character, however it was typed
+
+
+def sentence(text: str) -> str:
+    """Bring a text into `normal_form`, without outer spaces; of nothing but invisible characters it is empty."""
+    text = normal_form(text).strip()
+    return text if set(map(unicodedata.category, BLANK.sub("", text))) - {"Cc", "Cf", "Zl", "Zp", "Zs"} else ""
 
 
 @runtime_checkable
@@ -90,41 +114,54 @@ class WordTokenizer(Tokenizer):
     """Words and punctuation marks as spaCy's rules split them, numbered by one vocabulary for all languages.
 
     The languages are codes that `spacy.blank` knows, such as "de"; a ValueError says why one cannot be used.
+
+    Unusual spacing is part of a word, of the punctuation if there is any: "l'￭" is joined to what follows, "▁?" is not
+    to what it follows. So any text of listed words can be decoded as it was, each white space as one space.
     """
 
     def __init__(self, vocabulary: Vocabulary, languages: Sequence[str]) -> None:
         self.vocabulary = vocabulary
         self._rules = {language: _word_rules(language) for language in languages}
+        self._likeliest = {unmarked(normal_form(word)): word for word in reversed(vocabulary.words)}
 
     @classmethod
     def train(
-        cls, sides: Iterable[Iterable[str]], languages: Sequence[str] = ("de", "en"), min_freq: int = 2
+        cls, sides: Sides, languages: Sequence[str] = ("de", "en"), min_freq: int = 2, *, spacing: bool = True
     ) -> "WordTokenizer":
-        """Build the vocabulary from the training split's texts, side by side in the order of their languages."""
-        tokenizer = cls(Vocabulary(SPECIALS), languages)
+        """Build the vocabulary from the training split's texts, side by side in the order of their languages.
+
+        Without `spacing` words bear no marks of it, as is best where nothing is written and texts come spaced anyhow.
+        """
+        tokenizer, as_read = cls(Vocabulary(SPECIALS), languages), str if spacing else unmarked
         aligned = zip(languages, sides, strict=True)
-        words = (tokenizer.words(text, language) for language, texts in aligned for text in texts)
-        tokenizer.vocabulary = Vocabulary.build(words, min_freq)
-        return tokenizer
+        words = ([as_read(word) for word in tokenizer.words(text, code)] for code, texts in aligned for text in texts)
+        return cls(Vocabulary.build(words, min_freq), languages)
 
     def words(self, text: str, language: str) -> list[str]:
         """Split a text into words and punctuation marks; a ValueError says which languages the tokenizer knows."""
         if language not in self._rules:
             raise ValueError(f"unknown language {language!r}; this tokenizer knows {', '.join(self._rules)}.")
-        return [word.text for word in self._rules[language](text) if not word.is_space]
+        parts = [part for part in self._rules[language](normal_form(text).translate(IN_TEXT)) if not part.is_space]
+        words = [part.text for part in parts]
+        for i, (left, right, usual) in enumerate(zip(parts, parts[1:], _usual_spaces(words), strict=False)):
+            space = " " * (left.idx + len(left) < right.idx)
+            mark = SPACED if space else JOINED
+            if space != usual and right.text[0].isalnum() > left.text[-1].isalnum():
+                words[i] += mark
+            elif space != usual:
+                words[i + 1] = mark + words[i + 1]
+        return words
 
     def encode(self, text: str, language: str) -> list[int]:
-        """Turn one text into word ids; an unlisted word becomes `UNK`."""
-        return self.vocabulary.encode(self.words(text, language))
+        """Turn one text into word ids; a word listed with other marks only is taken for that, any other for `UNK`."""
+        words = self.words(text, language)
+        return self.vocabulary.encode(w if w in self.vocabulary else self._likeliest.get(unmarked(w), w) for w in words)
 
     def decode(self, ids: Iterable[int] | Tensor) -> str:
-        """Join words into readable text, without <pad>, <bos> and <eos>; <unk> stays, because it stands for a word.
-
-        Spaces go where they are not usual: before a full stop or a comma, inside brackets, in "don't" and "T-shirt".
-        """
-        text = " ".join(word for word in self.vocabulary.decode(ids) if word not in SPECIALS[:UNK])
-        text = re.sub(r" (?=[.,;:!?)]|n't\b|'(?:s|re|ve|ll|d|m)\b)|(?<=\() |(?<=s) (?=' )", "", text)
-        return re.sub(r"(?<=\w) - (?=\w)", "-", text)
+        """Join words into text, without <pad>, <bos> and <eos>; <unk> stays, because it stands for a word."""
+        marked = [word for word in self.vocabulary.decode(ids) if word not in SPECIALS[:UNK]]
+        text = "".join(map(add, marked, _usual_spaces([unmarked(word) for word in marked])))
+        return re.sub(f" ?{SPACED} ?", " ", re.sub(f" ?{JOINED} ?", "", text)).strip()
 
     def __len__(self) -> int:
         return len(self.vocabulary)
@@ -135,11 +172,18 @@ class WordTokenizer(Tokenizer):
         return json.dumps(table, ensure_ascii=False, indent=0).encode()
 
 
+def _usual_spaces(words: Sequence[str]) -> list[str]:
+    """Give the space that usually follows each of the words, or none."""
+    without = {place.end() for place in NO_SPACE.finditer(" ".join(words))}
+    return [" " * (end not in without) for end in accumulate(len(word) + 1 for word in words)]
+
+
+@cache
 def _word_rules(language: str) -> Any:
     spacy = load("spacy")
     try:
         return spacy.blank(language).tokenizer
-    except (ImportError, AttributeError) as error:  # there is no such language, or its rules need another package
+    except Exception as error:  # there is no such language, or its rules need a package, which says so in its own way
         raise ValueError(f"no word rules for {language!r}: {error}. Give a code such as 'de' or 'en'.") from None
 
 
@@ -147,7 +191,7 @@ class SubwordTokenizer(Tokenizer):
     """Byte-pair encoding shared by both languages: frequent words whole, rare ones in pieces, down to single bytes.
 
     Every text can be encoded, so <unk> never occurs (Sennrich et al., 2016; on bytes: Radford et al., 2019). Texts are
-    brought into Unicode's NFC form first; outer spaces are dropped. `bpe` starts with `SPECIALS`, or is refused.
+    brought into `normal_form` first; outer spaces are dropped. `bpe` starts with `SPECIALS`, or is refused.
     """
 
     def __init__(self, bpe: tokenizers.Tokenizer) -> None:
@@ -159,9 +203,7 @@ class SubwordTokenizer(Tokenizer):
         self._bpe.encode_special_tokens = True  # "<eos>" written in a text is text; the library does not save this
 
     @classmethod
-    def train(
-        cls, sides: Iterable[Iterable[str]], languages: Sequence[str] = ("de", "en"), vocab_size: int = 6000
-    ) -> "SubwordTokenizer":
+    def train(cls, sides: Sides, languages: Sequence[str] = ("de", "en"), vocab_size: int = 6000) -> "SubwordTokenizer":
         """Learn the merges from all sides of the training split together; the same texts give the same merges.
 
         `vocab_size` counts the 4 specials and the 256 bytes, too; a small corpus may yield fewer.
@@ -213,11 +255,11 @@ class CharacterTokenizer(Tokenizer):
     @classmethod
     def train(cls, text: str) -> "CharacterTokenizer":
         """Number the characters of a text in their order in Unicode."""
-        return cls(Vocabulary([*SPECIALS, *sorted(set(text))]))
+        return cls(Vocabulary([*SPECIALS, *sorted(set(normal_form(text)))]))
 
     def encode(self, text: str, language: str) -> list[int]:
         """Turn a text into ids; the language does not matter."""
-        return self.vocabulary.encode(text)
+        return self.vocabulary.encode(normal_form(text))
 
     def decode(self, ids: Iterable[int] | Tensor) -> str:
         """Join characters into text, without <pad>, <bos> and <eos>; <unk> stays."""

@@ -41,6 +41,7 @@ def names(corpus, run, tmp_path_factory):
         "other": german.replace(b"Hund", b"Dackel"),
         "empty": b"",
         "blank": german.replace(b"\n", b"\n\n", 1),
+        "unseen": german.replace(b"\n", "\n\u00ad\u2060\n".encode(), 1),
         "latin": german.decode().encode("latin-1"),
         "one": b"A dog.\n",
         "long": b"Hund " * 600 + b"\n",

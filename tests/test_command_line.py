@@ -161,7 +161,7 @@ def give(monkeypatch, content: bytes) -> None:
 
 
 def test_lines_of_standard_input_are_translated_one_by_one(capsys, monkeypatch):
-    lines = "\ufeffEin Bär schläft hier.\r\n\n  Ein Vogel\n \nEin Wolf wartet"
+    lines = "\ufeffEin Bär schla\u0308ft hier.\r\n\n  Ein Vogel\n\u200b\u2800\u3164\ufe0f\nEin Wolf wartet"
     give(monkeypatch, lines.encode())
     assert main(["translate", DELIVERED, "--beam", "0"]) == 0
     expected = run_translate(DELIVERED, ["Ein Bär schläft hier.", "", "Ein Vogel", "", "Ein Wolf wartet"], beam=0)
@@ -180,6 +180,12 @@ def test_as_a_program_it_speaks_utf_8_and_answers_each_line_at_once_and_keeps_qu
             assert process.stdout.readline().decode() == run_translate(DELIVERED, [text], beam=0)[0] + "\n"
         process.stdin.close()
         assert (process.wait(100), process.stderr.read()) == (0, b"")
+
+
+def test_what_is_typed_and_said_is_utf_8_whatever_the_locale_says(monkeypatch):
+    monkeypatch.setattr(sys, "stderr", io.TextIOWrapper(io.BytesIO(), "latin-1", write_through=True))
+    assert main(["translate", DELIVERED, "\u2060", "Wie heißt du?".encode().decode("ascii", "surrogateescape")]) == 0
+    assert sys.stderr.buffer.getvalue().decode().startswith("annotated: unsure of 'Wie heißt du?'")
 
 
 class Terminal(io.BytesIO):

@@ -65,8 +65,8 @@ def test_lines_come_without_what_surrounds_them(tmp_path, content):
 
 
 def test_a_packed_file_is_read_alike(tmp_path):
-    lines = [f"Satz {i}" for i in range(50)]
-    assert read_lines(write(tmp_path / "my.de.gz", gzip.compress("\n".join(lines).encode()))) == lines
+    content = "\n".join(f"Sa\u0308tz {i}" for i in range(50)).encode()
+    assert read_lines(write(tmp_path / "my.de.gz", gzip.compress(content))) == [f"Sätz {i}" for i in range(50)]
 
 
 def test_a_pipe_is_read_once(tmp_path):

@@ -32,6 +32,7 @@ def test_a_score_needs_a_reference_for_each_hypothesis(metric):
 def test_bleu_by_hand():
     # Of one to four words in a row, 4/5, 3/4, 2/3 and 1/2 are in the reference: the fourth root of 1/5.
     assert bleu(["a b c d e"], ["a b c d f"])[0] == pytest.approx(100 * 0.2**0.25)
+    assert [score(["a b c \u00e9"], ["a b c e\u0301"])[0] for score in (bleu, chrf)] == pytest.approx([100, 100])
 
 
 @pytest.mark.parametrize("lowercase", [False, True])

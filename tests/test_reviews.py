@@ -20,7 +20,7 @@ TEXTS = {
     "train/neg/0_2.txt": "a very bad film",
     "train/neg/1_1.txt": "bad and dull",
     "train/unsup/0_0.txt": "who knows",
-    "test/neg/0_3.txt": "dull",
+    "test/neg/0_3.txt": "cliche\u0301",
     "test/pos/0_7.txt": "witty",
     "train/urls_pos.txt": "http://example.org",
     "README.txt": "read me",
@@ -43,7 +43,7 @@ def test_folders_are_read_in_the_order_of_names(tmp_path: Path) -> None:
         "train": Labelled(
             ["a very bad film", "bad and dull", "a very good film", "good and witty"], ["neg", "neg", "pos", "pos"]
         ),
-        "test": Labelled(["dull", "witty"], ["neg", "pos"]),
+        "test": Labelled(["cliché", "witty"], ["neg", "pos"]),
     }
     assert read_reviews(folder) == read_reviews(tmp_path) == expected
     (folder / "train/pos/0_9.txt").write_bytes(b"caf\xe9")
@@ -76,10 +76,10 @@ def test_what_is_no_collection(tmp_path: Path, texts: dict[str, str], message: s
 
 
 def test_ones_own_validation_texts_are_taken(tmp_path: Path) -> None:
-    counts = {"train": 9, "val": 2}
-    texts = {f"{part}/{label}/{i}.txt": f"{part} {i}" for part, n in counts.items() for label in "ab" for i in range(n)}
+    counts = {"train": 9, "val": 2}.items()
+    texts = {f"{part}/{label}\u0301/{i}.txt": f"{part} {i}" for part, n in counts for label in "ae" for i in range(n)}
     parts = read_reviews(write_folder(tmp_path, texts))
-    assert split_reviews(parts, "val").texts == ["val 0", "val 1"] * 2
+    assert split_reviews(parts, "val") == Labelled(["val 0", "val 1"] * 2, ["á", "á", "é", "é"])
     assert len(split_reviews(parts, "train").texts) + len(split_reviews(parts, "test").texts) == 18
 
 

@@ -18,7 +18,7 @@ from annotated_workbench.architectures import TaskName
 from annotated_workbench.checkpoint import load_run, load_translator
 from annotated_workbench.data import Aligned, Labelled, bare, decode
 from annotated_workbench.reviews import load_reviews, read_reviews, split_reviews
-from annotated_workbench.vocabulary import Tokenizer
+from annotated_workbench.vocabulary import Tokenizer, sentence
 
 READ_AT_ONCE = 2**15  # bytes of standard input, some hundred sentences: they are translated together
 
@@ -95,7 +95,8 @@ def read_texts(args: Namespace, prompt: str) -> Iterator[list[str]]:
     """
     if args.texts:
         name_files(args.texts, "< {}")
-        yield args.texts
+        # What the locale cannot read Python keeps as it came.
+        yield [sentence(decode(text.encode("utf-8", "surrogateescape"), repr(text))) for text in args.texts]
         return
     asking = sys.stdin.isatty()
     if asking:
@@ -105,11 +106,11 @@ def read_texts(args: Namespace, prompt: str) -> Iterator[list[str]]:
     while content := stream.read1(READ_AT_ONCE):
         *lines, rest = (rest + content).split(b"\n")
         if lines:
-            yield [decode(line, f"standard input, line {i}").strip() for i, line in enumerate(lines, start=number)]
+            yield [sentence(decode(line, f"standard input, line {i}")) for i, line in enumerate(lines, start=number)]
             number += len(lines)
         if asking:
             print("> ", end="", file=sys.stderr, flush=True)
     if rest:
-        yield [decode(rest, f"standard input, line {number}").strip()]
+        yield [sentence(decode(rest, f"standard input, line {number}"))]
     if asking:
         print(file=sys.stderr)

@@ -129,7 +129,7 @@ def _tokenizer(args: Namespace, texts: Sequence[Iterable[str]], languages: Seque
         if args.tokenizer == "bpe":
             return vocabulary.SubwordTokenizer.train(texts, languages, args.vocab_size).content()
         if args.tokenizer == "words":
-            return vocabulary.WordTokenizer.train(texts, languages).content()
+            return vocabulary.WordTokenizer.train(texts, languages, spacing=args.task == "translation").content()
         return vocabulary.CharacterTokenizer.train("".join(texts[0])).content()
 
     return vocabulary.tokenizer_of(from_first(make))

@@ -5,6 +5,7 @@ import json
 import math
 import re
 import shlex
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -68,6 +69,22 @@ def test_a_run_that_learned_nothing_says_how_to_start_again_no_higher_than_we_do
     highest = max(json.loads(line)["rate"] for line in (tmp_path / "metrics.jsonl").read_text().splitlines())
     assert highest <= 1.01 * (128 * WARMUP) ** -0.5
     assert re.search(r"--resume and more --epochs .* --rate 0\.028 ", what_next(str(tmp_path), 0.0))
+
+
+def test_fine_tuning_begins_with_a_runs_model_and_goes_on_without_that_run(corpus, run, tmp_path, capsys):
+    old, new = tmp_path / "old", tmp_path / "new"
+    shutil.copytree(run.out, old)
+    lines = (corpus / "my.de").read_text().splitlines(keepends=True)
+    (corpus / "other.de").write_text("".join(reversed(lines)))
+    files = ["--source", str(corpus / "other.de"), "--target", str(corpus / "my.en"), "--out", str(new)]
+    assert main(["train", "--init", str(old), *files, "--dropout", "0.5", "--rate", "1e-9", "--epochs", "1"]) == 0
+    assert "chosen for them: --batch-tokens 256\n" in capsys.readouterr().out
+    (model, info), (first, _) = load_checkpoint(new), load_checkpoint(old)
+    torch.testing.assert_close(dict(model.named_parameters()), dict(first.named_parameters()), rtol=0, atol=1e-6)
+    assert (info["src"], info["tgt"], model.config.dropout) == ("de", "en", 0.5)
+    assert (new / "tokenizer.json").read_bytes() == (old / "tokenizer.json").read_bytes()
+    shutil.rmtree(old)
+    assert main(["train", "--resume", "--out", str(new), "--epochs", "2"]) == 0
 
 
 def test_what_is_not_given_follows_from_the_corpus(corpus, tmp_path, capsys, monkeypatch):

@@ -60,7 +60,7 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "val-source": dict(type=path_text, help="sentences for validation; held out from --source unless given"),
     "val-target": dict(type=path_text, help="their translations"),
     "src": dict(type=path_text, help="language to translate from, de unless given, or of reviews, en unless given"),
-    "tgt": dict(type=path_text, default="en", help="language to translate into"),
+    "tgt": dict(type=path_text, help="language to translate into, en unless given"),
     "out": dict(type=path_text, required=True, help="folder to write"),
     "to": dict(choices=EXPORTS, required=True, help="the engine"),
     "engine": dict(
@@ -69,6 +69,12 @@ OPTIONS: dict[str, dict[str, Any]] = {
         "Greedy search writes the same; beam search ends sooner, and our penalty chooses among what it found",
     ),
     "resume": dict(action="store_true", help="go on with the run in --out, with its settings"),
+    "init": dict(
+        type=run_folder,
+        metavar="RUN",
+        help="begin with the model, tokenizer and languages of a run, perhaps of other data (fine-tuning); a --rate "
+        "well below 1 keeps more of what it knows",
+    ),
     "preset": dict(choices=PRESETS, help="size of the model, or the LSTM it replaced; follows from the corpus"),
     "layers": dict(type=limits.LAYERS, help="layers of each stack; the preset's unless given"),
     "dropout": dict(type=limits.SHARE, help="probability of dropping; follows from the corpus"),
@@ -130,7 +136,7 @@ def complete(command: Command, parser: ArgumentParser, arguments: Sequence[str])
         kept = read_state(args.out)[1]["settings"]
         parser.set_defaults(**kept)
         args = parser.parse_intermixed_args(arguments)
-        for name in ("corpus", "tokenizer", "vocab_size"):  # what else must stay, the run itself knows
+        for name in ("corpus", "init", "tokenizer", "vocab_size"):  # what else must stay, the run itself knows
             if (typed := getattr(args, name)) != kept.get(name):
                 raise ValueError(
                     f"the run in {args.out} was started with {name}={kept.get(name)}, not {typed}: leave that away, or "

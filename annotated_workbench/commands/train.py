@@ -3,7 +3,7 @@
 import shlex
 from argparse import Namespace
 from collections.abc import Iterable, Sequence
-from dataclasses import fields
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +12,7 @@ from torch import nn
 
 from annotated_workbench import vocabulary
 from annotated_workbench.architectures import ARCHITECTURES, PRESETS, USES, config_of, make_model
+from annotated_workbench.checkpoint import CONFIG, load_translator, model_of
 from annotated_workbench.commands.options import COMPUTE, PROGRAM, Command
 from annotated_workbench.commands.shared import find_device, load_splits, tell_doubles, wants_bfloat16
 from annotated_workbench.data import hold_out, load_corpus, load_text, read_pairs, read_text, split_text
@@ -32,7 +33,7 @@ NOT_KEPT = ("command", "run", "resume", "out", "debug")  # of what is given, in 
 
 
 def run(args: Namespace) -> None:
-    """Train a model from scratch, or go on with a run, in as many processes as `torchrun` started."""
+    """Train a new model or that of another run, or go on with a run, in as many processes as `torchrun` started."""
     with joined(find_device(args.device)) as device:
         if not args.resume:
             require_new(args.out)
@@ -67,7 +68,8 @@ def translation(args: Namespace) -> tuple[nn.Module, Task]:
     """Make a model, and the task to learn from pairs of sentences."""
     if bool(args.val_source) != bool(args.val_target) or (args.val_source and args.corpus):
         raise ValueError("--val-source and --val-target go together, and with --source and --target.")
-    src, tgt = args.src or "de", args.tgt
+    start = _read_init(args) if args.init else None
+    src, tgt = start[2:] if start else (args.src or "de", args.tgt or "en")
     if args.corpus:
         pairs, val = (load_corpus(args.corpus, split, src, tgt) for split in ("train", "val"))
     elif args.val_source:
@@ -78,8 +80,7 @@ def translation(args: Namespace) -> tuple[nn.Module, Task]:
     count = len(pairs.source)
     _choose(args, f"{count:,} training and {len(val.source):,} validation pairs", defaults_for(count))
     tell_doubles(val, pairs)
-    tokenizer = _tokenizer(args, pairs, (src, tgt))
-    model = _new_model(args, tokenizer)
+    model, tokenizer = start[:2] if start else _new_model(args, pairs, (src, tgt))
     return model, TranslationTask(tokenizer, pairs, val, src, tgt, config_of(model).max_length)
 
 
@@ -87,8 +88,7 @@ def generation(args: Namespace) -> tuple[nn.Module, Task]:
     """Make a model, and the task to continue a text, of which the end is held out."""
     text, val = split_text(read_text(args.text) if args.text else load_text(args.corpus))
     _choose(args, f"{len(text):,} training and {len(val):,} validation characters", GENERATION)
-    tokenizer = _tokenizer(args, [text], [""])
-    model = _new_model(args, tokenizer)
+    model, tokenizer = _new_model(args, [text], [""])
     return model, TextTask(tokenizer, text, val, config_of(model).max_length)
 
 
@@ -99,8 +99,7 @@ def classification(args: Namespace) -> tuple[nn.Module, Task]:
     size = f"{len(reviews.texts):,} training and {len(val.texts):,} validation texts of {classes} labels"
     _choose(args, size, CLASSIFICATION)
     tell_doubles(val, reviews)
-    tokenizer = _tokenizer(args, [reviews.texts], [language])
-    model = _new_model(args, tokenizer, classes=classes)
+    model, tokenizer = _new_model(args, [reviews.texts], [language], classes=classes)
     return model, ClassificationTask(tokenizer, reviews, val, language, config_of(model).max_length)
 
 
@@ -109,7 +108,10 @@ TASKS = {"translation": translation, "generation": generation, "classification":
 
 def _choose(args: Namespace, size: str, defaults: dict[str, Any]) -> None:
     """Set the options that are not given, and print them as one would write them."""
-    args.tokenizer = args.tokenizer or TOKENIZERS[args.task]
+    if args.init:
+        defaults = {"batch_tokens": defaults["batch_tokens"]}  # the rest is of the model
+    else:
+        args.tokenizer = args.tokenizer or TOKENIZERS[args.task]
     chosen = {name: value for name, value in defaults.items() if getattr(args, name) is None}
     if args.tokenizer != "bpe":
         chosen.pop("vocab_size", None)
@@ -135,8 +137,27 @@ def _tokenizer(args: Namespace, texts: Sequence[Iterable[str]], languages: Seque
     return vocabulary.tokenizer_of(from_first(make))
 
 
-def _new_model(args: Namespace, tokenizer: vocabulary.Tokenizer, **demanded: int) -> nn.Module:
-    """Make a new model of the size and with the switches that are given."""
+def _read_init(args: Namespace) -> tuple[nn.Module, vocabulary.Tokenizer, str, str]:
+    """Read the model that --init names (to go on, the run's own will do), its tokenizer and languages."""
+    folder = args.out if args.resume and (Path(args.out) / CONFIG).exists() else args.init
+    model, tokenizer, info = load_translator([folder])
+    for name in ("preset", "layers", "norm_first", "tokenizer", "vocab_size", "src", "tgt"):
+        if getattr(args, name) not in (None, False, info.get(name)):
+            option = f"--{name.replace('_', '-')}"
+            raise ValueError(
+                f"--init {args.init} keeps that run's model, tokenizer and languages: leave {option} away."
+            )
+    if args.dropout is not None:
+        config: Any = replace(config_of(model), dropout=args.dropout)
+        model = model_of(lambda: make_model(config), dict(model.named_parameters()), folder)
+    return model, tokenizer, info["src"], info["tgt"]
+
+
+def _new_model(
+    args: Namespace, texts: Sequence[Iterable[str]], languages: Sequence[str], **demanded: int
+) -> tuple[nn.Module, vocabulary.Tokenizer]:
+    """Make a new model of the size and with the switches that are given, and its tokenizer."""
+    tokenizer = _tokenizer(args, texts, languages)
     row = next(row for row in ARCHITECTURES.values() if args.preset in row.presets)
     if row.task != args.task:
         fitting = ", ".join(name for row in ARCHITECTURES.values() if row.task == args.task for name in row.presets)
@@ -146,11 +167,11 @@ def _new_model(args: Namespace, tokenizer: vocabulary.Tokenizer, **demanded: int
     typed = {"layers": args.layers, "dropout": args.dropout, "norm_first": args.norm_first or None}
     changes = {name: value for name, value in typed.items() if value is not None}
     torch.manual_seed(args.seed)
-    return make_model(PRESETS[args.preset](len(tokenizer), **demanded, **changes))
+    return make_model(PRESETS[args.preset](len(tokenizer), **demanded, **changes)), tokenizer
 
 
 COMMAND = Command(
-    "train a model from scratch",
+    "train a model",
     run,
     (
         "--corpus captions --out runs/captions",
@@ -158,11 +179,12 @@ COMMAND = Command(
         "--text my.txt --out runs/writer --max-minutes 15 --epochs 100",
         "--reviews my-reviews --out runs/critic",
         "--resume --out runs/mine --max-minutes 30",
+        "--init runs/mine --source other.de --target other.en --out runs/other --rate 0.1",
     ),
     options="out resume corpus preset layers dropout epochs patience max-minutes batch-tokens accumulate schedule "
     f"warmup rate smoothing average seed {COMPUTE}",
     only={
-        "translation": "source target val-source val-target tgt norm-first",
+        "translation": "source target val-source val-target tgt norm-first init",
         "generation": "text",
         "classification": "reviews",
         "translation classification": "src tokenizer vocab-size",

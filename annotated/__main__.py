@@ -1,12 +1,15 @@
 """The command line: python -m annotated train | translate | generate | classify | evaluate | progress | doctor | …"""
 
-import argparse
 import os
 import sys
-from collections.abc import Sequence
 
+if __name__ == "__main__":  # python -m looks in the reader's folder before Python's own, and would take a copy.py there
+    sys.path.sort(key=lambda folder: "-packages" in folder or not folder.startswith(os.path.dirname(os.__file__)))
 # Before torch loads: threads that wait in a loop for their next work crawl where anything else is running.
 os.environ.setdefault("OMP_WAIT_POLICY", "passive")
+
+import argparse
+from collections.abc import Sequence
 
 from annotated_workbench import command_line
 from annotated_workbench.commands.options import Command

@@ -5,6 +5,7 @@ import os
 import shlex
 import sys
 import tempfile
+import traceback
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NoReturn
@@ -24,6 +25,7 @@ COMMANDS = {
     "evaluate": evaluate.COMMAND,
     "export": export.COMMAND,
 }
+PACKAGES = str(Path(__file__).parents[1] / "annotated")  # how the paths of our packages begin
 OUT_OF_MEMORY = ("can't allocate memory", "not enough memory", "out of memory")  # in a RuntimeError of PyTorch
 
 
@@ -31,7 +33,8 @@ def main(arguments: Sequence[str] | None = None, commands: Mapping[str, Command]
     """Run one of the commands, and return its exit status.
 
     0, or what the command returns; 2 after a one-line error; 130 after an interruption; 141 where nobody reads the
-    output. With --debug an error is raised instead of being told in one line.
+    output. With --debug an error is raised instead of being told in one line, and
+    without it those of which the reader's input can't be the cause.
     """
     arguments = sys.argv[1:] if arguments is None else arguments
     for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
@@ -65,11 +68,15 @@ def main(arguments: Sequence[str] | None = None, commands: Mapping[str, Command]
 
 
 def _in_a_line(error: Exception) -> str | None:
-    """Say what is wrong; None if that is neither bad input nor a lack of memory."""
+    """Say what is wrong; None if that is neither bad input nor a lack of memory, but a mistake within."""
     message = str(error)
     if isinstance(error, (MemoryError, torch.cuda.OutOfMemoryError)) or any(text in message for text in OUT_OF_MEMORY):
         return f"not enough memory ({message.partition(chr(10))[0] or 'Python'}): try a smaller model, batch or beam."
-    return None if isinstance(error, RuntimeError) else " ".join(message.split())
+    *_, innermost = traceback.extract_tb(error.__traceback__)
+    # What we refuse we raise ourselves. The system's errors have a number, those of text encodings a place in the text.
+    ours = innermost.filename.startswith(PACKAGES) and (innermost.line or "raise").startswith("raise")
+    theirs = getattr(error, "errno", None) or isinstance(error, UnicodeError | ModuleNotFoundError)
+    return " ".join(message.split()) if (ours or theirs) and not isinstance(error, RuntimeError) else None
 
 
 def _way_on(args: argparse.Namespace) -> str:
@@ -109,6 +116,8 @@ def parse(arguments: Sequence[str], commands: Mapping[str, Command] = COMMANDS) 
         )
         subparser.set_defaults(command=name, run=command.run)
         add_options(subparser, command)
+    if len(arguments) > 1 and arguments[0] == "--debug":  # of every command, and so it may stand before it
+        arguments = [arguments[1], *arguments[:1], *arguments[2:]]
     if not arguments or arguments[0] not in commands:
         parser.parse_args(arguments[:1])  # shows the help or the version, or says what is wrong
     name, *rest = arguments

@@ -130,7 +130,7 @@ TOO_LITTLE = "not enough memory (*): try a smaller model, batch or beam."
         (RuntimeError(CPU), TOO_LITTLE),
         (torch.cuda.OutOfMemoryError("CUDA out of memory. Tried to allocate 2 GiB"), TOO_LITTLE),
         (MemoryError(), TOO_LITTLE),
-        (ValueError("axes\ndiffer"), "axes differ"),
+        (OSError(5, "Input/output\nerror"), "[Errno 5] Input/output error"),
     ],
 )
 def test_too_little_memory_and_errors_within_are_one_line(names, capsys, monkeypatch, error, message):
@@ -141,6 +141,16 @@ def test_too_little_memory_and_errors_within_are_one_line(names, capsys, monkeyp
     assert_is_refused(names, ["generate", names["run"], "Hund"], message, capsys)
     with pytest.raises(type(error)):
         main(["generate", names["run"], "Hund", "--debug"])
+
+
+@pytest.mark.parametrize("error", [ValueError("too many values"), OSError("unwritten"), RuntimeError("shapes")])
+def test_a_mistake_within_is_not_told_as_one_of_the_reader_s(names, monkeypatch, error):
+    def fail(*args, **kwargs):
+        raise error
+
+    monkeypatch.setattr(commands.generate, "load_model", fail)
+    with pytest.raises(type(error), match=str(error)):
+        main(["generate", names["run"], "Hund"])
 
 
 def test_a_rate_that_bursts_the_weights_keeps_the_state_it_began_with(names, tmp_path, capsys):

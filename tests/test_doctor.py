@@ -1,7 +1,8 @@
 """The doctor is silent on sound models, finds what is planted, and says clearly what it cannot use."""
 
-import copy
+import os
 import re
+import subprocess
 import sys
 from collections.abc import Callable
 from functools import partial
@@ -164,9 +165,40 @@ def loss_with(answers: slice = slice(1, None), **options: Any) -> Callable[..., 
 
 def test_a_smoothed_loss_and_a_sum_are_sound_and_a_wrong_loss_is_named() -> None:
     for options in ({"label_smoothing": 0.1}, {"reduction": "sum"}, {"label_smoothing": 0.1, "reduction": "sum"}):
-        assert finding("cross_entropy", Recipe, loss=loss_with(**options)).mark == "✓"
+        found = finding("cross_entropy", Recipe, loss=loss_with(**options))
+        assert found.mark == "✓" and found.result.endswith(": 0.1/V for each token") == ("label_smoothing" in options)
     found = finding("cross_entropy", Recipe, loss=loss_with(slice(None, -1)))
     assert found.mark == "✗" and "the answers are the inputs" in found.result
+
+
+@pytest.mark.parametrize(
+    ("reduction", "masked", "mark", "result"),
+    [
+        ("sum", [PAD], "✓", ": 0.1/(V − 2) for all but the right one and padding, less the target's entropy, "),
+        ("sum", [], "✓", ": 0.1/(V − 1) for all but the right one, less the target's entropy, "),
+        ("batchmean", [PAD], "✗", ", but divided by all places, padding's too"),
+    ],
+)
+def test_label_smoothing_as_tutorials_write_it_is_known_by_its_constant(reduction, masked, mark, result) -> None:
+    def loss(model: nn.Module, src: Tensor, tgt: Tensor) -> Tensor:
+        log_probs, answers = model(src, tgt[:, :-1]).log_softmax(dim=-1).flatten(0, 1), tgt[:, 1:].flatten()
+        vocabulary = log_probs.size(-1)
+        target = torch.full_like(log_probs, 0.1 / (vocabulary - 1 - len(masked)))
+        target.scatter_(1, answers[:, None], 0.9)[:, masked] = 0
+        target[answers == PAD] = 0
+        return nn.functional.kl_div(log_probs, target, reduction=reduction)
+
+    found = finding("cross_entropy", Recipe, loss=loss)
+    assert found.mark == mark and "label smoothing of 0.1" in found.result and result in found.result
+
+
+def by_view(self: Any, src: Tensor, tgt: Tensor) -> Tensor:
+    return Transformer.forward(self, src, tgt.view(-1).view_as(tgt))
+
+
+def test_ids_lie_in_one_piece() -> None:
+    build = planted(Transformer, forward=by_view)
+    assert examine(build, checks=WITHOUT_LEARNING).failed == []
 
 
 def other_norm(self: Any, x: Tensor) -> Tensor:
@@ -236,8 +268,8 @@ def test_every_check_is_taught_where_it_says() -> None:
 
 
 WITH_FILE = """
-import torch
-from torch import nn
+import sys, torch
+from torch import nn; from annotated_course.doctor import Recipe
 class Small(nn.Module):
     def __init__(self, size=50):
         super().__init__()
@@ -251,13 +283,28 @@ class Last(Small):
 class Masks(Small):
     def forward(self, src, tgt, mask): return super().forward(tgt)
 made = Small()
+class Leaves(Small):
+    def forward(self, ids): sys.exit(0)
+class Ends(Recipe):
+    build = Small
+    def batch(self, words=()): sys.exit(0)
 """
+ENDS = {
+    "exits": "sys.exit(0)",
+    "reads": "import argparse; p = argparse.ArgumentParser(); p.add_argument('text'); p.parse_args()",
+    "trains": "torch.optim.SGD(made.parameters(), 1.0).step()",
+}
 BAD = {
     "": "the following arguments are required: FILE.py:NAME",
     "mine.py": "'mine.py' names no model: give FILE.py:NAME",
     "other.py:Small": "there is no file other.py.",
     "broken.py:Small": "broken.py raised ZeroDivisionError in broken.py, line 2: division by zero",
-    "mine.py:Other": "mine.py defines no 'Other'; it defines Small, Few, Last, Masks, made.",
+    "exits.py:Small": "exits.py raised SystemExit in exits.py, line 22: 0 (the doctor runs the file; put what only a ",
+    "reads.py:Small": "reads.py raised SystemExit in reads.py, line 22: 2 (the doctor runs the file; put what only a ",
+    "trains.py:Small": "trains.py raised SystemExit in trains.py, line 22: it trains (the doctor runs the file; put ",
+    "mine.py:Leaves": "the model raised SystemExit in mine.py, line 18: 0 (given ids from 0 to 13",
+    "mine.py:Ends": "mine.py raised SystemExit in mine.py, line 21: 0.",
+    "mine.py:Other": "mine.py defines no 'Other'; it defines Small, Few, Last, Masks, made, Leaves, Ends.",
     "mine.py:made": "this Small is made already: give its class, or a function that makes one",
     "mine.py:Few": "the model raised IndexError in mine.py, line 9: index out of range in self (given ids from 0 to 13",
     "mine.py:Last": "from ids (8, 6) the model made (8, 50), not (8, 6, 'vocabulary'): give logits=…",
@@ -269,8 +316,10 @@ BAD = {
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (tmp_path / "mine.py").write_text(WITH_FILE)
     (tmp_path / "broken.py").write_text("\n1 / 0\n")
+    for name, last in ENDS.items():
+        (tmp_path / f"{name}.py").write_text(WITH_FILE + last)
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("sys.path", [str(ROOT)])
+    monkeypatch.setattr("sys.path", [str(ROOT), os.path.dirname(os.__file__)])
     return tmp_path
 
 
@@ -289,13 +338,28 @@ def test_a_part_that_is_none_is_refused() -> None:
         examine(Recipe, kind="encoder")
 
 
-def test_the_command_prints_what_it_found_and_a_file_called_like_a_module_replaces_none(folder, capsys) -> None:
-    (folder / "copy.py").write_text(WITH_FILE)
-    assert main(["doctor", "copy.py:Small"]) == 1
-    assert sys.modules["copy"] is copy
+def test_the_command_prints_what_it_found_and_a_file_called_like_a_module_replaces_none(
+    folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delitem(sys.modules, "colorsys", raising=False)
+    before = sys.path, [*sys.path], sys.argv
+    (folder / "helper.py").write_text("size = 47")
+    late = (
+        "def late():\n    import colorsys, helper\n    return Small(helper.size + len(colorsys.rgb_to_hsv(0, 0, 0)))\n"
+    )
+    (folder / "colorsys.py").write_text(WITH_FILE + late)
+    assert main(["doctor", "colorsys.py:late"]) == 1
+    assert "helper" not in sys.modules and (sys.path, sys.path, sys.argv) == before
     printed = capsys.readouterr().out
     assert "✗ past            15 places of the past are not read (should be 0)\n" in printed
     assert printed.endswith(" checks found something.\n") and "✓ steady" in printed
+
+
+def test_a_file_in_the_reader_s_folder_stands_for_none_of_python_s(folder: Path) -> None:
+    (folder / "copy.py").write_text("1 / 0")
+    command = [sys.executable, "-m", "annotated", "doctor"]
+    done = subprocess.run(command, capture_output=True, text=True, env=os.environ | {"PYTHONPATH": str(ROOT)})
+    assert (done.returncode, done.stderr.count("\n")) == (2, 1), done.stderr
 
 
 def test_the_page_s_models_are_examined_as_it_says() -> None:

@@ -16,7 +16,7 @@ import torch
 from annotated_course.doctor import checks as measures
 from annotated_course.doctor.checks import Check, NotExamined
 from annotated_course.doctor.parity import parity
-from annotated_course.doctor.recipe import Recipe, load, make_recipe, said
+from annotated_course.doctor.recipe import Recipe, loaded, make_recipe, said
 
 __all__ = ["CHECKS", "Check", "Finding", "Recipe", "Report", "examine", "parity"]
 CHECKS = tuple(measures.CHECKS)
@@ -106,7 +106,7 @@ def _examined(recipe: Recipe, check: Check) -> Finding:
         measured: Any = check.measure(recipe)
     except NotExamined as reason:
         return Finding(check, "–", str(reason))
-    except Exception as error:  # whatever a stranger's code raises
+    except (Exception, SystemExit) as error:  # whatever a stranger's code raises
         return Finding(check, "✗", f"raised {said(error)}")
     if isinstance(measured, list):
         measured = len(measured), ", ".join(measured[:2]) + (", …" if len(measured) > 2 else "")
@@ -121,6 +121,7 @@ def _examined(recipe: Recipe, check: Check) -> Finding:
 
 def command(args: argparse.Namespace) -> int:
     """Examine what the command line names, and print each finding as soon as it is there; return 1 if one is bad."""
-    report = examine(load(args.model), told=lambda finding: finding.mark != "–" and print(finding, flush=True))
+    with loaded(args.model) as model:
+        report = examine(model, told=lambda finding: finding.mark != "–" and print(finding, flush=True))
     print(report.summary)
     return 1 if report.failed else 0

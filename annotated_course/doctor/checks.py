@@ -25,6 +25,9 @@ from annotated_course.doctor.recipe import EIGHT, LONGEST, Recipe, arguments, te
 NEAR = 1e-6  # logits that differ by less are the same
 CHAPTERS = Path(__file__).parents[1] / "chapters"
 SECONDS = 8.0  # of this thread, for learning by heart
+# PyTorch's own, even where a file puts others in their place, which may call them.
+MULTI_HEAD, SCALED, RIGHT = F.multi_head_attention_forward, F.scaled_dot_product_attention, F.cross_entropy
+SOFTMAXES = (F.softmax, torch.softmax, torch.special.softmax, Tensor.softmax)
 
 
 class NotExamined(Exception):
@@ -91,8 +94,8 @@ def inputs(recipe: Recipe, words: Sequence[str] = EIGHT) -> tuple[Tensor, ...]:
 
 
 def read(recipe: Recipe, model: nn.Module, *ids: Tensor) -> Tensor:
-    """Call the model, whatever it wraps its logits in."""
-    return tensor_of(recipe.logits(model, *ids))
+    """Call the model, whatever it wraps its logits in; ids lie in one piece, as `view` wants them."""
+    return tensor_of(recipe.logits(model, *(rows.contiguous() for rows in ids)))
 
 
 def differ(logits: Tensor, others: Tensor) -> int:
@@ -173,17 +176,17 @@ class Softmaxes(TorchFunctionMode):
 
     def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
-        if function is F.multi_head_attention_forward:
+        if function is MULTI_HEAD:
             kwargs |= {"need_weights": True, "average_attn_weights": False}
         weights = result = function(*args, **kwargs)
-        if function is F.multi_head_attention_forward:
+        if function is MULTI_HEAD:
             weights = result[1]
-        elif function is F.scaled_dot_product_attention:
+        elif function is SCALED:
             names = ("query", "key", "value", "attn_mask", "dropout_p", "is_causal")
             given = dict(zip(names, args, strict=False)) | kwargs
             *before, length, _ = given["key"].shape
             weights = function(**given | {"value": torch.eye(length).expand(*before, length, length)})
-        elif function not in (F.softmax, torch.softmax, Tensor.softmax):
+        elif function not in SOFTMAXES:
             return result
         if weights.dim() > 1 and {*weights.shape[-2:]} <= self.lengths:
             self.weights.append(weights.detach())
@@ -315,7 +318,7 @@ def mean_loss(recipe: Recipe, model: nn.Module, *batch: Tensor) -> Tensor:
     """Compute what the loss should be: the mean of −ln p over the real tokens that come next."""
     *src, tgt = batch
     logits = read(recipe, model, *src, tgt[:, :-1])
-    return F.cross_entropy(logits.mT, tgt[:, 1:], ignore_index=-100 if recipe.pad is None else recipe.pad)
+    return RIGHT(logits.mT, tgt[:, 1:], ignore_index=-100 if recipe.pad is None else recipe.pad)
 
 
 def loss_of(recipe: Recipe, model: nn.Module, *batch: Tensor) -> Tensor:
@@ -327,24 +330,25 @@ def loss_of(recipe: Recipe, model: nn.Module, *batch: Tensor) -> Tensor:
 def cross_entropy(recipe: Recipe) -> tuple[float, str]:
     """The loss is another than −ln p of the token that comes next, averaged over the real tokens.
 
-    With smoothing s it is (1 − s) · right + s · even, where even is the loss against a uniform target; then two batches
-    give the same s. The sum over all tokens and the mean over rows are sound, too.
+    The sum over all tokens and the mean over rows are sound, too, and so is each with a target that `softened` knows.
     """
-    model = stirred(recipe)
-    halves = (LONGEST[:2], LONGEST[1:]) if recipe.pad is None else (EIGHT[::2], EIGHT[1::2])
-    gaps, smoothing = [], []
-    for words in halves:
+    model, kept, measured = stirred(recipe), [i for i in range(recipe.vocabulary) if i != recipe.pad], []
+    for words in (LONGEST[:2], LONGEST[1:]) if recipe.pad is None else (EIGHT[::2], EIGHT[1::2]):
         *src, tgt = batch = recipe.batch(words)
         logits, answers = read(recipe, model, *src, tgt[:, :-1]), tgt[:, 1:]
-        real = is_real(recipe, answers)
-        right, even = mean_loss(recipe, model, *batch), -logits.log_softmax(dim=-1)[real].mean()
-        given = recipe.loss(model, *batch)
-        loss = min((given / by for by in (1, real.sum(), real.sum() / len(tgt))), key=lambda mean: abs(mean - right))
-        gaps.append(loss - right)
-        smoothing.append((gaps[-1] / (even - right)).item())
-    gap = max(abs(gap).item() for gap in gaps)
-    if gap < NEAR or (abs(smoothing[0] - smoothing[1]) < 1e-3 and 0 < smoothing[0] < 0.5):
-        return 0.0, f"label smoothing of {smoothing[0]:.2g}" if gap >= NEAR else ""
+        real, given = is_real(recipe, answers), recipe.loss(model, *batch)
+        nats, count = -logits.log_softmax(dim=-1)[real], real.sum()
+        means = [given / by for by in (count / count, count, count / len(tgt), count / real.numel())]
+        numbers = (mean_loss(recipe, model, *batch), nats.mean(), nats[:, kept].mean(), *means)
+        measured.append([number.item() for number in numbers])
+    right, even, even_of_kept, *losses = torch.tensor(measured).T  # (half) each
+    gap, ways = math.inf, ("", "", "", ", but divided by all places, padding's too")
+    for way, loss in zip(ways, losses, strict=True):
+        distance = (loss - right).abs().max().item()
+        target = "" if distance < NEAR else softened(recipe.vocabulary, loss, right, (even, even_of_kept))
+        if target is not None:
+            return (gap, f"it is {target or 'right'}{way}") if way else (0.0, target)
+        gap = min(gap, distance)
     log_probs, every = logits.log_softmax(dim=-1), torch.ones_like(real)
     mistakes = {
         "padding counts as a token": (log_probs, answers, every),
@@ -356,6 +360,27 @@ def cross_entropy(recipe: Recipe) -> tuple[float, str]:
         if abs(-each.gather(-1, targets[..., None])[..., 0][counted].mean() - given) < NEAR:
             return gap, f"it is what comes out when {mistake}"
     return gap, ""
+
+
+def softened(vocabulary: int, loss: Tensor, right: Tensor, evens: Sequence[Tensor]) -> str | None:
+    """Name the softened target with which two batches have these losses, None if it is none of those in use.
+
+    With smoothing s a loss is (1 − s) · right + s · even; even is that of a uniform target, with padding or without it.
+    Two batches give s, and what is left over is nothing or, of a divergence, the target's entropy.
+    """
+    for even, missing in zip(evens, ([], ["padding"]), strict=True):
+        tokens = vocabulary - len(missing)
+        s = ((loss - right).diff() / (even - right).diff()).item()
+        constant = (loss - right - s * (even - right))[0].item()
+        entropy = torch.special.entr(torch.tensor([1 - s + s / tokens] + [s / tokens] * (tokens - 1))).sum().item()
+        if 1e-3 < s < 0.5 and min(abs(constant), abs(constant + entropy)) < 1e-4:
+            others = s * (tokens - 1) / tokens  # the same target, said otherwise: choose the rounder number
+            if abs(others - round(others, 2)) < abs(s - round(s, 2)):
+                s, missing = others, ["the right one", *missing]
+            share = f"(V − {len(missing)}) for all but {' and '.join(missing)}" if missing else "V for each token"
+            less = f", less the target's entropy, {entropy:.3g}" if constant < -1e-4 else ""
+            return f"label smoothing of {s:.2g}: {s:.2g}/{share}{less}"
+    return None
 
 
 @check("parameters without a gradient", *UPDATE)
@@ -484,7 +509,7 @@ def learns(recipe: Recipe) -> tuple[int, str]:
 def write(recipe: Recipe, model: nn.Module, words: Sequence[str]) -> tuple[Tensor, Tensor | None]:
     """Let a model write: each word backwards, or each on from its first letter; ids, and logits if there are any."""
     *src, tgt = recipe.batch(words)
-    given = [model.eval(), *(src or [tgt[:, :2]]), tgt]
+    given = [model.eval(), *(src or [tgt[:, :2].contiguous()]), tgt]
     written = recipe.write(*given[: arguments(recipe.write)])  # a third one is the reference, as for a score
     return written if isinstance(written, tuple) else (written, None)
 

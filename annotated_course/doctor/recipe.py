@@ -1,17 +1,21 @@
 """What the doctor knows of a model: how it is made, called, trained and used, as its owner says in a few lines."""
 
 import inspect
+import io
+import os
 import runpy
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, redirect_stderr
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.optim.optimizer import register_optimizer_step_pre_hook
 
 from annotated.config import BOS, EOS, PAD
-from annotated_course.own_line import own_line
+from annotated_course.own_line import NOT_THE_READERS, own_line
 
 KINDS = ("encoder-decoder", "language model")
 LETTERS = "abcdefghij"
@@ -118,7 +122,7 @@ def _look_once(recipe: Recipe) -> None:
     if recipe.kind not in KINDS:
         raise ValueError(f"kind={recipe.kind!r} is neither {KINDS[0]!r} nor {KINDS[1]!r}.")
     *src, tgt = recipe.batch(LONGEST if recipe.pad is None else EIGHT)
-    ids = (*src, tgt[:, :-1])
+    ids = (*src, tgt[:, :-1].contiguous())
     shapes, highest = ", ".join(f"{tuple(rows.shape)}" for rows in ids), max(int(rows.max()) for rows in ids)
     situation = f"given ids from 0 to {highest}, {shapes}, in 64 bits"
     output = _attempt("the model", situation, lambda: recipe.logits(model.double().eval(), *ids))
@@ -144,7 +148,7 @@ def tensor_of(output: Any) -> Any:
 def _attempt(what: str, situation: str, action: Callable[[], Any]) -> Any:
     try:
         return action()
-    except Exception as error:  # whatever a stranger's code raises
+    except (Exception, SystemExit) as error:  # whatever a stranger's code raises
         raise ValueError(f"{what} raised {said(error)} ({situation}).") from None  # the message holds it
 
 
@@ -166,17 +170,40 @@ def arguments(function: Callable[..., Any]) -> int:
     return sum(each.default is each.empty and each.kind in by_position for each in parameters)
 
 
-def load(place: str) -> Any:
-    """Run a file, and return what it calls by a name: load("my_model.py:MyTransformer")."""
+@contextmanager
+def loaded(place: str) -> Iterator[Any]:
+    """Run a file, and lend what it calls by a name: `with loaded("my_model.py:MyTransformer") as model`.
+
+    Meanwhile what stands beside the file can be imported, but replaces no module of Python or of a package. Afterwards
+    `sys.path`, `sys.modules` and `sys.argv` are as before.
+    """
     file, _, name = place.rpartition(":")
     if not file or not name:
         raise ValueError(f"{place!r} names no model: give FILE.py:NAME, of a class or a function that makes a model.")
     path = Path(file).resolve()
     if not path.is_file():
         raise FileNotFoundError(f"there is no file {file}.")
-    sys.path.insert(0, str(path.parent))  # what stands beside it can be imported, as in python my_model.py
-    names = _attempt(file, "the doctor runs the file", lambda: runpy.run_path(str(path)))
-    if name not in names:
-        own = [key for key, value in names.items() if getattr(value, "__module__", None) == "<run_path>"]
-        raise ValueError(f"{file} defines no {name!r}; it defines {', '.join(own) or 'no class or function'}.")
-    return names[name]
+    before, folder = (sys.path, sys.argv, {**sys.modules}), str(path.parent)
+    sys.path = sorted([folder, *sys.path], key=lambda each: not f"{each}{os.sep}".startswith(NOT_THE_READERS))
+    sys.argv, printed = [file], io.StringIO()  # as in python my_model.py
+    script = 'the doctor runs the file; put what only a script does below if __name__ == "__main__"'
+    training = register_optimizer_step_pre_hook(lambda *_: sys.exit("it trains"))
+    try:
+        with training, redirect_stderr(printed):  # where arguments are missing, argparse prints several lines
+            names = _attempt(file, script, lambda: runpy.run_path(str(path)))
+        print(printed.getvalue(), end="", file=sys.stderr)
+        if name not in names:
+            own = [key for key, value in names.items() if getattr(value, "__module__", None) == "<run_path>"]
+            raise ValueError(f"{file} defines no {name!r}; it defines {', '.join(own) or 'no class or function'}.")
+        yield names[name]
+    except (Exception, SystemExit) as error:
+        if not (line := own_line(error)) or not line.filename.startswith(folder):
+            raise
+        raise ValueError(f"{file} raised {said(error)}.") from error  # in a part of a recipe, outside a check
+    finally:
+        sys.path, sys.argv, modules = before
+        for key, module in [*sys.modules.items()]:
+            origin = str(getattr(module, "__file__", None) or "")
+            if key not in modules and origin.startswith(folder) and not origin.startswith(NOT_THE_READERS):
+                del sys.modules[key]
+        sys.modules.update(modules)

@@ -33,8 +33,7 @@ def main(arguments: Sequence[str] | None = None, commands: Mapping[str, Command]
     """Run one of the commands, and return its exit status.
 
     0, or what the command returns; 2 after a one-line error; 130 after an interruption; 141 where nobody reads the
-    output. With --debug an error is raised instead of being told in one line, and
-    without it those of which the reader's input can't be the cause.
+    output. An error that no input explains is raised, with --debug every error.
     """
     arguments = sys.argv[1:] if arguments is None else arguments
     for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):

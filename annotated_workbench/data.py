@@ -96,8 +96,9 @@ def read_lines(path: str | Path) -> list[str]:
     return texts
 
 
-def decode(content: bytes, name: str | Path) -> str:
-    """Decode UTF-8 with or without a byte-order mark into `normal_form`; else a ValueError begins with `name`."""
+def decode(content: bytes | str, name: str | Path) -> str:
+    """Decode UTF-8, or what is typed and the locale can't read, into `normal_form`; a ValueError begins with `name`."""
+    content = content.encode("utf-8", "surrogateescape") if isinstance(content, str) else content
     try:
         return normal_form(content.decode("utf-8-sig"))
     except UnicodeDecodeError as error:

@@ -27,8 +27,7 @@ Sides = Iterable[Iterable[str]]  # texts, by language
 # On the side of a word where, unusually, there is no space, or one; and what stands for these marks in texts.
 JOINED, SPACED, IN_TEXT = "￭", "▁", str.maketrans("￭▁", "■_")
 unmarked = methodcaller("strip", "￭▁")  # a word without marks
-# A space that is not usual: before a full stop or a comma, inside brackets, in "don't" and "T-shirt", and around
-# letters from Thailand to Japan.
+# A space that is not usual: before a full stop, inside brackets, in "don't" and "T-shirt", by Thai to Japanese letters.
 EAST = r"\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u2e80-\u9fff\uf900-\ufaff\uff00-\uff9f\U00020000-\U0003ffff]"
 NO_SPACE = re.compile(
     rf" (?:(?=[.,;:!?){EAST}|n't\b|'(?:s|re|ve|ll|d|m)\b)|(?<=[({EAST} )"
@@ -216,8 +215,7 @@ class SubwordTokenizer(Tokenizer):
                 f"learn any merge, and at most {LARGEST_VOCABULARY:,}; got {vocab_size}."
             )
         bpe = tokenizers.Tokenizer(tokenizers.models.BPE())
-        normalizers = tokenizers.normalizers.NFC(), tokenizers.normalizers.Strip()
-        bpe.normalizer = tokenizers.normalizers.Sequence(list(normalizers))
+        bpe.normalizer = tokenizers.normalizers.Sequence([tokenizers.normalizers.NFC(), tokenizers.normalizers.Strip()])
         bpe.pre_tokenizer = tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=True)
         bpe.decoder = tokenizers.decoders.ByteLevel()
         trainer = tokenizers.trainers.BpeTrainer(

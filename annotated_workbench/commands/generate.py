@@ -10,7 +10,8 @@ from annotated.fast.accelerate import accelerate
 from annotated.models.language_model import generate
 from annotated_workbench.commands.options import COMPUTE, MODEL, Command
 from annotated_workbench.commands.shared import load_model, name_files
-from annotated_workbench.vocabulary import CharacterTokenizer, normal_form
+from annotated_workbench.data import decode
+from annotated_workbench.vocabulary import CharacterTokenizer
 
 
 def run(args: Namespace) -> None:
@@ -22,7 +23,8 @@ def run(args: Namespace) -> None:
     if text is None:
         text = "\n" if "\n" in vocabulary else vocabulary.words[UNK + 1]
     name_files([text], '"$(cat {})"')
-    if unknown := sorted(set(normal_form(text)) - set(vocabulary.words)):
+    text = decode(text, repr(text))
+    if unknown := sorted(set(text) - set(vocabulary.words)):
         raise ValueError(f"the model has never seen {unknown[0]!r}: begin with characters of the text it learned from.")
     writer: Any = model if args.plain else accelerate(model)
     device = next(model.parameters()).device

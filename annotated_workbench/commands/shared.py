@@ -95,8 +95,7 @@ def read_texts(args: Namespace, prompt: str) -> Iterator[list[str]]:
     """
     if args.texts:
         name_files(args.texts, "< {}")
-        # What the locale cannot read Python keeps as it came.
-        yield [sentence(decode(text.encode("utf-8", "surrogateescape"), repr(text))) for text in args.texts]
+        yield [sentence(decode(text, repr(text))) for text in args.texts]
         return
     asking = sys.stdin.isatty()
     if asking:

@@ -485,8 +485,14 @@ def longest_translations(model, src_mask, max_extra):
 
 
 def in_eval_mode(model):
-    """Give the model or, if a part of it is in training mode, a copy in eval mode that shares its weights."""
-    if not any(part.training for part in model.modules()):
+    """Give the model or, if a part of it is in training mode, a copy in eval mode that shares weights and hooks."""
+    parts = list(model.modules())
+    if not any(part.training for part in parts):
         return model
-    shared = {id(tensor): tensor for tensor in (*model.parameters(), *model.buffers())}
+    numbers, shared = {id(part) for part in parts}, {}
+    for value in (value for part in parts for value in vars(part).values()):
+        several = value.values() if isinstance(value, dict) else value if isinstance(value, list | tuple) else None
+        held = [getattr(value, "__self__", value)] if several is None else several  # of a method, its part
+        if numbers.isdisjoint(map(id, held)):
+            shared[id(value)] = value
     return copy.deepcopy(model, shared).eval()

@@ -10,6 +10,7 @@ import pytest
 from annotated.config import BOS, EOS, PAD, UNK
 from annotated.decoding import Hypothesis, beam_search, greedy_decode, length_penalty
 from annotated.fast import decoding as fast
+from annotated.multi_head import record_attention
 from annotated.transformer import Transformer
 from annotated_workbench.data import pad
 from tests.models import assert_same, biased, log_prob, make_doubtful, make_sources, token_log_probs
@@ -177,4 +178,6 @@ def test_a_compiled_part_and_a_method_of_its_own_are_in_eval_mode_too():
     model.encoder.layers[1].compile(backend="eager")
     layer = model.decoder.layers[0]
     layer.forward = MethodType(type(layer).forward, layer)
-    assert_same(search(model, sources, "beam"), search(make_doubtful(0), sources, "beam"))
+    with record_attention(model) as recorded:
+        assert_same(search(model, sources, "beam"), search(make_doubtful(0), sources, "beam"))
+    assert all(recorded.values())  # hooks and recorders are the model's own

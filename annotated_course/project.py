@@ -135,13 +135,12 @@ def look_at(pairs: Pairs, splits: Mapping[str, Pairs], src: str, tgt: str) -> li
     learned = len(splits["train"].source)
     shared = learned - len(_without(splits["train"], [splits["val"], splits["test"]]).source)
     r = torch.tensor([[*map(len, side)] for side in pairs], dtype=torch.float64).corrcoef()[0, 1]
-    seen: set[tuple[str, str]] = set()
+    seen: Counter[tuple[str, ...]] = Counter()
     most = 0.02 if src != tgt else 0.5  # who simplifies a language leaves much as it is
 
     def is_double(*pair: str) -> bool:
-        before = len(seen)
-        seen.add((bare(pair[0]), bare(pair[1])))
-        return len(seen) == before
+        seen[key := tuple(map(bare, pair))] += 1
+        return seen[key] > 1
 
     return [
         Outcome(

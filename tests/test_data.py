@@ -173,9 +173,7 @@ def words():
 
 
 def test_what_is_held_out_and_also_learned_is_counted_whatever_its_case_punctuation_and_form(capsys):
-    tell_doubles(
-        Pairs(["Ein K\u00e4fer.", "Hund"], ["A bee.", "cat"]), Pairs(["ein ka\u0308fer", "Hund"], ["a BEE", "dog"])
-    )
+    tell_doubles(Pairs(["Ein K\u00e4fer.", "x"], ["A bee.", "y"]), Pairs(["ein ka\u0308fer", "x"], ["a BEE", "z"]))
     assert capsys.readouterr().out.startswith("Careful: 1 of the 2 held out for validation are also learned from")
 
 

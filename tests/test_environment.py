@@ -100,9 +100,8 @@ def test_make_sets_up_again_what_it_left_half_made_and_leaves_alone_what_it_did_
     made, mine, offline = (tmp_path / name for name in (".venv/bin/python", ".venv/mine", "offline"))
 
     def make_env() -> str:
-        environment = {name: value for name, value in os.environ.items() if not name.startswith("MAKE")}
-        command = ["make", "env", "PYTHON=./fake"]
-        return subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True).stderr
+        how = {"cwd": tmp_path, "env": os.environ | {"MAKEFLAGS": ""}, "capture_output": True, "text": True}
+        return subprocess.run(["make", "env", "PYTHON=./fake"], **how).stderr
 
     mine.parent.mkdir()
     mine.touch()

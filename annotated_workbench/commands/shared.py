@@ -81,11 +81,8 @@ def tell_doubles(val: Aligned, training: Aligned) -> None:
     held_out, learned = (zip(*(map(bare, side) for side in sides), strict=False) for sides in (val, training))
     counts = Counter(held_out)
     if count := sum(counts[pair] for pair in set(counts).intersection(learned)):
-        print(
-            f"Careful: {count:,} of the {len(val[0]):,} held out for validation are also learned from (case and "
-            "punctuation aside): the scores will be too good. Keep one of each, or give others for validation.",
-            flush=True,
-        )
+        careful = f"Careful: {count:,} of the {len(val[0]):,} held out for validation are also learned from"
+        print(f"{careful}: the scores will be too good. Keep one of each, or give others for validation.", flush=True)
 
 
 def read_texts(args: Namespace, prompt: str) -> Iterator[list[str]]:

@@ -7,7 +7,6 @@ import sys
 import tempfile
 import traceback
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from pathlib import Path
 from typing import NoReturn
 
@@ -57,19 +56,14 @@ def main(arguments: Sequence[str] | None = None, commands: Mapping[str, Command]
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # Python would try to write the rest at its end
         return 141
     except KeyboardInterrupt:
-        _tell(f"interrupted{_way_on(args)}.")
+        print(f"annotated: interrupted{_way_on(args)}.", file=sys.stderr)
         return 130
     except (ValueError, OSError, MemoryError, ModuleNotFoundError, RuntimeError) as error:
         message = _in_a_line(error)
         if message is None or "--debug" in arguments:
             raise
-        _tell(message)
-        return 2
-
-
-def _tell(message: str) -> None:
-    with suppress(OSError):  # where it cannot be told, the status still does
         print(f"annotated: {message}", file=sys.stderr)
+        return 2
 
 
 def _in_a_line(error: Exception) -> str | None:

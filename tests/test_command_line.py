@@ -240,24 +240,18 @@ def test_an_error_far_down_keeps_what_was_translated_before_it(capsys, monkeypat
     assert printed.err.startswith("annotated: after 2 lines: text 1 is ")
 
 
-def test_where_nobody_reads_the_output_it_ends_quietly(run, monkeypatch):
+def test_where_nobody_reads_the_output_or_streams_are_closed_it_ends_quietly(run, monkeypatch):
     monkeypatch.delenv("PYTHONUNBUFFERED", raising=False)
-    command = f"{sys.executable} -m annotated translate {run.out} Hund | true; exit ${{PIPESTATUS[0]}}"
-    done = subprocess.run(["bash", "-c", command], capture_output=True, timeout=100)
-    assert (done.returncode, done.stderr) == (141, b"")
+    command = f"{sys.executable} -m annotated translate {run.out}"
+    for script, status in ((f"{command} Hund | true; exit ${{PIPESTATUS[0]}}", 141), (f"{command} <&- >&- 2>&-", 0)):
+        done = subprocess.run(["bash", "-c", script], capture_output=True, timeout=100)
+        assert (done.returncode, done.stderr) == (status, b"")
 
 
-def test_a_file_s_name_is_no_text(run, tmp_path, capsys, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "my hund.txt").write_text("Ein Hund\n")
-    assert main(["translate", run.out, "Ein Hund", "my hund.txt"]) == 0
-    told = "annotated: 'my hund.txt' is taken as a text; for what that file holds, give < 'my hund.txt'"
-    assert told in capsys.readouterr().err.splitlines()
-
-
-def test_where_streams_are_closed_it_works_as_if_they_were_empty(run):
-    command = f'"{sys.executable}" -m annotated translate {run.out} <&- >&- 2>&-'
-    assert subprocess.run(["bash", "-c", command], timeout=100).returncode == 0
+def test_a_file_s_name_is_no_text(run, tmp_path, capsys):
+    (tmp_path / "my hund.txt").touch()
+    assert main(["translate", run.out, str(tmp_path / "my hund.txt")]) == 0
+    assert f"for what that file holds, give < '{tmp_path / 'my hund.txt'}'\n" in capsys.readouterr().err
 
 
 def test_it_does_without_a_folder_for_temporary_files(monkeypatch, tmp_path):

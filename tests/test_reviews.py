@@ -1,6 +1,5 @@
 """Collections of labelled texts: folders, the known ones, and how they are split."""
 
-import re
 from pathlib import Path
 
 import pytest
@@ -61,18 +60,10 @@ def test_links_are_followed_and_what_is_left_out_is_named(tmp_path: Path, capsys
     (tmp_path / "2.txt").unlink()
     with pytest.raises(FileNotFoundError, match=r"there is no file .*train/neg/3\.txt"):
         read_reviews(folder)
-
-
-@pytest.mark.parametrize(
-    ("texts", "message"),
-    [
-        ({"train/pos/0.txt": "good"}, "has texts of 1 labels to learn from: it needs train/<label>"),
-        ({"neg/0.txt": "bad"}, "has texts of 0 labels"),
-    ],
-)
-def test_what_is_no_collection(tmp_path: Path, texts: dict[str, str], message: str) -> None:
-    with pytest.raises(ValueError, match=re.escape(message)):
-        read_reviews(write_folder(tmp_path, texts))
+    (folder / "train" / "neg" / "3.txt").unlink()
+    (folder / "train" / "pos").unlink()
+    with pytest.raises(ValueError, match="has texts of 1 labels to learn from: it needs train/<label>"):
+        read_reviews(folder)
 
 
 def test_ones_own_validation_texts_are_taken(tmp_path: Path) -> None:

@@ -72,9 +72,11 @@ def _in_a_line(error: Exception) -> str | None:
     if isinstance(error, (MemoryError, torch.cuda.OutOfMemoryError)) or any(text in message for text in OUT_OF_MEMORY):
         return f"not enough memory ({message.partition(chr(10))[0] or 'Python'}): try a smaller model, batch or beam."
     *_, innermost = traceback.extract_tb(error.__traceback__)
-    # What we refuse we raise ourselves. The system's errors have a number, those of text encodings a place in the text.
+    # What we refuse we raise ourselves. The system's errors have a number or a class of their own; texts, an encoding.
     ours = innermost.filename.startswith(PACKAGES) and (innermost.line or "raise").startswith("raise")
-    theirs = getattr(error, "errno", None) or isinstance(error, UnicodeError | ModuleNotFoundError)
+    theirs = isinstance(error, OSError | UnicodeError | ModuleNotFoundError) and (
+        type(error) is not OSError or error.errno
+    )
     return " ".join(message.split()) if (ours or theirs) and not isinstance(error, RuntimeError) else None
 
 

@@ -118,7 +118,7 @@ FAULTS: dict[str, tuple[Callable[[str], object], str]] = {  # of a text: how eac
     "broken characters": (_is_garbled, "Read in a wrong encoding: in Python, ftfy.fix_encoding(line) mends most."),
     "columns": (
         re.compile(r'\t|\|\|\||^".*"[,;]".*"$').search,
-        "Make two files of them, as “how one file becomes two” shows.",
+        "Make two files of them, as “how one file becomes two” shows; a stray tab becomes a space.",
     ),
     "tags": (re.compile(r"</?[A-Za-z][\w:-]*(\s[^<>]*)?/?>|<\?xml|<!--").search, "Keep only the text between them."),
     "entities": (re.compile(ENTITY).search, "In Python, html.unescape(line) puts in what they stand for."),

@@ -171,34 +171,31 @@ def test_a_smoothed_loss_and_a_sum_are_sound_and_a_wrong_loss_is_named() -> None
     assert found.mark == "✗" and "the answers are the inputs" in found.result
 
 
+BUT = "for all but the right one"
+
+
 @pytest.mark.parametrize(
-    ("reduction", "masked", "mark", "result"),
-    [
-        ("sum", [PAD], "✓", ": 0.1/(V − 2) for all but the right one and padding, less the target's entropy, "),
-        ("sum", [], "✓", ": 0.1/(V − 1) for all but the right one, less the target's entropy, "),
-        ("batchmean", [PAD], "✗", ", but divided by all places, padding's too"),
-    ],
+    ("masked", "reduction", "mark", "result"),
+    [([PAD], "sum", "✓", f"(V − 2) {BUT} and padding, less"), ([], "batchmean", "✗", f"(V − 1) {BUT}, less")],
 )
-def test_label_smoothing_as_tutorials_write_it_is_known_by_its_constant(reduction, masked, mark, result) -> None:
+def test_label_smoothing_as_tutorials_write_it_is_known_by_its_constant(masked, reduction, mark, result) -> None:
     def loss(model: nn.Module, src: Tensor, tgt: Tensor) -> Tensor:
         log_probs, answers = model(src, tgt[:, :-1]).log_softmax(dim=-1).flatten(0, 1), tgt[:, 1:].flatten()
-        vocabulary = log_probs.size(-1)
-        target = torch.full_like(log_probs, 0.1 / (vocabulary - 1 - len(masked)))
+        target = torch.full_like(log_probs, 0.1 / (log_probs.size(-1) - 1 - len(masked)))
         target.scatter_(1, answers[:, None], 0.9)[:, masked] = 0
         target[answers == PAD] = 0
         return nn.functional.kl_div(log_probs, target, reduction=reduction)
 
     found = finding("cross_entropy", Recipe, loss=loss)
-    assert found.mark == mark and "label smoothing of 0.1" in found.result and result in found.result
-
-
-def by_view(self: Any, src: Tensor, tgt: Tensor) -> Tensor:
-    return Transformer.forward(self, src, tgt.view(-1).view_as(tgt))
+    assert found.mark == mark and f"label smoothing of 0.1: 0.1/{result} the target's entropy, " in found.result
+    assert found.result.endswith(", but divided by all places, padding's too") == (reduction == "batchmean")
 
 
 def test_ids_lie_in_one_piece() -> None:
-    build = planted(Transformer, forward=by_view)
-    assert examine(build, checks=WITHOUT_LEARNING).failed == []
+    by_view = planted(
+        Transformer, forward=lambda self, src, tgt: Transformer.forward(self, src, tgt.view(-1).view_as(tgt))
+    )
+    assert examine(by_view, checks=WITHOUT_LEARNING).failed == []
 
 
 def other_norm(self: Any, x: Tensor) -> Tensor:
@@ -338,9 +335,7 @@ def test_a_part_that_is_none_is_refused() -> None:
         examine(Recipe, kind="encoder")
 
 
-def test_the_command_prints_what_it_found_and_a_file_called_like_a_module_replaces_none(
-    folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_command_prints_what_it_found_and_a_file_with_a_module_s_name_is_apart(folder, capsys, monkeypatch) -> None:
     monkeypatch.delitem(sys.modules, "colorsys", raising=False)
     before = sys.path, [*sys.path], sys.argv
     (folder / "helper.py").write_text("size = 47")

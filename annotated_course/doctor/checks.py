@@ -339,7 +339,7 @@ def cross_entropy(recipe: Recipe) -> tuple[float, str]:
         real, given = is_real(recipe, answers), recipe.loss(model, *batch)
         nats, count = -logits.log_softmax(dim=-1)[real], real.sum()
         means = [given / by for by in (count / count, count, count / len(tgt), count / real.numel())]
-        numbers = (mean_loss(recipe, model, *batch), nats.mean(), nats[:, kept].mean(), *means)
+        numbers = mean_loss(recipe, model, *batch), nats.mean(), nats[:, kept].mean(), *means
         measured.append([number.item() for number in numbers])
     right, even, even_of_kept, *losses = torch.tensor(measured).T  # (half) each
     gap, ways = math.inf, ("", "", "", ", but divided by all places, padding's too")

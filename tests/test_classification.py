@@ -90,7 +90,7 @@ def test_long_texts_are_cut_and_empty_ones_are_unknown() -> None:
     task = make_task(max_length=3)
     assert [len(row) for row in task.sources] == [3, 1, 1, 3, 1] and task.sources[-1] == [UNK]
     assert task.labels == ["neg", "odd", "pos"] and task.classes == [[2], [0], [2], [0], [1]]
-    assert encode_texts([" "], task.tokenizer, "en", 3) == [[UNK]]
+    assert encode_texts(["\u2060 \u2800"], task.tokenizer, "en", 3) == [[UNK]]
     with pytest.raises(ValueError, match="no training text has the label 'new'"):
         ClassificationTask(task.tokenizer, Labelled(["a"], ["x"]), Labelled(["a"], ["new"]), "en", 3)
 

@@ -155,9 +155,9 @@ def test_it_is_scored_on_a_text(learned: Path, capsys: pytest.CaptureFixture[str
 
 def test_unknown_beginnings_and_too_short_texts_are_one_line(learned: Path, capsys: pytest.CaptureFixture[str]) -> None:
     run = str(learned / "run")
-    (learned / "short.txt").write_text("t", encoding="utf-8")
+    (learned / "short.txt").write_text("e\u0301", encoding="utf-8")
     for arguments, message in (
-        (["generate", run, "the ß"], "the model has never seen 'ß'"),
+        (["generate", run, "the \udcc3\udc9f"], "the model has never seen 'ß'"),
         (["generate", run, ""], "has no tokens"),
         (["evaluate", run, "--text", str(learned / "short.txt")], "a text of 1 tokens has nothing to predict"),
         (

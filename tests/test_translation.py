@@ -62,7 +62,7 @@ def test_empty_texts_stay_empty(tokenizer, texter):
     talkative = biased(texter, {tokenizer.encode("Hund", "de")[-1]: 60.0})  # has something to say to any text
     translations = translate(talkative, tokenizer, TEXTS, "de", beam=0, max_extra=3)
     assert [text.strip() == "" for text in TEXTS] == [translation == "" for translation in translations]
-    assert (translate(talkative, tokenizer, [""], "de"), translate(talkative, tokenizer, [], "de")) == ([""], [])
+    assert (translate(talkative, tokenizer, ["\u200b"], "de"), translate(talkative, tokenizer, [], "de")) == ([""], [])
 
 
 def test_a_text_is_searched_with_the_given_beam_and_penalty(tokenizer, texter):

@@ -131,18 +131,28 @@ def beam_search(
     """
     check_search(model, beam, alpha)
     model = in_eval_mode(model)
-    return [search(model, row, beam, alpha, max_extra, use_cache) for row in src]
+    return [search(model, row, beam, alpha, 1, max_extra, use_cache)[0] for row in src]
+
+
+@torch.inference_mode()
+def n_best(
+    model: Translator, src: Int[Tensor, "..."], beam: int, alpha: float, n: int, max_extra: int, use_cache: bool = True
+) -> list[list[Hypothesis]]:
+    """Do what `beam_search` does, until the `n` best finished ones, at most `beam`, can't be beaten; best first."""
+    check_search(model, beam, alpha, n)
+    model = in_eval_mode(model)
+    return [search(model, row, beam, alpha, n, max_extra, use_cache) for row in src]
 
 
 def search(
-    model: Translator, src: Int[Tensor, "source"], beam: int, alpha: float, max_extra: int, use_cache: bool
-) -> Hypothesis:
-    """Search for the translation of one sentence; arguments as for `beam_search`."""
+    model: Translator, src: Int[Tensor, "source"], beam: int, alpha: float, n: int, max_extra: int, use_cache: bool
+) -> list[Hypothesis]:
+    """Search for the `n` best translations of one sentence; arguments as for `beam_search`."""
     src_mask = padding_mask(src[None])
     memory = model.encode(src[None], src_mask)
     limit = int(longest_translations(model, src_mask, max_extra))
     cache = model.new_cache() if use_cache else None
-    best: Hypothesis | None = None
+    finished: list[Hypothesis] = []
     ids = torch.full((1, 1), BOS, device=src.device)  # one beginning; the first step makes it `beam`
     log_probs = torch.zeros(1, device=src.device)
     for length in range(1, limit + 1):
@@ -158,19 +168,20 @@ def search(
         # 3. What ended among the best is finished.
         for i in ended[:beam].nonzero().flatten().tolist():
             score = log_probs[i].item() / length_penalty(length, alpha)
-            if best is None or score > best.score:
-                best = Hypothesis(ids[parents[i], 1:].tolist(), log_probs[i].item(), score)
+            finished.append(Hypothesis(ids[parents[i], 1:].tolist(), log_probs[i].item(), score))
+        finished = sorted(finished, key=lambda hypothesis: -hypothesis.score)[:n]
 
         # 4. Go on with the best unfinished ones, as long as one of them could still win.
         kept = (~ended).nonzero().flatten()[:beam]
         ids, log_probs = torch.cat((ids[parents[kept]], tokens[kept, None]), dim=1), log_probs[kept]
-        if best is not None and log_probs[0].item() / length_penalty(limit, alpha) <= best.score:
+        could_score = log_probs[0].item() / length_penalty(limit, alpha)
+        if len(finished) == n and could_score <= finished[-1].score:
             break
         if cache is not None:
             cache.select(parents[kept])
-    if best is None:  # none ended in time
-        best = Hypothesis(ids[0, 1:].tolist(), log_probs[0].item(), log_probs[0].item() / length_penalty(limit, alpha))
-    return best
+    if not finished:  # none ended in time
+        finished = [Hypothesis(ids[0, 1:].tolist(), log_probs[0].item(), could_score)]
+    return finished
 
 
 def next_log_probs(
@@ -194,11 +205,11 @@ def longest_translations(model: Translator, src_mask: SourceMask, max_extra: int
     return (src_mask.sum(dim=-1).flatten() + max_extra).clamp(1, model.config.max_length)
 
 
-def check_search(model: Translator, beam: int, alpha: float) -> None:
+def check_search(model: Translator, beam: int, alpha: float, n: int = 1) -> None:
     """Refuse a beam or an α with which the search makes no sense; a ValueError says which."""
     most = model.config.vocab_size // 2
-    if not 1 <= beam <= most:
-        raise ValueError(f"beam={beam} must lie in 1 … {most} (half the vocabulary).")
+    if not 1 <= n <= beam <= most:
+        raise ValueError(f"beam={beam} must lie in {max(n, 1)} … {most} (half the vocabulary).")
     if not 0 <= alpha <= 100:
         raise ValueError(f"alpha={alpha} must lie in 0 … 100: below, it would favour short translations.")
 

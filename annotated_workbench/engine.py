@@ -11,7 +11,7 @@ import torch
 from annotated.decoding import ALPHA, BEAM, MAX_EXTRA, length_penalty
 from annotated_workbench.export import check_exportable, write
 from annotated_workbench.extras import load
-from annotated_workbench.translation import encode_sources
+from annotated_workbench.translation import Scored, encode_sources
 from annotated_workbench.vocabulary import Tokenizer
 
 COMPUTE_TYPES = {"auto": "float32", "fp32": "float32", "bf16": "bfloat16", "int8": "int8"}  # by --precision
@@ -41,23 +41,28 @@ class CTranslate2:
             except ValueError as error:
                 raise ValueError(f"CTranslate2 cannot translate so: {error}") from error
 
-    def translate(
+    def translate(self, texts: Sequence[str], language: str, **options: Any) -> list[str]:
+        """Translate texts; arguments and errors as for `n_best`."""
+        return [best.text for best, *_ in self.n_best(texts, language, **options)]
+
+    def n_best(
         self,
         texts: Sequence[str],
         language: str,
         *,
+        nbest: int = 1,
         beam: int = BEAM,
         alpha: float = ALPHA,
         max_extra: int = MAX_EXTRA,
-    ) -> list[str]:
-        """Translate texts; arguments and errors as for `annotated_workbench.translation.translate`.
+    ) -> list[list[Scored]]:
+        """Translate texts; arguments and errors as for `annotated_workbench.translation.n_best`.
 
         Greedy search in float32 writes the same tokens. Beam search ends when the engine has finished `beam`
         hypotheses, while ours goes on until none can win; among the finished ones our length penalty chooses.
         """
         rows = encode_sources(self.tokenizer, texts, language, self.longest)
         order = sorted((i for i, row in enumerate(rows) if len(row) > 1), key=lambda i: len(rows[i]))
-        translations = [""] * len(rows)
+        found = [[Scored("", 0.0)] for _ in rows]
         for length, same in groupby(order, key=lambda i: len(rows[i])):  # a limit of the engine is that of a batch
             batch = list(same)
             results = self.translator.translate_batch(
@@ -70,10 +75,13 @@ class CTranslate2:
                 max_batch_size=64,
             )
             for i, result in zip(batch, results, strict=True):
-                scores = [
-                    log_prob / length_penalty(len(tokens) + 1, alpha)
+                scored = [
+                    (log_prob / length_penalty(len(tokens) + 1, alpha if beam else 0.0), tokens)
                     for tokens, log_prob in zip(result.hypotheses, result.scores, strict=True)
                 ]
-                best = result.hypotheses[scores.index(max(scores))]
-                translations[i] = self.tokenizer.decode([self.library.token_to_id(token) for token in best])
-        return translations
+                best = sorted(scored, key=lambda pair: -pair[0])[:nbest]
+                ids = [[self.library.token_to_id(token) for token in tokens] for _, tokens in best]
+                found[i] = [
+                    Scored(self.tokenizer.decode(row), score) for row, (score, _) in zip(ids, best, strict=True)
+                ]
+        return found

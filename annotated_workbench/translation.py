@@ -1,7 +1,7 @@
 """Texts in, texts out: tokens, batches of similar length, search."""
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from annotated import decoding
 from annotated.config import EOS
@@ -14,25 +14,39 @@ from annotated_workbench.metrics import check_texts
 from annotated_workbench.vocabulary import Tokenizer, sentence
 
 
-def translate(
+class Scored(NamedTuple):
+    """A translation and its score: its log-probability over the length penalty or, greedily found, alone."""
+
+    text: str
+    score: float
+
+
+def translate(model: Any, tokenizer: Tokenizer, texts: Sequence[str], language: str, **options: Any) -> list[str]:
+    """Translate texts; arguments and errors as for `n_best`."""
+    return [best.text for best, *_ in n_best(model, tokenizer, texts, language, **options)]
+
+
+def n_best(
     model: Any,
     tokenizer: Tokenizer,
     texts: Sequence[str],
     language: str,
     *,
+    nbest: int = 1,
     beam: int = decoding.BEAM,
     alpha: float = decoding.ALPHA,
     max_extra: int = decoding.MAX_EXTRA,
     batch_tokens: int = 16384,
     bf16: bool = False,
     plain: bool = False,
-) -> list[str]:
-    """Translate texts, in batches of similar length; an empty text stays empty.
+) -> list[list[Scored]]:
+    """Translate texts, in batches of similar length, each in its best ways, the best first; an empty one stays empty.
 
     Args:
         model, tokenizer: trained together.
         texts: sentences to translate.
         language: the language they are in.
+        nbest: how many translations of each text, at most; no more than the beam, and one if that is 0.
         beam: hypotheses kept per sentence; 0 decodes greedily.
         alpha: exponent of the length penalty.
         max_extra: a translation ends after (source tokens + max_extra) tokens at the latest (§6.1).
@@ -50,7 +64,7 @@ def translate(
         search, model = fast, accelerate(model)
     device = next(model.parameters()).device
     order = sorted((i for i, row in enumerate(rows) if len(row) > 1), key=lambda i: len(rows[i]))
-    translations = [""] * len(rows)
+    found = [[Scored("", 0.0)] for _ in rows]
     while order:
         # From the longest down: it is the first of a batch that decides how many fit.
         room = max(beam, 1) * min(len(rows[order[-1]]) + max_extra, limit)
@@ -58,12 +72,12 @@ def translate(
         order, batch = order[:-count], order[-count:]
         src = pad([rows[i] for i in batch]).to(device)
         if beam:
-            hypotheses = search.beam_search(model, src, beam, alpha, max_extra=max_extra)
+            hypotheses = search.n_best(model, src, beam, alpha, nbest, max_extra=max_extra)
         else:
-            hypotheses = search.greedy_decode(model, src, max_extra=max_extra)
-        for i, hypothesis in zip(batch, hypotheses, strict=True):
-            translations[i] = tokenizer.decode(hypothesis.ids)
-    return translations
+            hypotheses = [[best] for best in search.greedy_decode(model, src, max_extra=max_extra)]
+        for i, best in zip(batch, hypotheses, strict=True):
+            found[i] = [Scored(tokenizer.decode(hypothesis.ids), hypothesis.score) for hypothesis in best]
+    return found
 
 
 def encode_sources(tokenizer: Tokenizer, texts: Sequence[str], language: str, limit: int) -> list[list[int]]:

@@ -428,17 +428,17 @@ def beam_search(model, src, beam=BEAM, alpha=ALPHA, *, max_extra=MAX_EXTRA, use_
     """Translate by keeping the `beam` most probable beginnings at each step (§6.1; Wu et al., 2016)."""
     # src (batch, source)
     model = in_eval_mode(model)
-    return [search(model, row, beam, alpha, max_extra, use_cache) for row in src]
+    return [search(model, row, beam, alpha, 1, max_extra, use_cache)[0] for row in src]
 
 
-def search(model, src, beam, alpha, max_extra, use_cache):
-    """Search for the translation of one sentence; arguments as for `beam_search`."""
+def search(model, src, beam, alpha, n, max_extra, use_cache):
+    """Search for the `n` best translations of one sentence; arguments as for `beam_search`."""
     # src (source,)
     src_mask = padding_mask(src[None])
     memory = model.encode(src[None], src_mask)
     limit = int(longest_translations(model, src_mask, max_extra))
     cache = model.new_cache() if use_cache else None
-    best = None
+    finished = []
     ids = torch.full((1, 1), BOS, device=src.device)  # one beginning; the first step makes it `beam`
     log_probs = torch.zeros(1, device=src.device)
     for length in range(1, limit + 1):
@@ -454,19 +454,20 @@ def search(model, src, beam, alpha, max_extra, use_cache):
         # 3. What ended among the best is finished.
         for i in ended[:beam].nonzero().flatten().tolist():
             score = log_probs[i].item() / length_penalty(length, alpha)
-            if best is None or score > best.score:
-                best = Hypothesis(ids[parents[i], 1:].tolist(), log_probs[i].item(), score)
+            finished.append(Hypothesis(ids[parents[i], 1:].tolist(), log_probs[i].item(), score))
+        finished = sorted(finished, key=lambda hypothesis: -hypothesis.score)[:n]
 
         # 4. Go on with the best unfinished ones, as long as one of them could still win.
         kept = (~ended).nonzero().flatten()[:beam]
         ids, log_probs = torch.cat((ids[parents[kept]], tokens[kept, None]), dim=1), log_probs[kept]
-        if best is not None and log_probs[0].item() / length_penalty(limit, alpha) <= best.score:
+        could_score = log_probs[0].item() / length_penalty(limit, alpha)
+        if len(finished) == n and could_score <= finished[-1].score:
             break
         if cache is not None:
             cache.select(parents[kept])
-    if best is None:  # none ended in time
-        best = Hypothesis(ids[0, 1:].tolist(), log_probs[0].item(), log_probs[0].item() / length_penalty(limit, alpha))
-    return best
+    if not finished:  # none ended in time
+        finished = [Hypothesis(ids[0, 1:].tolist(), log_probs[0].item(), could_score)]
+    return finished
 
 
 def next_log_probs(model, ids, memory, src_mask, cache):

@@ -24,7 +24,7 @@ from annotated_workbench.checkpoint import load_checkpoint
 from annotated_workbench.data import DATA_FOLDER, Pairs
 from annotated_workbench.metrics import bleu, chrf, loss_per_token
 from annotated_workbench.training_options import WARMUP, TrainingOptions, defaults_for
-from annotated_workbench.translation import translate
+from annotated_workbench.translation import Scored, translate
 from annotated_workbench.vocabulary import WordTokenizer, load_tokenizer
 from tests.runs import SENTENCES, SMALL, train_arguments
 
@@ -104,9 +104,12 @@ def test_what_is_not_given_follows_from_the_corpus(corpus, tmp_path, capsys, mon
 
 
 def test_a_line_stays_a_line_whatever_a_model_writes(run, capsys, monkeypatch):
-    monkeypatch.setattr(commands.translate, "translate", lambda model, tokenizer, texts, *a, **o: ["A\ndog"] * 2)
+    found = [[Scored("A\ndog", -0.5), Scored("", -2.0)]] * 2
+    monkeypatch.setattr(commands.translate, "n_best", lambda *_, nbest, **how: [best[:nbest] for best in found])
     assert main(["translate", run.out, "Hund", "Hund"]) == 0
     assert capsys.readouterr().out == "A dog\nA dog\n"
+    assert main(["translate", run.out, "Hund", "Hund", "--nbest", "2"]) == 0
+    assert capsys.readouterr().out == "1\t-0.5000\tA dog\n1\t-2.0000\t\n2\t-0.5000\tA dog\n2\t-2.0000\t\n"
 
 
 def test_training_takes_every_option(corpus, tmp_path):
@@ -165,12 +168,15 @@ def test_how_to_search_is_passed_on_and_the_precision_is_the_fast_one_unless_giv
 
     def listen(model, *args, **options):
         heard.update(options, dtype=next(model.parameters()).dtype)
-        return ["…"]
+        return [[Scored("…", 0.0)]]
 
     monkeypatch.setattr(commands.shared, "bf16_is_fast", lambda device: fast)
-    monkeypatch.setattr(commands.translate, "translate", listen)
+    monkeypatch.setattr(commands.translate, "n_best", listen)
     assert main(["translate", run.out, "Ein Bär", *words]) == 0
-    assert heard == {"beam": 4, "alpha": 0.6, "max_extra": 50, "plain": False, "dtype": torch.float32} | expected
+    assert (
+        heard
+        == {"nbest": 1, "beam": 4, "alpha": 0.6, "max_extra": 50, "plain": False, "dtype": torch.float32} | expected
+    )
 
 
 def give(monkeypatch, content: bytes) -> None:

@@ -7,6 +7,7 @@ from types import MethodType
 
 import pytest
 
+from annotated import decoding
 from annotated.config import BOS, EOS, PAD, UNK
 from annotated.decoding import Hypothesis, beam_search, greedy_decode, length_penalty
 from annotated.fast import decoding as fast
@@ -121,7 +122,7 @@ def test_beam_4_finds_the_optimum_of_all_sequences(alpha):
     assert greedy_misses > 0
 
 
-def patient_search(model: Transformer, source: list[int], beam: int, alpha: float, limit: int) -> Hypothesis:
+def patient_search(model: Transformer, source: list[int], beam: int, alpha: float, limit: int) -> list[Hypothesis]:
     """Search with a beam, one sentence at a time, without a cache, and never stop before the limit."""
     alive, ended = [([], 0.0)], []
     for length in range(1, limit + 1):
@@ -136,15 +137,18 @@ def patient_search(model: Transformer, source: list[int], beam: int, alpha: floa
         ended += [Hypothesis(ids[:-1], total, total / penalty) for ids, total in continuations[:beam] if ids[-1] == EOS]
         alive = [(ids, total) for ids, total in continuations if ids[-1] != EOS][:beam]
     ids, total = alive[0]
-    return max(ended, key=lambda h: h.score, default=Hypothesis(ids, total, total / penalty))
+    return sorted(ended, key=lambda h: -h.score) or [Hypothesis(ids, total, total / penalty)]
 
 
 @pytest.mark.parametrize(("beam", "alpha"), [(2, 0.6), (5, 0.0), (5, 2.0)])
 @pytest.mark.parametrize("seed", SEEDS)
 def test_stopping_early_loses_nothing(alpha, beam, seed):
     model, sources = make_doubtful(seed), make_sources(11, 2, 5)
-    found = search(model, sources, "beam", beam=beam, alpha=alpha, max_extra=5)
-    assert_same(found, [patient_search(model, source, beam, alpha, len(source) + 5) for source in sources])
+    expected = [patient_search(model, source, beam, alpha, len(source) + 5) for source in sources]
+    assert_same(search(model, sources, "beam", beam=beam, alpha=alpha, max_extra=5), [best for best, *_ in expected])
+    for room in (decoding, fast):
+        for found, others in zip(room.n_best(model, pad(sources), beam, alpha, 2, 5), expected, strict=True):
+            assert_same(found, others[:2])
 
 
 @pytest.mark.parametrize("seed", SEEDS)

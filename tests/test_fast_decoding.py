@@ -35,6 +35,10 @@ def test_a_search_finds_what_the_plain_one_finds(options):
     model, src = make_doubtful(0), pad(make_sources(11, *LENGTHS))
     found = search(decoding, model, src, **options)
     assert_same(found, search(plain, model, src, **options))
+    if beam := options["beam"]:
+        all_found, expected = (room.n_best(model, src, beam, options["alpha"], beam, 9) for room in (decoding, plain))
+        assert {len(best) for best in all_found} == {beam}
+        assert_same([h for best in all_found for h in best], [h for best in expected for h in best])
     assert len({len(hypothesis.ids) for hypothesis in found}) > 2, "sentences leave at different times"
 
 

@@ -45,9 +45,9 @@ def test_a_batch_is_as_large_as_its_tokens_allow(tokenizer, texter, monkeypatch,
     def noting(model, src, *arguments, **options):
         shapes.append(tuple(src.shape))
         assert options["max_extra"] == max_extra
-        return [Hypothesis([], 0.0, 0.0)] * len(src)
+        return [[Hypothesis([], 0.0, 0.0)] if beam else Hypothesis([], 0.0, 0.0)] * len(src)
 
-    monkeypatch.setattr(decoding if plain else fast, "beam_search" if beam else "greedy_decode", noting)
+    monkeypatch.setattr(decoding if plain else fast, "n_best" if beam else "greedy_decode", noting)
     texts = ["Hund " * i for i in range(1, 12)] * 2
     options = dict(beam=beam, max_extra=max_extra, batch_tokens=batch_tokens, plain=plain)
     translate(texter, tokenizer, texts, "de", **options)
@@ -100,9 +100,9 @@ def test_in_bfloat16_a_copy_translates(tokenizer, texter, monkeypatch, bf16):
 
     def listen(model, src, *arguments, **options):
         heard.append((model.model is texter, {parameter.dtype for parameter in model.parameters()}))
-        return [Hypothesis([], 0.0, 0.0)] * len(src)
+        return [[Hypothesis([], 0.0, 0.0)]] * len(src)
 
-    monkeypatch.setattr(fast, "beam_search", listen)
+    monkeypatch.setattr(fast, "n_best", listen)
     translate(texter, tokenizer, ["Hund"], "de", bf16=bf16)
     assert heard == [(False, {torch.bfloat16}) if bf16 else (True, {torch.float32})]
     assert {parameter.dtype for parameter in texter.parameters()} == {torch.float32}

@@ -24,19 +24,26 @@ def greedy_decode(model: Any, src: Int[Tensor, "batch source"], *, max_extra: in
     return beam_search(model, src, 1, 0.0, max_extra=max_extra)
 
 
-@torch.inference_mode()
 def beam_search(
     model: Any, src: Int[Tensor, "batch source"], beam: int = BEAM, alpha: float = ALPHA, *, max_extra: int = MAX_EXTRA
 ) -> list[Hypothesis]:
     """Do what `annotated.decoding.beam_search` does; a model with no fast form, or no `decode`, raises a TypeError."""
+    return [best for best, *_ in n_best(model, src, beam, alpha, 1, max_extra)]
+
+
+@torch.inference_mode()
+def n_best(
+    model: Any, src: Int[Tensor, "batch source"], beam: int, alpha: float, n: int, max_extra: int
+) -> list[list[Hypothesis]]:
+    """Do what `annotated.decoding.n_best` does; errors as in `beam_search`."""
     fast, vocab, device = in_eval_mode(accelerate(model)), model.config.vocab_size, src.device
     if not hasattr(fast, "decode"):
         raise TypeError(f"a {type(model).__name__} does not translate.")
-    plain.check_search(model, beam, alpha)
+    plain.check_search(model, beam, alpha, n)
     src_mask = padding_mask(src)
     limits = plain.longest_translations(model, src_mask, max_extra)
     steps = max(limits.tolist(), default=0)
-    best = _Best(len(src), steps, device)
+    best = _Best(len(src), n, steps, device)
     penalties = torch.tensor([length_penalty(limit, alpha) for limit in limits.tolist()]).to(best.scores)
     memory, cache = fast.encode(src, src_mask), fast.new_cache(beam * steps)
     sentences = torch.arange(len(src), device=device)
@@ -50,19 +57,16 @@ def beam_search(
         totals, choices = _best_continuations(logits, log_probs, 2 * beam)  # (sentence, 2 · beam)
         parents, tokens = choices // vocab, choices % vocab
         ended, beginnings = tokens == EOS, ids.size(1)
-
         scores = totals.to(best.scores) / length_penalty(step, alpha)
-        score, place = scores.masked_fill(~ended, -torch.inf)[:, :beam].max(dim=-1, keepdim=True)
-        better = ~done & (score[:, 0] > best.scores[sentences])
-        best.note(sentences, better, _take(ids, parents.gather(1, place)), totals.gather(1, place), score)
-
+        scores = scores.masked_fill(~ended | done[:, None], -torch.inf)[:, :beam]
+        best.note(sentences, _take(ids, parents[:, :beam]), totals[:, :beam], scores)
         log_probs, order = totals.masked_fill(ended, -torch.inf).topk(beam, dim=-1)
         parents, tokens = parents.gather(1, order), tokens.gather(1, order)
         ids = torch.cat((_take(ids, parents), tokens[:, :, None]), dim=2)
         last, could_score = limits == step, log_probs[:, :1] / penalties[:, None]
-        none = last & ~done & (best.scores[sentences] == -torch.inf)  # none ended in time
-        best.note(sentences, none, ids[:, :1], log_probs[:, :1], could_score)
-        done = done | last | (best.scores[sentences] >= could_score[:, 0])
+        none = last & ~done & (best.scores[sentences, 0] == -torch.inf)  # none ended in time
+        best.note(sentences, ids[:, :1], log_probs[:, :1], could_score.masked_fill(~none[:, None], -torch.inf))
+        done = done | last | (best.scores[sentences, -1] >= could_score[:, 0])
 
         rows = torch.arange(len(ids), device=device)[:, None] * beginnings + parents
         if step % (CPU_PATIENCE if device.type == "cpu" else GPU_PATIENCE) or not done.any():
@@ -78,25 +82,29 @@ def beam_search(
 
 
 class _Best:
-    """Each sentence's best hypothesis so far."""
+    """Each sentence's best hypotheses so far, the best first; a score of −∞ is none."""
 
-    def __init__(self, sentences: int, steps: int, device: torch.device):
-        self.ids = torch.full((sentences, steps + 1), PAD, device=device)
-        self.log_probs = torch.zeros(sentences, device=device)
+    def __init__(self, sentences: int, count: int, steps: int, device: torch.device):
+        self.ids = torch.full((sentences, count, steps + 1), PAD, device=device)
+        self.log_probs = torch.zeros(sentences, count, device=device)
         # float64 where the device has it: with a large α the length penalty exceeds float32.
         wide = torch.float32 if device.type == "mps" else torch.float64
-        self.scores = torch.full((sentences,), -torch.inf, dtype=wide, device=device)
+        self.scores = torch.full((sentences, count), -torch.inf, dtype=wide, device=device)
 
-    def note(self, sentences: Tensor, better: Tensor, ids: Tensor, log_probs: Tensor, scores: Tensor) -> None:
-        """Store ids (sentence, 1, length) and numbers (sentence, 1) for those of the sentences that are better."""
-        padded = F.pad(ids[:, 0], (0, self.ids.size(1) - ids.size(2)), value=PAD)
-        self.ids[sentences] = torch.where(better[:, None], padded, self.ids[sentences])
-        self.log_probs[sentences] = torch.where(better, log_probs[:, 0], self.log_probs[sentences])
-        self.scores[sentences] = torch.where(better, scores[:, 0].to(self.scores), self.scores[sentences])
+    def note(self, sentences: Tensor, ids: Tensor, log_probs: Tensor, scores: Tensor) -> None:
+        """Put ids (sentence, new, length) and their numbers (sentence, new) where they belong; of equals, the old."""
+        ids = F.pad(ids, (0, self.ids.size(2) - ids.size(2)), value=PAD)
+        scores = torch.cat((self.scores[sentences], scores.to(self.scores)), dim=1)
+        order = scores.argsort(dim=1, descending=True, stable=True)[:, : self.scores.size(1)]
+        self.ids[sentences] = _take(torch.cat((self.ids[sentences], ids), dim=1), order)
+        self.log_probs[sentences] = torch.cat((self.log_probs[sentences], log_probs), dim=1).gather(1, order)
+        self.scores[sentences] = scores.gather(1, order)
 
-    def hypotheses(self) -> list[Hypothesis]:
-        rows = [[token for token in row if token not in (BOS, EOS, PAD)] for row in self.ids.tolist()]
-        return [Hypothesis(*found) for found in zip(rows, self.log_probs.tolist(), self.scores.tolist(), strict=True)]
+    def hypotheses(self) -> list[list[Hypothesis]]:
+        return [
+            [Hypothesis([i for i in row if i not in (BOS, EOS, PAD)], *n) for row, *n in rows if n[1] != -math.inf]
+            for rows in map(zip, self.ids.tolist(), self.log_probs.tolist(), self.scores.tolist())
+        ]
 
 
 def _take(ids: Int[Tensor, "sentence hypothesis length"], numbers: Int[Tensor, "sentence taken"]) -> Tensor:

@@ -99,6 +99,11 @@ OPTIONS: dict[str, dict[str, Any]] = {
         help="folder of a run to average the probabilities with, of another seed; may be given again",
     ),
     "beam": dict(type=limits.BEAM_WIDTH, default=BEAM, help="hypotheses per sentence; 0 decodes greedily"),
+    "nbest": dict(
+        type=limits.COUNT,
+        help="translations of each sentence, at most --beam: its number, the score (log-probability over the length "
+        "penalty) and the translation, with tabs between",
+    ),
     "alpha": dict(type=limits.LENGTH_PENALTY, default=ALPHA, help="exponent of the length penalty"),
     "max-extra": dict(
         type=limits.COUNT_OR_NONE, default=MAX_EXTRA, help="tokens by which a translation may be longer than its source"

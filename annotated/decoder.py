@@ -87,9 +87,9 @@ class DecoderLayer(nn.Module):
         """
 
         def attend_to_target(x: Tensor) -> Tensor:
-            keys, values = self.self_attention.project(x, x)  # (batch, heads, target, d_k), of the new positions
-            if cache is not None:
-                keys, values = cache.append(keys, values)  # of all positions so far
+            if cache is None:
+                return self.self_attention(x, x, x, tgt_mask)
+            keys, values = cache.append(*self.self_attention.project(x, x))  # of the new positions, then of all so far
             return self.self_attention.attend(x, keys, values, tgt_mask)
 
         def attend_to_memory(x: Tensor) -> Tensor:

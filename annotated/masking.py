@@ -74,7 +74,7 @@ def check_mask(mask: Tensor, scores: Sequence[int]) -> None:
         ValueError: it has neither 2 axes nor as many as the scores, or one of another length that is not 1.
     """
     check_boolean(mask)
-    pairs = zip(reversed(mask.shape), reversed(scores), strict=False)
+    pairs = zip(mask.shape, scores[-mask.ndim :], strict=False)
     if mask.ndim not in (2, len(scores)) or any(given not in (1, wanted) for given, wanted in pairs):
         raise ValueError(
             f"a mask of shape {tuple(mask.shape)} does not fit scores of shape {tuple(scores)}: give (query, key) or "

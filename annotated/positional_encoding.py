@@ -71,8 +71,8 @@ class SinusoidalEncoding(_Encoding):
         self.register_buffer("table", sinusoids(max_length, d_model), persistent=False)
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> "SinusoidalEncoding":
-        """Keep the numbers wherever the table goes: `to_empty` drops them, and no checkpoint brings them back."""
-        numbers = sinusoids(*self.table.shape) if self.table.is_meta else self.table
+        # `to_empty` drops the numbers, the meta device has none, and no checkpoint brings them back.
+        self.table = numbers = sinusoids(*self.table.shape) if self.table.is_meta else self.table
         super()._apply(fn, recurse)
         self.table = numbers.to(self.table)
         return self

@@ -1,7 +1,6 @@
 """The Transformer of "Attention Is All You Need" (Vaswani et al., 2017) in one file. Python ≥ 3.10, PyTorch ≥ 2.3.
 
-Copyright (c) 2026 The annotated authors, MIT licence. Made by `python -m tools.transformer_file`; chapter 09 explains
-it. The course's weights load with strict=False, because their file holds the matrix that three layers share once.
+Copyright (c) 2026 The annotated authors, MIT licence. Made by `python -m tools.transformer_file`; explained in 09.
 
     model = Transformer(TransformerConfig(vocab_size=37_000))  # the paper's base model
     optimizer = torch.optim.Adam(model.parameters(), betas=(0.9, 0.98), eps=1e-9)
@@ -10,6 +9,15 @@ it. The course's weights load with strict=False, because their file holds the ma
         loss = label_smoothed_loss(model(src, tgt[:, :-1]), tgt[:, 1:])
         optimizer.zero_grad(), loss.backward(), optimizer.step()
     translations = beam_search(model, src)  # for each row of src a Hypothesis(ids, log_prob, score)
+
+To load the course's weights, whose file holds the matrix that three layers share once, import json, pathlib and
+safetensors.torch, and give the folder, "data/checkpoints/de-en":
+
+    sizes = json.loads(pathlib.Path(folder, "config.json").read_text())["model"]
+    weights = safetensors.torch.load_file(pathlib.Path(folder, "model.safetensors"))
+    shared = dict.fromkeys(("tgt_embedding.weight", "output.weight"), weights["src_embedding.weight"])
+    model = Transformer(TransformerConfig(**sizes)).eval()
+    model.load_state_dict(weights | shared)
 """
 
 import copy
@@ -24,6 +32,8 @@ from torch.nn import functional as F
 
 # A mask is boolean, True = may attend, and broadcast to (batch, heads, query, key); None hides nothing.
 PAD, BOS, EOS, UNK = range(4)  # padding, beginning and end of a sentence, unknown word
+POSITIONS = ("sinusoidal", "learned")
+ACTIVATIONS = ("relu", "gelu", "silu")
 
 
 @dataclass(frozen=True)
@@ -45,6 +55,15 @@ class TransformerConfig:
     activation: str = "relu"
     attention_bias: bool = False
 
+    def __post_init__(self):
+        for name in ("vocab_size", "d_model", "d_ff", "heads", "layers", "d_k", "d_v", "max_length"):
+            value = getattr(self, name)
+            if value is not None and value < 1:
+                raise ValueError(f"{name}={value} must be at least 1.")
+        for name, choices in (("positions", POSITIONS), ("activation", ACTIVATIONS)):
+            if getattr(self, name) not in choices:
+                raise ValueError(f"{name}={getattr(self, name)!r} is unknown: choose from {', '.join(choices)}.")
+
 
 def padding_mask(ids, pad_id=0):
     """Let every query see the real tokens of its sentence and no padding."""
@@ -61,7 +80,30 @@ def causal_mask(length, *, device=None):
 def combine(*masks):
     """Allow what every given mask allows: their logical AND, broadcast; None allows everything."""
     given = [mask for mask in masks if mask is not None]
+    for mask in given:
+        check_boolean(mask)
     return reduce(torch.logical_and, given) if given else None
+
+
+def check_boolean(mask):
+    """Refuse a mask of numbers: nobody can tell whether 0 means "hidden" or "nothing added to the score"."""
+    if mask.dtype != torch.bool:
+        raise TypeError(
+            f"mask must be boolean, True = may attend; got {mask.dtype}. "
+            "Convert a mask of 1 and 0 with mask.bool(), one of 0 and -inf with mask == 0."
+        )
+
+
+def check_mask(mask, scores):
+    """Refuse a mask that is not boolean, or that does not broadcast to scores of this shape."""
+    check_boolean(mask)
+    pairs = zip(mask.shape, scores[-mask.ndim :], strict=False)
+    if mask.ndim not in (2, len(scores)) or any(given not in (1, wanted) for given, wanted in pairs):
+        raise ValueError(
+            f"a mask of shape {tuple(mask.shape)} does not fit scores of shape {tuple(scores)}: give (query, key) or "
+            f"all {len(scores)} axes, each as long as the scores' or 1. Of three axes for four nobody can tell which "
+            "is missing: of (batch, query, key) make mask[:, None], of (heads, query, key) mask[None]."
+        )
 
 
 def masked_softmax(scores, mask=None):
@@ -69,6 +111,7 @@ def masked_softmax(scores, mask=None):
     # scores (…, query, key) → (…, query, key)
     if mask is None:
         return scores.softmax(dim=-1)
+    check_mask(mask, scores.shape)
     # The lowest finite score instead of -inf: a fully masked row stays finite, and the second fill makes it zero.
     lowest = torch.finfo(scores.dtype).min
     return scores.masked_fill(~mask, lowest).softmax(dim=-1).masked_fill(~mask, 0.0)
@@ -91,6 +134,10 @@ class MultiHeadAttention(nn.Module):
 
     def __init__(self, d_model, heads, *, d_k=None, d_v=None, bias=False):
         super().__init__()
+        if min(d_model, heads, d_k or 1, d_v or 1) < 1 or 0 in (d_k, d_v):
+            raise ValueError(f"d_model={d_model}, heads={heads}, d_k={d_k} and d_v={d_v} must be at least 1.")
+        if (d_k is None or d_v is None) and d_model % heads:
+            raise ValueError(f"d_model={d_model} does not divide into {heads} heads: change one, or give d_k and d_v.")
         self.heads = heads
         self.d_k = d_k or d_model // heads
         self.d_v = d_v or d_model // heads
@@ -122,6 +169,10 @@ class MultiHeadAttention(nn.Module):
 def sinusoids(length, d_model):
     """Tabulate PE(pos, 2i) = sin(pos / 10000^(2i/d_model)) and PE(pos, 2i+1) = cos(same) (§3.5)."""
     # → (length, d_model)
+    if d_model % 2:
+        raise ValueError(
+            f"d_model={d_model} is odd, but each sine needs its cosine: use {d_model - 1} or {d_model + 1}."
+        )
     position = torch.arange(length, dtype=torch.float64)[:, None]
     frequency = 10000.0 ** (-torch.arange(0, d_model, 2, dtype=torch.float64) / d_model)
     angle = position * frequency
@@ -133,6 +184,13 @@ class _Encoding(nn.Module):
 
     def forward(self, x, start=0):  # x (batch, length, d_model) → (batch, length, d_model)
         end = start + x.size(1)
+        if start < 0:
+            raise ValueError(f"start={start} must be at least 0, the first position.")
+        if end > len(self.table):
+            raise ValueError(
+                f"position {end - 1} is asked for, but there are encodings for {len(self.table)} positions: "
+                "shorten the input or build the model with a larger max_length."
+            )
         return x + self.table[start:end].to(x.dtype)
 
 
@@ -143,6 +201,13 @@ class SinusoidalEncoding(_Encoding):
         super().__init__()
         self.register_buffer("table", sinusoids(max_length, d_model), persistent=False)
 
+    def _apply(self, fn, recurse=True):
+        # `to_empty` drops the numbers, the meta device has none, and no checkpoint brings them back.
+        self.table = numbers = sinusoids(*self.table.shape) if self.table.is_meta else self.table
+        super()._apply(fn, recurse)
+        self.table = numbers.to(self.table)
+        return self
+
 
 class LearnedEncoding(_Encoding):
     """Add a learned vector for each position to the embeddings (§3.5; Table 3, row E)."""
@@ -150,6 +215,22 @@ class LearnedEncoding(_Encoding):
     def __init__(self, d_model, max_length):
         super().__init__()
         self.table = nn.Parameter(torch.randn(max_length, d_model) * d_model**-0.5)
+
+
+class Dropout(nn.Module):
+    """Zero each number with probability p in training and scale the rest by 1 / (1 − p) (Srivastava et al., 2014)."""
+
+    def __init__(self, p):
+        super().__init__()
+        if not 0 <= p < 1:
+            raise ValueError(f"dropout p={p} must be at least 0 and below 1.")
+        self.p = p
+
+    def forward(self, x):
+        if not self.training or self.p == 0:
+            return x
+        kept = torch.rand_like(x, dtype=torch.float32) >= self.p
+        return x * kept / (1 - self.p)
 
 
 class LayerNorm(nn.Module):
@@ -172,6 +253,8 @@ class FeedForward(nn.Module):
 
     def __init__(self, d_model, d_ff, activation="relu"):
         super().__init__()
+        if activation not in ACTIVATIONS:
+            raise ValueError(f"unknown activation {activation!r}: choose from {', '.join(ACTIVATIONS)}.")
         self.activation = getattr(F, activation)
         self.W_1 = nn.Linear(d_model, d_ff)
         self.W_2 = nn.Linear(d_ff, d_model)
@@ -186,7 +269,7 @@ class Residual(nn.Module):
     def __init__(self, d_model, dropout, norm_first=False):
         super().__init__()
         self.norm = LayerNorm(d_model)
-        self.dropout = nn.Dropout(dropout)
+        self.dropout = Dropout(dropout)
         self.norm_first = norm_first
 
     def forward(self, x, sublayer):  # x (batch, length, d_model) → (batch, length, d_model)
@@ -270,9 +353,9 @@ class DecoderLayer(nn.Module):
     def forward(self, x, memory, tgt_mask=None, src_mask=None, cache=None):
         # x (batch, target, d_model), memory (batch, source, d_model) → (batch, target, d_model)
         def attend_to_target(x):
-            keys, values = self.self_attention.project(x, x)  # (batch, heads, target, d_k), of the new positions
-            if cache is not None:
-                keys, values = cache.append(keys, values)  # of all positions so far
+            if cache is None:
+                return self.self_attention(x, x, x, tgt_mask)
+            keys, values = cache.append(*self.self_attention.project(x, x))  # of the new positions, then of all so far
             return self.self_attention.attend(x, keys, values, tgt_mask)
 
         def attend_to_memory(x):
@@ -315,7 +398,7 @@ class Transformer(nn.Module):
         self.tgt_embedding = nn.Embedding(config.vocab_size, config.d_model)
         self.output = nn.Linear(config.d_model, config.vocab_size, bias=False)
         self.positions = encoding(config.d_model, config.max_length)
-        self.dropout = nn.Dropout(config.dropout)
+        self.dropout = Dropout(config.dropout)
         self.encoder = Encoder(config)
         self.decoder = Decoder(config)
         self._initialise()
@@ -340,10 +423,13 @@ class Transformer(nn.Module):
     def encode(self, src, src_mask=None):  # src (batch, source) → (batch, source, d_model)
         if src_mask is None:
             src_mask = padding_mask(src)
+        check_source_mask(src_mask)
         return self.encoder(self._embed(self.src_embedding, src), src_mask)
 
     def decode(self, tgt, memory, src_mask, tgt_mask=None, cache=None):
         # tgt (batch, target), memory (batch, source, d_model) → (batch, target, d_model)
+        if src_mask is not None:
+            check_source_mask(src_mask)
         start = 0 if cache is None else cache.length
         if tgt_mask is None:  # if you pass a mask, combine it with causal_mask yourself, or the future leaks
             # A row for each new token, a column for each token so far.
@@ -362,15 +448,37 @@ class Transformer(nn.Module):
         return self.dropout(self.positions(embedding(ids) * math.sqrt(self.config.d_model), start))
 
 
+def check_source_mask(mask):
+    """Refuse a mask (batch, source), which attention would take for (query, key) where their lengths agree."""
+    if mask.ndim != 4:
+        raise ValueError(
+            f"a source mask of shape {tuple(mask.shape)} has {mask.ndim} axes, not 4: "
+            "give (batch, 1, 1, source), as padding_mask does."
+        )
+
+
 def noam_rate(step, d_model, warmup):
     """Warm up linearly, then decay: d_model^−0.5 · min(step^−0.5, step · warmup^−1.5) (§5.3, Eq. 3)."""
+    if min(step, d_model, warmup) < 1:
+        raise ValueError(f"step={step}, d_model={d_model} and warmup={warmup} must be at least 1.")
     return d_model**-0.5 * min(step**-0.5, step * warmup**-1.5)
 
 
 def label_smoothed_loss(logits, target, smoothing=0.1, pad_id=PAD, *, reduction="mean"):
     """Compare with a target that keeps 1 − ε and spreads ε evenly over all but padding (§5.4; Szegedy et al., 2016)."""
     # logits (…, vocab), target (…) → a number
+    check_smoothing(smoothing)
     vocab = logits.size(-1)
+    if reduction not in ("mean", "sum"):
+        raise ValueError(f'reduction={reduction!r} is unknown: choose "mean" or "sum".')
+    if target.shape != logits.shape[:-1]:
+        raise ValueError(
+            f"targets of shape {tuple(target.shape)} do not fit logits of shape {tuple(logits.shape)}: "
+            "give one target for each row of logits."
+        )
+    if pad_id is not None and not 0 <= pad_id < vocab:
+        raise ValueError(f"pad_id={pad_id} must lie in the vocabulary, 0 … {vocab - 1}, or be None.")
+
     log_p = logits.log_softmax(dim=-1)
     uniform = smoothing / (vocab if pad_id is None else vocab - 1)
     q = torch.full_like(log_p, uniform).scatter(-1, target[..., None], 1 - smoothing + uniform)
@@ -382,6 +490,12 @@ def label_smoothed_loss(logits, target, smoothing=0.1, pad_id=PAD, *, reduction=
     losses = -(q * log_p.masked_fill(q == 0, 0.0)).sum(dim=-1)
     total = losses.masked_fill(~asked, 0.0).sum()
     return total / asked.sum().clamp(min=1) if reduction == "mean" else total
+
+
+def check_smoothing(smoothing):
+    """Refuse an ε outside 0 ≤ ε < 1."""
+    if not 0 <= smoothing < 1:
+        raise ValueError(f"smoothing={smoothing} must be at least 0 and below 1.")
 
 
 BEAM = 4  # hypotheses kept for a sentence (§6.1)
@@ -427,6 +541,7 @@ def greedy_decode(model, src, *, max_extra=MAX_EXTRA, use_cache=True):
 def beam_search(model, src, beam=BEAM, alpha=ALPHA, *, max_extra=MAX_EXTRA, use_cache=True):
     """Translate by keeping the `beam` most probable beginnings at each step (§6.1; Wu et al., 2016)."""
     # src (batch, source)
+    check_search(model, beam, alpha)
     model = in_eval_mode(model)
     return [search(model, row, beam, alpha, 1, max_extra, use_cache)[0] for row in src]
 
@@ -482,7 +597,18 @@ def next_log_probs(model, ids, memory, src_mask, cache):
 def longest_translations(model, src_mask, max_extra):
     """Tell how many tokens each translation may have; a ValueError if max_extra is negative."""
     # → (batch,)
+    if max_extra < 0:
+        raise ValueError(f"max_extra={max_extra} must not be negative: a translation needs room.")
     return (src_mask.sum(dim=-1).flatten() + max_extra).clamp(1, model.config.max_length)
+
+
+def check_search(model, beam, alpha):
+    """Refuse a beam or an α with which the search makes no sense; a ValueError says which."""
+    most = model.config.vocab_size // 2
+    if not 1 <= beam <= most:
+        raise ValueError(f"beam={beam} must lie in 1 … {most} (half the vocabulary).")
+    if not 0 <= alpha <= 100:
+        raise ValueError(f"alpha={alpha} must lie in 0 … 100: below, it would favour short translations.")
 
 
 def in_eval_mode(model):

@@ -3,13 +3,18 @@
 import re
 import subprocess
 import sys
+from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 from packaging.version import Version
+from safetensors.torch import load_file, save_file, save_model
+from torch import nn
 
 from annotated.config import TransformerConfig
 from annotated.decoding import beam_search, greedy_decode
+from annotated.fast.accelerate import accelerate
 from annotated.models.bert import Bert, BertConfig
 from annotated.models.classifier import Classifier, ClassifierConfig
 from annotated.models.gpt import Gpt, GptConfig
@@ -17,6 +22,7 @@ from annotated.models.language_model import LanguageModel, LanguageModelConfig, 
 from annotated.models.long_attention import BigBirdAttention, CompressedAttention, LinformerAttention
 from annotated.models.recurrence import RecurrentConfig, RecurrentTranslator
 from annotated.models.relative_positions import RelativeAttention, RotaryAttention
+from annotated.training import label_smoothed_loss
 from annotated.transformer import Transformer
 from tools.sync import ROOT
 
@@ -80,17 +86,69 @@ def test_any_default_dtype(name: str, dtype: torch.dtype) -> None:
         torch.set_default_dtype(before)
 
 
-@pytest.mark.parametrize("name", ["post-norm", "language model", "classifier"])
-def test_weights_loaded_into_a_model_from_the_meta_device_are_the_whole_model(name: str) -> None:
+@pytest.mark.parametrize("name", ZOO)
+@pytest.mark.parametrize("assign", [False, True])
+def test_weights_loaded_into_a_model_from_the_meta_device_are_the_whole_model(name: str, assign: bool) -> None:
     model, given = ZOO[name]().eval(), inputs(name, 3, 6, 4)
     with torch.device("meta"):
         other = ZOO[name]()
-    other.to_empty(device="cpu").load_state_dict(model.state_dict())
-    assert torch.equal(other.eval()(*given), model(*given))
+    other = other if assign else other.to_empty(device="cpu")
+    other.load_state_dict(model.state_dict(), assign=assign)
+    assert torch.equal(other.to("cpu").eval()(*given), model(*given))
+
+
+@pytest.mark.parametrize("name", ZOO)
+def test_hooks_of_every_part_fire(name: str) -> None:
+    model, fired = ZOO[name](), set()
+    parts = {part for part in model.modules() if not isinstance(part, nn.ModuleList)} - {getattr(model, "pooler", None)}
+    for part in parts:
+        part.register_forward_hook(lambda part, *_: fired.add(part))
+    model(*inputs(name, 3, 6, 4))
+    assert fired == parts
+
+
+COMPILE = """
+import sys
+sys.path.append("tests")
+from test_clients import *
+for model, given in ((ZOO[name](), inputs(name, 3, 6, 4)) for name in ("post-norm", "language model", "classifier")):
+    for form in (model, accelerate(model)):
+        compiled = torch.compile(form.train(), fullgraph=True, backend="eager")
+        compiled(*given).sum().backward()
+        torch.testing.assert_close(compiled.eval()(*given), model.eval()(*given))
+"""
+
+
+@pytest.mark.thorough
+def test_compiled_each_form_is_one_graph_in_training_too() -> None:
+    subprocess.run([sys.executable, "-c", COMPILE], cwd=ROOT, check=True)
+
+
+@torch.no_grad()
+def test_a_fast_form_follows_the_weights_and_does_not_see_a_patched_function(monkeypatch: pytest.MonkeyPatch) -> None:
+    model, given = ZOO["post-norm"]().eval(), inputs("post-norm", 3, 6, 4)
+    fast, weight = accelerate(model), model.encoder.layers[0].self_attention.W_k.weight
+    changed = {name: torch.randn(x.shape) for name, x in model.state_dict().items()}
+    for change in (lambda: model.load_state_dict(changed), weight.neg_, lambda: weight.data.zero_()):
+        before, _ = fast(*given), change()
+        torch.testing.assert_close(fast(*given), model(*given))
+        assert not torch.allclose(fast(*given), before)
+    monkeypatch.setattr("annotated.multi_head.attention", lambda query, key, value, mask: query)
+    assert not torch.allclose(fast(*given), model(*given))
 
 
 @pytest.mark.skipif(Version(torch.__version__) < Version("2.6"), reason="older exports know other rules")
-def test_the_page_for_pytorch_users_runs() -> None:
+def test_the_page_for_pytorch_users_runs(tmp_path: Path) -> None:
     blocks = re.findall(r"```python\n(.*?)```", (ROOT / "docs" / "PYTORCH.md").read_text(encoding="utf-8"), re.DOTALL)
     done = subprocess.run([sys.executable, "-c", "\n".join(blocks)], cwd=ROOT, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
+    names: dict[str, Any] = {"nn": nn, "label_smoothed_loss": label_smoothed_loss}
+    exec(blocks[-1], names)
+    model, path = ZOO["post-norm"](), tmp_path / "model.safetensors"
+    with pytest.raises(RuntimeError, match="share memory"):
+        save_file(model.state_dict(), path)
+    save_model(model, str(path))
+    wrapped = names["ForTrainer"](model)
+    save_file(wrapped.state_dict(), path)
+    wrapped.load_state_dict(load_file(path))
+    assert not hasattr(wrapped, "config") and wrapped(*inputs("post-norm", 3, 6, 4))["loss"] > 0

@@ -2,12 +2,16 @@
 
 import ast
 import importlib.util
+import json
+import pathlib
+import re
 import sys
 import textwrap
 from types import ModuleType
 from typing import Any
 
 import pytest
+import safetensors.torch
 import torch
 from once import once
 from torch import Tensor, nn
@@ -15,7 +19,9 @@ from torch import Tensor, nn
 import annotated.decoding
 from annotated.config import BOS, EOS, PAD, TransformerConfig
 from annotated.transformer import Transformer
-from tools.transformer_file import TARGET, transformer_file
+from annotated_workbench.checkpoint import load_checkpoint
+from tools.sync import ROOT, definition
+from tools.transformer_file import PARTS, TARGET, transformer_file
 
 SIZES: dict[str, Any] = {"d_model": 24, "d_ff": 40, "heads": 4, "layers": 2, "d_k": 5}
 SWITCHES = {"norm_first": True, "positions": "learned", "tie_embeddings": False, "activation": "gelu"}
@@ -69,7 +75,7 @@ def test_with_the_modules_weights_it_translates_as_the_module_does(file: ModuleT
 
 
 def test_what_its_first_lines_promise_learns_to_copy(file: ModuleType) -> None:
-    usage = textwrap.dedent((file.__doc__ or "").split("\n\n")[-1])
+    usage = textwrap.dedent((file.__doc__ or "").split("\n\n")[2])
     for given, small in [("37_000", "13, d_model=32, d_ff=64, heads=2, layers=1"), ("512", "32"), ("4000", "100")]:
         assert given in usage
         usage = usage.replace(given, small)
@@ -88,3 +94,26 @@ def test_what_its_first_lines_promise_learns_to_copy(file: ModuleType) -> None:
     exec(usage, names)
     assert sum(losses[-5:]) < sum(losses[:5]) / 2  # over eight seeds, at most a quarter
     assert [one.ids for one in names["translations"]] == words.tolist()
+
+
+def test_what_its_last_lines_promise_loads_the_courses_weights(file: ModuleType) -> None:
+    delivered = ROOT / "data" / "checkpoints" / "de-en"
+    names = vars(file) | {"json": json, "pathlib": pathlib, "safetensors": safetensors, "folder": delivered}
+    exec(textwrap.dedent((file.__doc__ or "").split("\n\n")[-1]), names)
+    model, _ = load_checkpoint(delivered)
+    assert torch.equal(names["model"](SRC, TGT), model(SRC, TGT))
+
+
+def test_it_refuses_what_the_module_refuses(file: ModuleType) -> None:
+    kept = [
+        definition((ROOT / "annotated" / f"{part}.py").read_text("utf-8"), name)
+        for part in PARTS
+        for name in PARTS[part]
+    ]
+    for check in (r"raise ", r"\n +check_\w+\("):
+        found = [len(re.findall(check, text)) for text in (TARGET.read_text("utf-8"), "\n".join(map(str, kept)))]
+        assert found[0] == found[1] > 6, check
+    model = file.Transformer(file.TransformerConfig(16, **SIZES))
+    for mask in ((SRC == PAD)[:, None, None].byte(), SRC != PAD):
+        with pytest.raises((TypeError, ValueError), match=r"must be boolean|has 2 axes"):
+            model(SRC, TGT, mask)

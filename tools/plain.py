@@ -18,15 +18,16 @@ WIDTH = 120  # columns of a line, as everywhere in the course
 NOTE = "#:"  # begins a line of shapes as long as it has no place yet; "#" when it has
 
 
-def plain(source: str, without: Collection[str] = ()) -> str:
+def plain(source: str, without: Collection[str] = (), *, checks: bool = False) -> str:
     """Write a definition without types, checks and the longer part of its documentation.
 
     Args:
         source: the text of one function or class.
         without: names of methods, variables and attributes; methods of such a name go, and statements that use one.
+        checks: whether checks stay.
     """
     text = source.encode()
-    for edit in sorted(_Editor(text, frozenset(without)).edits(), reverse=True):
+    for edit in sorted(_Editor(text, frozenset(without), checks).edits(), reverse=True):
         text = text[: edit.start] + edit.text.encode() + text[edit.end :]
     return _beside(formatted(text.decode())).rstrip("\n")
 
@@ -58,13 +59,13 @@ class _Edit(NamedTuple):
 class _Editor:
     """Finds the edits; of a statement that goes there is one, and none of what stands in it."""
 
-    def __init__(self, source: bytes, without: frozenset[str]):
+    def __init__(self, source: bytes, without: frozenset[str], checks: bool):
         self.source = source
         self.lines = source.splitlines(keepends=True)
         self.starts = [0]
         for line in self.lines:
             self.starts.append(self.starts[-1] + len(line))
-        self.without = without
+        self.without, self.checks = without, checks
 
     def edits(self) -> list[_Edit]:
         """List all edits of the source."""
@@ -87,7 +88,7 @@ class _Editor:
             case ast.ClassDef():
                 return self._definition(node, parent)
             case ast.If(body=[*_, ast.Raise()], orelse=[]):
-                return None
+                return [] if self.checks else None
             case ast.For(iter=given) if self._uses(given):
                 return None
             case ast.If() | ast.For() | ast.While() | ast.With() | ast.Try():
@@ -100,7 +101,7 @@ class _Editor:
                 return None
             case ast.AnnAssign(target=target, annotation=annotation):
                 return [_Edit(self._end(target), self._end(annotation))]
-            case ast.Expr(value=ast.Call(func=called)) if ast.unparse(called).startswith("check_"):
+            case ast.Expr(value=ast.Call(func=called)) if ast.unparse(called).startswith("check_") and not self.checks:
                 return None
         return []
 

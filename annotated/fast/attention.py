@@ -23,7 +23,7 @@ def prepare(mask: Mask) -> Allowed:
     """Look at a mask once, for the attention of every layer; a TypeError if it is not boolean."""
     check_boolean(mask)
     nothing = ~mask.any(dim=-1, keepdim=True)
-    if mask.device.type == "cpu" and not nothing.any():  # a GPU would have to be waited for
+    if mask.device.type == "cpu" and not (torch.compiler.is_compiling() or nothing.any()):  # a GPU would be waited for
         return Allowed(mask, mask, None)
     return Allowed(mask, mask | nothing, nothing)
 

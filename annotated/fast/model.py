@@ -27,10 +27,16 @@ class FastModel(nn.Module):
         return self.logits(self.states(*ids))
 
 
+def _outline(model: nn.Module) -> tuple[list[tuple[str, nn.Module]], set[tuple[Any, ...]]]:
+    tensors = (*model.named_parameters(), *model.named_buffers())
+    kinds = {(name, type(x), x.shape, x.is_floating_point(), x.layout) for name, x in tensors}
+    return list(model.named_modules(remove_duplicate=False)), kinds
+
+
 @lru_cache(maxsize=16)
-def _outline(kind: Any, config: Any) -> nn.Module:
+def _due_outline(kind: Any, config: Any) -> tuple[list[tuple[str, nn.Module]], set[tuple[Any, ...]]]:
     with torch.device("meta"):  # parts and shapes without numbers
-        return kind(config)
+        return _outline(kind(config))
 
 
 def find_difference(model: nn.Module, kind: Any, config: Any) -> str | None:
@@ -38,12 +44,11 @@ def find_difference(model: nn.Module, kind: Any, config: Any) -> str | None:
 
     Mode, dtype, device and which weights learn may differ, and `output` may have the bias that `in_bfloat16` adds.
     """
-    reference = _outline(kind, config)
+    (parts, tensors), (expected, due_tensors) = _outline(model), _due_outline(kind, config)
     # Hooks of torch's own, such as a counter of operations, only look on.
     of_all = [hooks for name, hooks in vars(nn.modules.module).items() if "hooks" in name and isinstance(hooks, dict)]
     if any(not hook.__module__.startswith("torch.") for hooks in of_all for hook in hooks.values()):
         return "every module has a hook"
-    parts, expected = (list(each.named_modules(remove_duplicate=False)) for each in (model, reference))
     for (name, part), (due_name, due) in zip(parts, expected, strict=False):
         if name != due_name or type(part) is not type(due):
             return f"{name or 'it'} is a {type(part).__name__}, where {due_name or 'it'} is a {type(due).__name__}"
@@ -54,12 +59,5 @@ def find_difference(model: nn.Module, kind: Any, config: Any) -> str | None:
                 return f"{name or 'it'} has its own {key}"
     if len(parts) != len(expected):
         return f"it has {len(parts)} parts, not {len(expected)}"
-    tensors, due_tensors = (
-        {
-            (name, type(x), x.shape, x.is_floating_point(), x.layout)
-            for name, x in (*m.named_parameters(), *m.named_buffers())
-        }
-        for m in (model, reference)
-    )
     wrong = sorted({name for name, *_ in tensors ^ due_tensors} - {"output.bias"})
     return f"{wrong[0]} is missing, new, of another kind or shape, or tied otherwise" if wrong else None

@@ -26,7 +26,7 @@ def dropout_mask(x: Float[Tensor, "*shape"], p: float) -> Float[Tensor, "*shape"
 def drop(x: Float[Tensor, "*shape"], dropout: Dropout) -> Float[Tensor, "*shape"]:
     """Do what a `Dropout` does, with cheaper random numbers."""
     p = dropout.p if dropout.training else 0.0
-    if p and x.device.type == "cpu":
+    if p and x.device.type == "cpu" and not torch.compiler.is_compiling():  # which can't trace numpy
         return x * dropout_mask(x, p) / (1 - p)
     return F.dropout(x, p)
 
@@ -38,7 +38,7 @@ def add_dropped(
     wide = torch.promote_types(x.dtype, torch.float32)
     x, change = x.to(wide), change.to(wide)
     p = dropout.p if dropout.training else 0.0
-    if p and x.device.type == "cpu":  # x + change · mask / (1 − p) in one pass
+    if p and x.device.type == "cpu" and not torch.compiler.is_compiling():  # x + change · mask / (1 − p) in one pass
         return torch.addcmul(x, change, dropout_mask(change, p), value=1 / (1 - p))
     return x + F.dropout(change, p)
 

@@ -48,10 +48,11 @@ class FastBlocks(FastModel):
 
     def _product(self, x: Tensor, *layers: nn.Linear) -> Tensor:
         """Apply layers whose results stand side by side, in the precision of x."""
-        weights: list[Tensor] = [layer.weight for layer in layers]
+        if len(layers) > 1 and x.device.type == "cpu" and not torch.is_grad_enabled():  # copied weights would cost more
+            return torch.cat([self._product(x, layer) for layer in layers], dim=-1)
+        weight = torch.cat([layer.weight for layer in layers]) if len(layers) > 1 else layers[0].weight
         biases: list[Tensor] = [layer.bias for layer in layers if layer.bias is not None]
-        weight = (torch.cat(weights) if len(weights) > 1 else weights[0]).to(x.dtype)
-        return F.linear(x, weight, torch.cat(biases).to(x.dtype) if biases else None)
+        return F.linear(x, weight.to(x.dtype), torch.cat(biases).to(x.dtype) if biases else None)
 
     def _embed(self, embedding: nn.Embedding, ids: Int[Tensor, "row length"], start: int = 0) -> Tensor:
         x = drop(self.model.positions(embedding(ids) * math.sqrt(self.config.d_model), start), self.model.dropout)

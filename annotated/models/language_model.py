@@ -51,9 +51,9 @@ class CausalLayer(EncoderLayer):
         """
 
         def look_back(x: Tensor) -> Tensor:
-            keys, values = self.self_attention.project(x, x)
-            if cache is not None:
-                keys, values = cache.append(keys, values)
+            if cache is None:
+                return self.self_attention(x, x, x, mask)
+            keys, values = cache.append(*self.self_attention.project(x, x))
             return self.self_attention.attend(x, keys, values, mask)
 
         return self.residuals[1](self.residuals[0](x, look_back), self.feed_forward)

@@ -316,7 +316,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     for name, last in ENDS.items():
         (tmp_path / f"{name}.py").write_text(WITH_FILE + last)
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("sys.path", [str(ROOT), os.path.dirname(os.__file__)])
+    monkeypatch.setattr("sys.path", [str(ROOT), *sys.path])
     return tmp_path
 
 

@@ -149,7 +149,7 @@ def _attempt(what: str, situation: str, action: Callable[[], Any]) -> Any:
     try:
         return action()
     except (Exception, SystemExit) as error:  # whatever a stranger's code raises
-        raise ValueError(f"{what} raised {said(error)} ({situation}).") from None  # the message holds it
+        raise ValueError(f"{what} raised {said(error)} ({situation}).") from error
 
 
 def said(error: BaseException) -> str:

@@ -32,10 +32,6 @@ COMMAND = Command(
     "average checkpoints of one training, or of trainings that began with one model (--init)",
     run,
     ("runs/mine/checkpoints/0003000.safetensors runs/mine/best --out runs/averaged",),
-    {
-        "checkpoints": dict(
-            nargs="+", type=run_folder, metavar="checkpoint", help="a file of weights, or a run's folder"
-        )
-    },
+    {"checkpoints": dict(nargs="+", type=run_folder, help="files of weights, or folders of runs")},
     "out",
 )

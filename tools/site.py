@@ -31,15 +31,8 @@ from annotated_workbench.files import emptied
 from tools.sync import PACKAGES, ROOT, is_lesson, notebook_paths
 
 DOCUMENTS = [f"docs/{name}.md" for name in ("INSTALL", "WAYS", "COMMANDS", "PAPER_MAP", "RESULTS", "TEACHING")]
-DOCUMENTS += [
-    "docs/MISCONCEPTIONS.md",
-    "CONTRIBUTING.md",
-    "docs/PAPER_RUN.md",
-    "docs/PYTORCH.md",
-    "docs/DOCTOR.md",
-    "docs/SERVING.md",
-]
-DOCUMENTS += ["CHANGELOG.md", "data/README.md", "data/checkpoints/README.md"]
+DOCUMENTS += ["docs/MISCONCEPTIONS.md", "CONTRIBUTING.md", "docs/PAPER_RUN.md", "docs/PYTORCH.md", "docs/DOCTOR.md"]
+DOCUMENTS += ["docs/SERVING.md", "CHANGELOG.md", "data/README.md", "data/checkpoints/README.md"]
 LIVE = Path("docs/live")  # pages of its own, with all that they need beside them
 WIDE = "---\nhtml_theme.sidebar_secondary.remove: true\n---"  # no list of its own headings beside the first page
 SOLUTIONS = Path("notebooks/solutions")

@@ -55,20 +55,17 @@ def n_best(
         states = fast.decode(ids[:, :, -1:].flatten(0, 1), memory, src_mask, cache=cache)[:, -1]
         logits = fast.logits(states).unflatten(0, ids.shape[:2])  # (sentence, beginning, vocab)
         totals, choices = _best_continuations(logits, log_probs, 2 * beam)  # (sentence, 2 · beam)
-        parents, tokens = choices // vocab, choices % vocab
-        ended, beginnings = tokens == EOS, ids.size(1)
-        scores = totals.to(best.scores) / length_penalty(step, alpha)
-        scores = scores.masked_fill(~ended | done[:, None], -torch.inf)[:, :beam]
-        best.note(sentences, _take(ids, parents[:, :beam]), totals[:, :beam], scores)
+        parents, tokens, ended = choices // vocab, choices % vocab, choices % vocab == EOS
+        scores = (totals.to(best.scores) / length_penalty(step, alpha)).masked_fill(~ended | done[:, None], -torch.inf)
+        best.note(sentences, _take(ids, parents[:, :beam]), totals[:, :beam], scores[:, :beam])
         log_probs, order = totals.masked_fill(ended, -torch.inf).topk(beam, dim=-1)
         parents, tokens = parents.gather(1, order), tokens.gather(1, order)
         ids = torch.cat((_take(ids, parents), tokens[:, :, None]), dim=2)
         last, could_score = limits == step, log_probs[:, :1] / penalties[:, None]
-        none = last & ~done & (best.scores[sentences, 0] == -torch.inf)  # none ended in time
+        none = last & (best.scores[sentences, 0] == -torch.inf)  # none ended in time
         best.note(sentences, ids[:, :1], log_probs[:, :1], could_score.masked_fill(~none[:, None], -torch.inf))
         done = done | last | (best.scores[sentences, -1] >= could_score[:, 0])
-
-        rows = torch.arange(len(ids), device=device)[:, None] * beginnings + parents
+        rows = torch.arange(len(ids), device=device)[:, None] * logits.size(1) + parents
         if step % (CPU_PATIENCE if device.type == "cpu" else GPU_PATIENCE) or not done.any():
             cache.select(rows.flatten())
             continue

@@ -36,17 +36,7 @@ def test_the_length_penalty_by_hand(length, alpha, penalty):
     assert length_penalty(length, alpha) == pytest.approx(penalty, rel=1e-5)
 
 
-# What a hypothesis says about itself
-
-
-@pytest.mark.parametrize("method", ["greedy", "beam"])
-@pytest.mark.parametrize("seed", SEEDS)
-def test_the_log_probability_is_that_of_teacher_forcing(method, seed):
-    model = make_doubtful(seed)
-    sources = make_sources(11, 2, 3, 5, 7)
-    for source, (ids, found, _) in zip(sources, search(model, sources, method, max_extra=11), strict=True):
-        ended = len(ids) < len(source) + 11
-        assert found == pytest.approx(log_prob(model, source, [*ids, EOS] if ended else ids), abs=1e-4)
+# What is chosen, and when it ends
 
 
 def test_greedy_takes_the_most_probable_token_at_each_step():
@@ -84,15 +74,6 @@ def test_a_translation_is_at_most_so_much_longer_than_its_source(method, use_cac
 def test_a_beam_of_one_without_penalty_is_greedy(seed):
     model, sources = make_doubtful(seed), make_sources(11, 2, 3, 5, 7)
     assert_same(search(model, sources, "beam", beam=1, alpha=0.0), search(model, sources, "greedy"))
-
-
-@pytest.mark.parametrize("method", ["greedy", "beam"])
-@pytest.mark.parametrize("seed", SEEDS)
-def test_the_cache_changes_nothing(method, seed):
-    model, sources = make_doubtful(seed), make_sources(11, 2, 3, 5, 7, 2)
-    found = search(model, sources, method, max_extra=13)
-    assert_same(found, search(model, sources, method, max_extra=13, use_cache=False))
-    assert len({len(h.ids) for h in found}) > 1, "sentences leave the batch at different times"
 
 
 def brute_force(model: Transformer, source: list[int], limit: int, alpha: float) -> Hypothesis:
@@ -141,11 +122,13 @@ def patient_search(model: Transformer, source: list[int], beam: int, alpha: floa
 
 
 @pytest.mark.parametrize(("beam", "alpha"), [(2, 0.6), (5, 0.0), (5, 2.0)])
+@pytest.mark.parametrize("use_cache", [True, False])
 @pytest.mark.parametrize("seed", SEEDS)
-def test_stopping_early_loses_nothing(alpha, beam, seed):
+def test_stopping_early_loses_nothing(alpha, beam, use_cache, seed):
     model, sources = make_doubtful(seed), make_sources(11, 2, 5)
     expected = [patient_search(model, source, beam, alpha, len(source) + 5) for source in sources]
-    assert_same(search(model, sources, "beam", beam=beam, alpha=alpha, max_extra=5), [best for best, *_ in expected])
+    found = search(model, sources, "beam", beam=beam, alpha=alpha, max_extra=5, use_cache=use_cache)
+    assert_same(found, [best for best, *_ in expected])
     for room in (decoding, fast):
         for found, others in zip(room.n_best(model, pad(sources), beam, alpha, 2, 5), expected, strict=True):
             assert_same(found, others[:2])

@@ -48,14 +48,6 @@ def gradients_of(module: MultiHeadAttention, x: torch.Tensor, mask: torch.Tensor
 # Exact, in blocks
 
 
-def test_in_blocks_by_hand() -> None:
-    query, key = torch.ones(1, 1), torch.tensor([2.0, 1, 4, 1]).log()[:, None]
-    value = torch.tensor([[8.0], [0], [2], [8]])
-    assert attention_in_blocks(query, key, value, block=2).item() == pytest.approx((16 + 0 + 8 + 8) / 8)
-    hidden = torch.tensor([[True, False, True, False]])
-    assert attention_in_blocks(query, key, value, hidden, block=2).item() == pytest.approx((16 + 8) / 6)
-
-
 MASKS = {
     "none": None,
     "causal": causal_mask(11)[4:],
@@ -77,14 +69,6 @@ def test_in_blocks_equals_dense(mask: torch.Tensor | None) -> None:
 
 
 # Linformer
-
-
-def test_linformer_with_as_many_mixtures_as_keys_is_dense() -> None:
-    dense, linformer = dense_and(LinformerAttention(D_MODEL, HEADS, length=7, k=7, **SIZES))
-    with torch.no_grad():
-        linformer.E.copy_(torch.eye(7))
-        linformer.F.copy_(torch.eye(7))
-    assert_close(gradients_of(linformer, inputs(), None), gradients_of(dense, inputs(), None))
 
 
 def test_linformer_by_hand() -> None:
@@ -209,6 +193,3 @@ def test_groups_do_not_look_ahead_or_at_padding() -> None:
     assert (compressed(x, changed, changed)[:, :3] - compressed(x, x, x)[:, :3]).abs().max() > 1e-3
     mask = padding_mask(IDS)
     assert_close(compressed(x, changed, changed, mask)[1], compressed(x, x, x, mask)[1])
-
-
-# Errors

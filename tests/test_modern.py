@@ -8,19 +8,16 @@ from parity import randomise
 from torch.testing import assert_close
 
 from annotated.config import TransformerConfig
-from annotated.masking import causal_mask, padding_mask
 from annotated.models.modern import GatedFeedForward, GroupedQueryAttention, NoPositions, RMSNorm, modernise
-from annotated.models.relative_positions import RotaryAttention, rotate
+from annotated.models.relative_positions import rotate
 from annotated.multi_head import MultiHeadAttention
 from annotated.transformer import Transformer
 
-D_MODEL, HEADS, GROUPS, D_K, D_V, LENGTH = 14, 6, 2, 4, 5, 7
+D_MODEL, HEADS, GROUPS, D_K, D_V = 14, 6, 2, 4, 5
 SIZES = dict(d_k=D_K, d_v=D_V)
-IDS = torch.tensor([[4, 5, 6, 7, 8, 9, 4], [5, 5, 6, 0, 0, 0, 0]])
-MASKS = [None, padding_mask(IDS), causal_mask(LENGTH), torch.zeros(1, 1, dtype=torch.bool)]
 
 
-def inputs(length: int = LENGTH) -> torch.Tensor:
+def inputs(length: int = 7) -> torch.Tensor:
     return torch.randn(2, length, D_MODEL, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
 
 
@@ -73,13 +70,6 @@ def test_groups_are_heads_with_repeated_weights(groups: int, bias: bool) -> None
     assert_close(ours(x, memory, memory), plain(x, memory, memory))
     assert ours.project(memory, memory)[0].shape == (2, groups, 5, D_K)
     assert ours.project(memory, memory)[1].shape == (2, groups, 5, D_V)
-
-
-@pytest.mark.parametrize("mask", MASKS)
-def test_rotary_is_rotary_attention(mask: torch.Tensor | None) -> None:
-    ours, other, x = grouped(HEADS, rotary=True), RotaryAttention(D_MODEL, HEADS, **SIZES).double(), inputs()
-    other.load_state_dict(ours.state_dict())
-    assert_close(ours(x, x, x, mask), other(x, x, x, mask))
 
 
 def test_the_norm_comes_before_the_turn() -> None:

@@ -32,14 +32,14 @@ def bleu(
     """
     from sacrebleu.metrics import BLEU
 
-    return _score(BLEU(lowercase=lowercase, tokenize=sacrebleus_words(language)), hypotheses, references)
+    return score_corpus(BLEU(lowercase=lowercase, tokenize=sacrebleus_words(language)), hypotheses, references)
 
 
 def chrf(hypotheses: Sequence[str], references: Sequence[str]) -> tuple[float, str]:
     """Score translations by their character n-grams (Popović, 2015); result as for `bleu`."""
     from sacrebleu.metrics import CHRF
 
-    return _score(CHRF(), hypotheses, references)
+    return score_corpus(CHRF(), hypotheses, references)
 
 
 @cache
@@ -56,7 +56,8 @@ def sacrebleus_words(language: str) -> str | None:
     return name
 
 
-def _score(metric: Any, hypotheses: Sequence[str], references: Sequence[str]) -> tuple[float, str]:
+def score_corpus(metric: Any, hypotheses: Sequence[str], references: Sequence[str]) -> tuple[float, str]:
+    """Score by one of sacrebleu's metrics, both sides in `normal_form`; a ValueError unless they are equally many."""
     check_texts(hypotheses=hypotheses, references=references)
     if not len(hypotheses) == len(references) > 0:
         counts = f"{len(hypotheses)} hypotheses and {len(references)} references"

@@ -616,10 +616,11 @@ def in_eval_mode(model):
     parts = list(model.modules())
     if not any(part.training for part in parts):
         return model
-    numbers, shared = {id(part) for part in parts}, {}
+    # Weights, hooks, settings: deepcopy takes as it is what stands in its memo. What holds a part is copied with it.
+    ids, memo = {id(part) for part in parts}, {}
     for value in (value for part in parts for value in vars(part).values()):
         several = value.values() if isinstance(value, dict) else value if isinstance(value, list | tuple) else None
         held = [getattr(value, "__self__", value)] if several is None else several  # of a method, its part
-        if numbers.isdisjoint(map(id, held)):
-            shared[id(value)] = value
-    return copy.deepcopy(model, shared).eval()
+        if ids.isdisjoint(map(id, held)):
+            memo[id(value)] = value
+    return copy.deepcopy(model, memo).eval()

@@ -3,6 +3,7 @@
 import re
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -10,58 +11,23 @@ import pytest
 import torch
 from packaging.version import Version
 from safetensors.torch import load_file, save_file, save_model
+from test_models import MODELS, SRC, TGT, ids_for, with_attention
 from torch import nn
 
-from annotated.config import TransformerConfig
 from annotated.decoding import beam_search, greedy_decode
 from annotated.fast.accelerate import accelerate
-from annotated.models.bert import Bert, BertConfig
-from annotated.models.classifier import Classifier, ClassifierConfig
-from annotated.models.gpt import Gpt, GptConfig
-from annotated.models.language_model import LanguageModel, LanguageModelConfig, generate
+from annotated.models.language_model import generate
 from annotated.models.long_attention import BigBirdAttention, CompressedAttention, LinformerAttention
-from annotated.models.recurrence import RecurrentConfig, RecurrentTranslator
-from annotated.models.relative_positions import RelativeAttention, RotaryAttention
 from annotated.training import label_smoothed_loss
-from annotated.transformer import Transformer
 from tools.sync import ROOT
 
-VOCAB = 13
-SIZES = dict(d_model=8, heads=2, d_ff=12, layers=1, max_length=16)
-
-
-def with_attention(kind: type, **choices) -> Transformer:
-    model = Transformer(TransformerConfig(VOCAB, **SIZES))
-    for layer in model.encoder.layers:
-        layer.self_attention = kind(8, 2, **choices)
-    return model
-
-
-TRANSLATORS = {
-    "post-norm": lambda: Transformer(TransformerConfig(VOCAB, **SIZES)),
-    "pre-norm, learned": lambda: Transformer(TransformerConfig(VOCAB, **SIZES, norm_first=True, positions="learned")),
-    "relative": lambda: with_attention(RelativeAttention),
-    "rotary": lambda: with_attention(RotaryAttention),
-    "Linformer": lambda: with_attention(LinformerAttention, length=17, k=3),
-    "BigBird": lambda: with_attention(BigBirdAttention, block=2),
-    "compressed": lambda: with_attention(CompressedAttention, stride=2),
-    "recurrent": lambda: RecurrentTranslator(RecurrentConfig(VOCAB, d_model=8)),
+# Attention to less, for encoders: no causal mask goes with it.
+SPARSE = {
+    "Linformer": partial(LinformerAttention, length=9, k=3),
+    "BigBird": partial(BigBirdAttention, block=2),
+    "compressed": partial(CompressedAttention, stride=2),
 }
-READERS = {
-    "Bert": lambda: Bert(BertConfig(VOCAB, **SIZES)),
-    "Gpt": lambda: Gpt(GptConfig(VOCAB, **SIZES)),
-    "language model": lambda: LanguageModel(LanguageModelConfig(VOCAB, **SIZES, positions="sinusoidal")),
-    "classifier": lambda: Classifier(ClassifierConfig(VOCAB, **SIZES, positions="sinusoidal")),
-}
-ZOO = TRANSLATORS | READERS
-
-
-def ids(*shape: int) -> torch.Tensor:
-    return torch.randint(4, VOCAB, shape)
-
-
-def inputs(name: str, batch: int, source: int, target: int) -> tuple[torch.Tensor, ...]:
-    return (ids(batch, source), ids(batch, target))[: 2 if name in TRANSLATORS else 1]
+ZOO = MODELS | {name: partial(with_attention, kind, ["encoder"]) for name, kind in SPARSE.items()}
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float64])
@@ -71,13 +37,13 @@ def test_any_default_dtype(name: str, dtype: torch.dtype) -> None:
     torch.set_default_dtype(dtype)
     try:
         model = ZOO[name]()
-        given = inputs(name, 3, 6, 4)
+        given = ids_for(name)
         model(*given).sum().backward()
         assert model(*given).dtype == dtype
-        if name in TRANSLATORS:
-            assert len(greedy_decode(model, given[0])) == len(beam_search(model, given[0])) == 3
+        if len(given) == 2:
+            assert len(greedy_decode(model, SRC)) == len(beam_search(model, SRC)) == 2
         elif hasattr(model, "new_cache"):
-            assert generate(model, *given, 12).shape == (3, 18)
+            assert generate(model, SRC[:1], 6).shape == (1, 11)
     except RuntimeError as error:
         if "primitive descriptor for an LSTM" not in str(error):
             raise
@@ -89,7 +55,7 @@ def test_any_default_dtype(name: str, dtype: torch.dtype) -> None:
 @pytest.mark.parametrize("name", ZOO)
 @pytest.mark.parametrize("assign", [False, True])
 def test_weights_loaded_into_a_model_from_the_meta_device_are_the_whole_model(name: str, assign: bool) -> None:
-    model, given = ZOO[name]().eval(), inputs(name, 3, 6, 4)
+    model, given = ZOO[name]().eval(), ids_for(name)
     with torch.device("meta"):
         other = ZOO[name]()
     other = other if assign else other.to_empty(device="cpu")
@@ -103,7 +69,7 @@ def test_hooks_of_every_part_fire(name: str) -> None:
     parts = {part for part in model.modules() if not isinstance(part, nn.ModuleList)} - {getattr(model, "pooler", None)}
     for part in parts:
         part.register_forward_hook(lambda part, *_: fired.add(part))
-    model(*inputs(name, 3, 6, 4))
+    model(*ids_for(name))
     assert fired == parts
 
 
@@ -111,7 +77,7 @@ COMPILE = """
 import sys
 sys.path.append("tests")
 from test_clients import *
-for model, given in ((ZOO[name](), inputs(name, 3, 6, 4)) for name in ("post-norm", "language model", "classifier")):
+for model, given in ((ZOO[name](), ids_for(name)) for name in ("Transformer", "LanguageModel", "Classifier")):
     for form in (model, accelerate(model)):
         compiled = torch.compile(form.train(), fullgraph=True, backend="eager")
         compiled(*given).sum().backward()
@@ -126,7 +92,7 @@ def test_compiled_each_form_is_one_graph_in_training_too() -> None:
 
 @torch.no_grad()
 def test_a_fast_form_follows_the_weights_and_does_not_see_a_patched_function(monkeypatch: pytest.MonkeyPatch) -> None:
-    model, given = ZOO["post-norm"]().eval(), inputs("post-norm", 3, 6, 4)
+    model, given = ZOO["Transformer, one layer, whole heads"]().eval(), (SRC, TGT)
     fast, weight = accelerate(model), model.encoder.layers[0].self_attention.W_k.weight
     changed = {name: torch.randn(x.shape) for name, x in model.state_dict().items()}
     for change in (lambda: model.load_state_dict(changed), weight.neg_, lambda: weight.data.zero_()):
@@ -144,11 +110,11 @@ def test_the_page_for_pytorch_users_runs(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     names: dict[str, Any] = {"nn": nn, "label_smoothed_loss": label_smoothed_loss}
     exec(blocks[-1], names)
-    model, path = ZOO["post-norm"](), tmp_path / "model.safetensors"
+    model, path = ZOO["Transformer"](), tmp_path / "model.safetensors"
     with pytest.raises(RuntimeError, match="share memory"):
         save_file(model.state_dict(), path)
     save_model(model, str(path))
     wrapped = names["ForTrainer"](model)
     save_file(wrapped.state_dict(), path)
     wrapped.load_state_dict(load_file(path))
-    assert not hasattr(wrapped, "config") and wrapped(*inputs("post-norm", 3, 6, 4))["loss"] > 0
+    assert not hasattr(wrapped, "config") and wrapped(SRC, TGT)["loss"] > 0

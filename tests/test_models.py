@@ -3,7 +3,7 @@
 A new architecture joins by a line in one of three tables.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 
 import pytest
@@ -39,10 +39,10 @@ def of(kind: Make, config: Callable, **options) -> Make:
     return lambda **changes: kind(config(**(SIZES | options | changes)))
 
 
-def with_attention(kind: Make, **changes) -> Transformer:
+def with_attention(kind: Make, stacks: Sequence[str] = ("encoder", "decoder"), **changes) -> Transformer:
     """Make a Transformer with another attention in place of each self-attention."""
     model = Transformer(TransformerConfig(**(SIZES | changes)))
-    for layer in (*model.encoder.layers, *model.decoder.layers):
+    for layer in (layer for stack in stacks for layer in model.get_submodule(stack).layers):
         layer.self_attention = kind(12, 6, d_k=4, d_v=5)
     return model
 
@@ -98,7 +98,7 @@ def make(name: str, dropout: float = 0.0) -> nn.Module:
 
 
 def ids_for(name: str) -> tuple[Tensor, ...]:
-    return (SRC, TGT) if name in TRANSLATORS else (SRC,)
+    return (SRC,) if name in LANGUAGE_MODELS | ENCODERS else (SRC, TGT)
 
 
 @every_model

@@ -17,18 +17,12 @@ from annotated.config import TransformerConfig
 from annotated.fast.accelerate import accelerate
 from annotated.models.relative_positions import RotaryAttention
 from annotated.transformer import Transformer
-from annotated_workbench.checkpoint import (
-    average_checkpoints,
-    load_checkpoint,
-    load_translator,
-    load_weights,
-    save_checkpoint,
-)
+from annotated_workbench.checkpoint import average_checkpoints, load_checkpoint, load_weights, save_checkpoint
 from annotated_workbench.data import read_lines
 from annotated_workbench.ensemble import Ensemble
 from annotated_workbench.metrics import bleu
 from annotated_workbench.translation import translate
-from annotated_workbench.vocabulary import SPECIALS, Vocabulary, WordTokenizer, load_tokenizer
+from annotated_workbench.vocabulary import load_tokenizer
 
 DELIVERED = Path(__file__).resolve().parent.parent / "data" / "checkpoints" / "de-en"
 VOCAB = 13
@@ -157,17 +151,6 @@ def test_weights_of_another_model_or_no_numbers_are_refused_and_change_nothing(c
     with pytest.raises(ValueError, match=message):
         load_weights(model, dict(other.named_parameters()))
     torch.testing.assert_close(dict(model.named_parameters()), before, rtol=0, atol=0)
-
-
-@pytest.mark.parametrize(
-    ("languages", "letters"), [(dict(src="de", tgt="en"), "ihgfedcba"), (dict(src="en", tgt="de"), "abcdefghi")]
-)
-def test_an_ensemble_agrees_on_tokens_and_on_languages(tmp_path, languages, letters):
-    for name, kept, words in (("a", dict(src="de", tgt="en"), "abcdefghi"), ("b", languages, letters)):
-        save_checkpoint(tmp_path / name, make_model(), **kept)
-        WordTokenizer(Vocabulary([*SPECIALS, *words]), ["de", "en"]).save(tmp_path / name)
-    with pytest.raises(ValueError, match=r"b has other tokens or languages than .*a"):
-        load_translator([tmp_path / "a", tmp_path / "b"])
 
 
 # The delivered models

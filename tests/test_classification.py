@@ -166,20 +166,10 @@ def test_a_run_says_what_it_does_keeps_what_it_needs_and_has_learned(learned: Pa
     size = "58 training and 6 validation texts of 2 labels"
     assert out.startswith(f"{size}; chosen for them: --preset reviews --dropout 0.5 --rate 0.11 --schedule linear ")
     assert re.search(r"epoch  1\.00 .* validation accuracy \d+\.\d% ", out)
+    assert out.endswith(f"Try it: python -m annotated classify {run}\n")
     config = json.loads((learned / "run" / "config.json").read_text())
     assert config["labels"] == ["neg", "pos"] and config["language"] == "en" and config["model"]["classes"] == 2
     assert main(["evaluate", run, "--reviews", str(learned / "mine"), "--precision", "fp32"]) == 0
     assert capsys.readouterr().out == "16 texts: accuracy 100.0% ± 0.0%\n"
     assert main(["classify", run, "--precision", "fp32", "a very dull play it is", "this book is warm"]) == 0
     assert re.fullmatch(r"neg\t(0\.[5-9]\d|1\.00)\npos\t(0\.[5-9]\d|1\.00)\n", capsys.readouterr().out)
-
-
-def test_models_of_other_tasks_are_named(learned: Path, run, capsys: pytest.CaptureFixture[str]) -> None:
-    mine, other = str(learned / "run"), run.out
-    for command, message in (
-        (["translate", mine, "good"], "is for classification, not for translation: use classify"),
-        (["classify", other, "good"], "is for translation, not for classification: use translate"),
-        (["train", "--resume", "--out", mine, "--reviews", other], "has texts of 0 labels to learn from"),
-    ):
-        assert main(command) == 2
-        assert message in capsys.readouterr().err

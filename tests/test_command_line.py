@@ -12,6 +12,7 @@ import tempfile
 from argparse import Namespace
 from contextlib import contextmanager
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 import torch
@@ -29,6 +30,7 @@ from annotated_workbench.vocabulary import WordTokenizer, load_tokenizer
 from tests.runs import SENTENCES, SMALL, train_arguments
 
 DELIVERED = str(DATA_FOLDER / "checkpoints" / "de-en")  # it tells sentences apart
+WRITER = str(DATA_FOLDER / "checkpoints" / "shakespeare")
 
 
 def run_translate(folder: str, texts: list[str], **options) -> list[str]:
@@ -140,16 +142,12 @@ def test_training_takes_every_option(corpus, tmp_path):
     assert isinstance(load_tokenizer(tmp_path), WordTokenizer)
 
 
-def interrupt(*args, **options):
-    raise KeyboardInterrupt
-
-
 def test_an_interrupted_run_goes_on_with_its_settings(run, corpus, tmp_path, capsys, monkeypatch):
     words = train_arguments(corpus, tmp_path, "--epochs", "2")
     told = r"annotated: interrupted(?:: (.*) goes on from the start of this epoch)?\.\n"
     for place, name in ((commands.train, "fit"), (runs, "mixed_seed"), (runs, "_report")):
         with monkeypatch.context() as patch:
-            patch.setattr(place, name, interrupt)
+            patch.setattr(place, name, Mock(side_effect=KeyboardInterrupt))
             assert main(words) == 130
         words = shlex.split(re.fullmatch(told, capsys.readouterr().err)[1] or "")[3:] or words
     assert words[:2] == ["train", "--resume"] and main(words) == 0
@@ -219,6 +217,8 @@ def test_what_is_typed_and_said_is_utf_8_whatever_the_locale_says(monkeypatch):
     monkeypatch.setattr(sys, "stderr", io.TextIOWrapper(io.BytesIO(), "latin-1", write_through=True))
     assert main(["translate", DELIVERED, "\u2060", "Wie heißt du?".encode().decode("ascii", "surrogateescape")]) == 0
     assert sys.stderr.buffer.getvalue().decode().startswith("annotated: unsure of 'Wie heißt du?'")
+    assert main(["generate", WRITER, "ß".encode().decode("ascii", "surrogateescape")]) == 2
+    assert "the model has never seen 'ß'" in sys.stderr.buffer.getvalue().decode()
 
 
 class Terminal(io.BytesIO):
@@ -249,11 +249,12 @@ def test_an_error_far_down_keeps_what_was_translated_before_it(capsys, monkeypat
     printed = capsys.readouterr()
     assert printed.out.splitlines() == run_translate(DELIVERED, ["Ein Hund", "Ein Wolf", "Ein Vogel"], beam=0)
     assert printed.err.startswith("annotated: standard input, line 4: not UTF-8 (")
-    give(monkeypatch, b"Ein Hund\nEin Wolf\n" + b"Hund " * 600 + b"\n")
-    assert main(["translate", DELIVERED, "--beam", "0"]) == 2
-    printed = capsys.readouterr()
-    assert printed.out.splitlines() == run_translate(DELIVERED, ["Ein Hund", "Ein Wolf"], beam=0)
-    assert printed.err.startswith("annotated: after 2 lines: text 1 is ")
+    for before, place in ((["Ein Hund", "Ein Wolf"], "after 2 lines: "), ([], "")):
+        give(monkeypatch, "\n".join([*before, "Hund " * 600]).encode())
+        assert main(["translate", DELIVERED, "--beam", "0"]) == 2
+        printed = capsys.readouterr()
+        assert printed.out.splitlines() == run_translate(DELIVERED, before, beam=0)
+        assert printed.err.startswith(f"annotated: {place}text 1 is ")
 
 
 def test_where_nobody_reads_the_output_or_streams_are_closed_it_ends_quietly(run, monkeypatch):

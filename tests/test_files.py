@@ -7,11 +7,12 @@ import stat
 import subprocess
 import sys
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 from once import once
 
-from annotated_workbench.files import UNFINISHED, emptied, locked, remove_leftovers, write_ours, write_whole
+from annotated_workbench.files import emptied, locked, write_ours, write_whole
 
 pytestmark = once
 
@@ -30,10 +31,7 @@ def test_a_failure_leaves_the_old_file_and_nothing_else(tmp_path, monkeypatch, o
     file = tmp_path / "file"
     write_whole(file, b"old")
 
-    def fail(*args):
-        raise OSError("disk full")
-
-    monkeypatch.setattr(owner, name, fail)
+    monkeypatch.setattr(owner, name, Mock(side_effect=OSError("disk full")))
     with pytest.raises(OSError, match="disk full"):
         write_whole(file, b"new")
     assert file.read_bytes() == b"old"
@@ -62,11 +60,8 @@ def test_content_and_name_reach_the_disk_in_this_order_with_the_usual_rights(tmp
 
 @pytest.mark.parametrize("number", [errno.ENOLCK, errno.EOPNOTSUPP, errno.EINVAL])
 def test_a_disk_without_locks_that_cannot_sync_folders_will_do(tmp_path, monkeypatch, number):
-    def lack(*args):
-        raise OSError(number, "not here")
-
     for owner, name in ((fcntl, "flock"), (os, "fsync")):
-        monkeypatch.setattr(owner, name, lack)
+        monkeypatch.setattr(owner, name, Mock(side_effect=OSError(number, "not here")))
     with locked(tmp_path), pytest.raises(BlockingIOError, match="is in use by another process"):
         write_whole(tmp_path / "file", b"new")
         locked(tmp_path).__enter__()
@@ -97,15 +92,6 @@ def test_a_folder_is_emptied_only_if_it_was_made_here(tmp_path):
     with pytest.raises(FileExistsError, match="mine was not made by the course: give a new folder"):
         emptied(tmp_path / "mine")
     assert (tmp_path / "mine" / "a.html").exists()
-
-
-def test_leftovers_are_those_of_write_whole_alone(tmp_path):
-    names = [f".0123456789abcdef{UNFINISHED}", ".mine.tmp", f"mine{UNFINISHED}", ".lock"]
-    for name in names:
-        (tmp_path / name).touch()
-    remove_leftovers(tmp_path)
-    remove_leftovers(tmp_path / "none")
-    assert {path.name for path in tmp_path.iterdir()} == set(names[1:])
 
 
 def test_a_folder_is_locked_until_its_process_ends_however_that_is(tmp_path):

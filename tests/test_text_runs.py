@@ -151,20 +151,3 @@ def test_it_is_scored_on_a_text(learned: Path, capsys: pytest.CaptureFixture[str
     assert bits == pytest.approx(loss / math.log(2), abs=1e-3)
     assert perplexity == pytest.approx(math.exp(loss), rel=0.01)
     assert loss < math.log(15)  # it has learned something: the text has 15 characters
-
-
-def test_unknown_beginnings_and_too_short_texts_are_one_line(learned: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    run = str(learned / "run")
-    (learned / "short.txt").write_text("e\u0301", encoding="utf-8")
-    for arguments, message in (
-        (["generate", run, "the \udcc3\udc9f"], "the model has never seen 'ß'"),
-        (["generate", run, ""], "has no tokens"),
-        (["evaluate", run, "--text", str(learned / "short.txt")], "a text of 1 tokens has nothing to predict"),
-        (
-            ["train", "--text", str(learned / "short.txt"), "--out", str(learned / "new")],
-            "a text of 0 tokens has nothing to predict",
-        ),
-    ):
-        assert main(arguments) == 2
-        assert message in capsys.readouterr().err
-    assert not (learned / "new").exists()

@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from parity import randomise
 
 from annotated.config import BOS, EOS, PAD, TransformerConfig
 from annotated.fast.decoding import greedy_decode
@@ -20,13 +21,7 @@ TGT = torch.tensor([[BOS, 4, 6], [BOS, 9, 9], [BOS, 12, 5]])
 
 def make_models(kind: str, count: int) -> list[Transformer]:
     """Make models with weights large enough for their opinions to differ."""
-    models = []
-    for seed in range(count):
-        torch.manual_seed(seed)
-        models.append(make_model(CONFIGS[kind]).eval())
-        for parameter in models[-1].parameters():
-            parameter.data += 0.3 * torch.randn_like(parameter)
-    return models
+    return [randomise(make_model(CONFIGS[kind])).eval() for _ in range(count)]
 
 
 @pytest.mark.parametrize("kind", CONFIGS)

@@ -21,17 +21,20 @@ from annotated.transformer import Transformer
 assert_exact = partial(assert_close, atol=1e-10, rtol=1e-10)
 
 SIZES = dict(vocab_size=19, d_model=14, d_ff=11, heads=2, layers=3, dropout=0.0, max_length=17)
-SOURCE = torch.tensor([[4, 5, 6, 7, 8], [9, 10, 2, 0, 0], [0, 0, 0, 0, 0]])
-TARGET = torch.tensor([[1, 11, 12, 0], [1, 13, 14, 15], [0, 0, 0, 0]])
+SOURCE = torch.tensor([[4, 5, 6, 7, 8], [9, 10, 2, 0, 0]])
+TARGET = torch.tensor([[1, 11, 12, 0], [1, 13, 14, 15]])
 DEPARTURES = dict(
     norm_first=True, attention_bias=True, d_k=3, d_v=5, positions="learned", tie_embeddings=False, activation="gelu"
 )
 
-ends = pytest.mark.parametrize("changes", [{}, DEPARTURES], ids=["paper", "every departure"])
-
 
 def make_model(**changes) -> Transformer:
     return randomise(Transformer(TransformerConfig(**(SIZES | changes)))).double()
+
+
+@pytest.fixture(params=[{}, DEPARTURES], ids=["paper", "every departure"])
+def model(request) -> Transformer:
+    return make_model(**request.param)
 
 
 def relative_error(found: torch.Tensor, exact: torch.Tensor) -> float:
@@ -89,24 +92,21 @@ def test_the_mask_is_the_same_on_every_torch():
 # The whole model
 
 
-@ends
-def test_in_32_bits_and_in_bfloat16_it_is_near(changes):
-    exact = make_model(**changes)
-    src, tgt = SOURCE[:2], TARGET[:2]
-    expected = exact(src, tgt)
+def test_in_32_bits_and_in_bfloat16_it_is_near(model):
+    expected = model(SOURCE, TARGET)
     direction = torch.randn_like(expected)
     (expected * direction).sum().backward()
-    wanted = torch.cat([weight.grad.flatten() for weight in exact.parameters()])
+    wanted = torch.cat([weight.grad.flatten() for weight in model.parameters()])
     for bf16, dtype, error in ((False, torch.float32, 1e-5), (True, torch.bfloat16, 0.03)):
-        model = copy.deepcopy(exact).float()
-        model.zero_grad()
-        fast = FastTransformer(model, bf16=bf16)
-        logits = fast(src, tgt)
+        narrow = copy.deepcopy(model).float()
+        narrow.zero_grad()
+        fast = FastTransformer(narrow, bf16=bf16)
+        logits = fast(SOURCE, TARGET)
         assert logits.dtype == fast.dtype == dtype
         assert relative_error(logits, expected) < error
         (logits * direction).sum().backward()
-        assert {weight.dtype for weight in model.parameters()} == {torch.float32}
-        assert relative_error(torch.cat([weight.grad.flatten() for weight in model.parameters()]), wanted) < error
+        assert {weight.dtype for weight in narrow.parameters()} == {torch.float32}
+        assert relative_error(torch.cat([weight.grad.flatten() for weight in narrow.parameters()]), wanted) < error
 
 
 @torch.no_grad()
@@ -121,19 +121,8 @@ def test_in_pre_norm_the_sum_over_all_layers_keeps_32_bits():
 # The cache that a sentence's hypotheses share
 
 
-@pytest.fixture(params=[{}, DEPARTURES], ids=["paper", "every departure"])
-def fast(request) -> FastTransformer:
-    return FastTransformer(make_model(**request.param).eval())
-
-
 def draw_ids(batch: int, length: int) -> torch.Tensor:
     return torch.randint(1, 19, (batch, length))
-
-
-def encode_two(fast: FastTransformer) -> tuple[torch.Tensor, torch.Tensor]:
-    """The memory of two sentences, of which the second has padding, and their mask."""
-    src_mask = padding_mask(SOURCE[:2])
-    return fast.model.encode(SOURCE[:2], src_mask), src_mask
 
 
 def decode_apart(model: nn.Module, tgt: torch.Tensor, memory: torch.Tensor, src_mask: torch.Tensor) -> torch.Tensor:
@@ -143,9 +132,10 @@ def decode_apart(model: nn.Module, tgt: torch.Tensor, memory: torch.Tensor, src_
 
 
 @torch.no_grad()
-def test_hypotheses_grow_are_reordered_and_dropped_and_no_key_moves(fast):
+def test_hypotheses_grow_are_reordered_and_dropped_and_no_key_moves(model):
     # Two sentences with three hypotheses each: rows 0, 1, 2 and 3, 4, 5.
-    memory, src_mask = encode_two(fast)
+    fast, src_mask = FastTransformer(model), padding_mask(SOURCE)
+    memory = model.encode(SOURCE, src_mask)
     cache = fast.new_cache(3 + 6 + 4 + 6 + 6 + 2 + 3)
     ids = torch.empty(6, 0, dtype=torch.long)
     for rows, sentences, count in (
@@ -169,12 +159,13 @@ def test_hypotheses_grow_are_reordered_and_dropped_and_no_key_moves(fast):
         new = draw_ids(len(ids), count)
         ids = torch.cat((ids, new), dim=1)
         states = fast.decode(new, given, src_mask, cache=cache)
-        assert_exact(states, decode_apart(fast.model, ids, memory, src_mask)[:, -count:])
+        assert_exact(states, decode_apart(model, ids, memory, src_mask)[:, -count:])
 
 
 @torch.no_grad()
-def test_a_full_cache_stays_as_it_was(fast):
-    memory, src_mask = encode_two(fast)
+def test_a_full_cache_stays_as_it_was(model):
+    fast, src_mask = FastTransformer(model), padding_mask(SOURCE)
+    memory = model.encode(SOURCE, src_mask)
     cache = fast.new_cache(5)
     fast.decode(draw_ids(4, 2), memory, src_mask, cache=cache)  # two hypotheses each: four tokens of a sentence
     written = cache.written

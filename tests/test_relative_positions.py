@@ -149,16 +149,12 @@ def test_tree_distances_by_hand() -> None:
     ]
 
 
-def test_chains_are_sequences() -> None:
-    """Each word below the one before it: the tree's distances are those of the order; turned round, the opposite."""
-    before = torch.tensor([0, 0, 1, 2, 3, 4, 5])
-    assert_close(tree_distances(before[None])[0], signed_distances(LENGTH, LENGTH))
-    behind = torch.tensor([1, 2, 3, 4, 5, 6, 6])
-    assert_close(tree_distances(behind[None])[0], -signed_distances(LENGTH, LENGTH))
+def test_given_distances_stand_for_the_order_until_the_block_ends() -> None:
+    """A chain, each word below the one before it, has the distances of the order; turned round, the opposite."""
     module, x = relative(3), inputs()
     plain = module(x, x, x)
-    with given_distances(module, tree_distances(before[None])):
+    with given_distances(module, tree_distances(torch.tensor([[0, 0, 1, 2, 3, 4, 5]]))):
         assert_close(module(x, x, x), plain)
-    with given_distances(module, tree_distances(behind[None])):
+    with given_distances(module, tree_distances(torch.tensor([[1, 2, 3, 4, 5, 6, 6]]))):
         assert not torch.allclose(module(x, x, x), plain)
     assert_close(module(x, x, x), plain)

@@ -14,7 +14,8 @@ import pytest
 import safetensors.torch
 import torch
 from once import once
-from torch import Tensor, nn
+from parity import randomise
+from torch import Tensor
 
 import annotated.decoding
 from annotated.config import BOS, EOS, PAD, TransformerConfig
@@ -39,17 +40,6 @@ def file() -> ModuleType:
     return module
 
 
-def models(file: ModuleType, options: dict[str, Any]) -> tuple[nn.Module, nn.Module]:
-    """The file's model and the module's, with the same weights, biases and gains among them."""
-    torch.manual_seed(0)
-    ours = Transformer(TransformerConfig(16, **options))
-    for parameter in ours.parameters():
-        nn.init.normal_(parameter, mean=float(parameter.ndim == 1), std=0.3)
-    theirs = file.Transformer(file.TransformerConfig(16, **options))
-    theirs.load_state_dict(ours.state_dict())
-    return theirs.eval(), ours.eval()
-
-
 @once
 def test_it_is_what_the_command_writes() -> None:
     assert TARGET.read_text(encoding="utf-8") == transformer_file(), "run make sync"
@@ -65,7 +55,9 @@ def test_it_imports_torch_and_the_standard_library() -> None:
 
 @pytest.mark.parametrize("options", [SIZES, SIZES | SWITCHES | {"attention_bias": True}])
 def test_with_the_modules_weights_it_translates_as_the_module_does(file: ModuleType, options: dict[str, Any]) -> None:
-    theirs, ours = models(file, options)
+    ours = randomise(Transformer(TransformerConfig(16, **options))).eval()
+    theirs = file.Transformer(file.TransformerConfig(16, **options)).eval()
+    theirs.load_state_dict(ours.state_dict())
     torch.testing.assert_close(theirs(SRC, TGT), ours(SRC, TGT))
     for search in ("greedy_decode", "beam_search"):
         found = getattr(file, search)(theirs.train(), SRC, max_extra=6)

@@ -20,6 +20,7 @@ from nbval.plugin import IPyNbCell
 from once import PINNED
 
 from tests.pages import opened
+from tests.runs import train_arguments, write_corpus
 from tools.chromium import CHROMIUM, open_chromium
 
 if not torch.__version__.startswith(PINNED):  # what no other torch can change is not even imported
@@ -104,8 +105,6 @@ def visit(browser) -> Iterator[Callable]:
 @pytest.fixture(scope="session")
 def corpus(tmp_path_factory) -> Path:
     """A folder with the sixty pairs of `tests.runs` in my.de and my.en."""
-    from tests.runs import write_corpus
-
     folder = tmp_path_factory.mktemp("corpus")
     write_corpus(folder)
     return folder
@@ -115,7 +114,6 @@ def corpus(tmp_path_factory) -> Path:
 def run(corpus, tmp_path_factory) -> SimpleNamespace:
     """A run of two epochs on that corpus: its folder, and what it printed."""
     from annotated.__main__ import main
-    from tests.runs import train_arguments
 
     out = tmp_path_factory.mktemp("runs") / "de-en"
     with contextlib.redirect_stdout(io.StringIO()) as printed:

@@ -253,12 +253,3 @@ def test_a_seed_mixes_equal_pairs_and_the_order_of_batches_the_same_on_every_tor
     sources, targets = numbered([(2, 3)] * 5 + [(5, 7)] * 2)
     numbers = [[row[0] - 4 for row in batch.src.tolist()] for batch in make_batches(sources, targets, 7, seed=1)]
     assert numbers == [[3, 2], [4], [5], [6], [0, 1]]
-
-
-def test_bad_batches_are_refused():
-    with pytest.raises(ValueError, match="got 2 and 1"):
-        make_batches([[4], [5]], [[4]], 7)
-    with pytest.raises(ValueError, match="got 0 and 0"):
-        make_batches([], [], 7)
-    with pytest.raises(ValueError, match="pair 2 has 11 tokens; max_tokens = 10"):
-        make_batches([[4] * 3, [5] * 3], [[4] * 5, [5] * 11], 10)

@@ -27,7 +27,14 @@ from annotated.multi_head import MultiHeadAttention
 from annotated.positional_encoding import LearnedEncoding, SinusoidalEncoding
 from annotated.training import label_smoothed_loss, make_optimizer, noam_rate, set_rate
 from annotated.transformer import Transformer
+from annotated_course.drawings import Node, plot_tree
+from annotated_course.grids import Grid
+from annotated_course.play import play_html
+from annotated_course.plotting import plot_attention
+from annotated_workbench.data import make_batches
 from annotated_workbench.ensemble import Ensemble
+from annotated_workbench.training_options import TrainingOptions
+from annotated_workbench.vocabulary import SPECIALS, Vocabulary
 
 SIZES = ("vocab_size", "d_model", "d_ff", "heads", "layers", "d_k", "d_v", "max_length")
 SEARCHES = (beam_search, fast_decoding.beam_search)
@@ -129,7 +136,13 @@ VALUE_ERRORS: list[tuple[str, Callable[[], object]]] = [
     ("targets of shape (1, 3) do not fit logits of shape (2, 3, 5)", lambda: loss(target=torch.ones(1, 3))),
     *((f"rate={r} must be finite and at least 0", partial(rate_of_one, r)) for r in (-0.1, math.nan, math.inf)),
     ("an update needs at least one batch", lambda: update(transformer(), batches=0)),
+    ("need as many sources as targets, at least one; got 2 and 1", lambda: make_batches([[4], [5]], [[4]], 7)),
+    ("need as many sources as targets, at least one; got 0 and 0", lambda: make_batches([], [], 7)),
+    ("schedule='cosine' is unknown: choose from noam, linear", lambda: TrainingOptions(schedule="cosine")),
     ("share=1.1 must be between 0 and 1", lambda: bert.hide_for_prediction(IDS, 18, (4, 18), share=1.1)),
+    *((f"ids must lie in 0 … 3; got {i}.", partial(Vocabulary(SPECIALS).decode, [0, i])) for i in (-1, 4)),
+    ("a vocabulary starts with", lambda: Vocabulary(["ein", *SPECIALS])),
+    ("'Hund' is there more often", lambda: Vocabulary([*SPECIALS, "ein", "Hund", "Hund"])),
     # Searching and drawing
     *((f"beam={n} must lie in 1 … 5", partial(s, transformer(), IDS, n)) for s in SEARCHES for n in (0, 6)),
     *((f"alpha={a} must lie in 0", partial(s, transformer(), IDS, 4, a)) for s in SEARCHES for a in (-0.1, math.nan)),
@@ -142,6 +155,14 @@ VALUE_ERRORS: list[tuple[str, Callable[[], object]]] = [
     ("top_p=1.5 must lie in", lambda: sample(top_p=1.5)),
     ("the text to go on from has no tokens", lambda: language_model.generate(writer(), IDS[:, :0], 3)),
     ("count=-1 must be at least 0", lambda: language_model.generate(writer(), IDS, -1)),
+    # Figures
+    ("got shape (1, 2, 3). Take one", lambda: plot_attention(torch.zeros(1, 2, 3), list("ab"), list("abc"))),
+    ("need 2 query labels (rows) and 3 key", lambda: plot_attention(torch.zeros(2, 3), list("abc"), list("ab"))),
+    ("'w', 2 × 2, needs 2 rows; got 1", lambda: Grid(torch.zeros(2, 2), "w", rows=["a"])),
+    ("needs 3 colours; got 2", lambda: Grid(torch.zeros(2, 3), "w", colour_by="columns", colours=[0, 1])),
+    ("node 1 ('a') must stand after its parent; got parent 2", lambda: plot_tree([Node("<bos>"), Node("a", "", 2)])),
+    ("no picture 'wheel'; there are ", lambda: play_html("wheel", {}, "w")),
+    ("Out of range float values", lambda: play_html("query", {"x": math.nan}, "w")),
 ]
 TYPE_ERRORS: list[tuple[str, Callable[[], object]]] = [
     ("got torch.float32. Convert a mask of 1 and 0 with mask.bool()", lambda: attention(X, X, X, torch.zeros(7, 7))),

@@ -145,13 +145,14 @@ VALUES = Grid([[8, 0], [0, -4]], "values V", rows=LABELS)
 OUTPUT = Grid(torch.tensor([[6.0, -1.0], [4.0, -2.0]]), "output")
 
 
-def cells(ax):
+def rectangles(ax):
+    """The cells of a grid, or the frames of a tree."""
     return [patch for patch in ax.patches if isinstance(patch, Rectangle)]
 
 
 def faces(values, **options):
     """The colours of a grid's cells."""
-    return [cell.get_facecolor() for cell in cells(plot_matrices([Grid(values, "grid", **options)]))]
+    return [cell.get_facecolor() for cell in rectangles(plot_matrices([Grid(values, "grid", **options)]))]
 
 
 def test_picture_and_words_hold_every_number_label_name_shape_and_operator() -> None:
@@ -187,11 +188,11 @@ def test_a_row_keeps_its_colour_and_is_a_column_once_transposed() -> None:
 
 def test_the_farther_from_zero_the_darker_and_always_legible() -> None:
     ax = plot_matrices([Grid(torch.linspace(0, 1, 4).repeat(10, 1) * torch.tensor([1, -1, 1, -1]), "ten rows")])
-    light = [luminance(cell.get_facecolor()) for cell in cells(ax)]
+    light = [luminance(cell.get_facecolor()) for cell in rectangles(ax)]
     for row in range(10):
         assert sorted(light[4 * row : 4 * row + 4], reverse=True) == light[4 * row : 4 * row + 4]
     assert light[0] > 0.85  # zero is nearly white
-    assert min(contrast(cell.get_facecolor(), ax.texts[0].get_color()) for cell in cells(ax)) > 4.5
+    assert min(contrast(cell.get_facecolor(), ax.texts[0].get_color()) for cell in rectangles(ax)) > 4.5
 
 
 def test_grids_can_have_one_scale_and_signs_and_what_is_no_number_counts_as_the_largest() -> None:
@@ -207,7 +208,7 @@ def test_grids_can_have_one_scale_and_signs_and_what_is_no_number_counts_as_the_
 
 def test_hidden_cells_are_hatched_and_said_to_be_hidden() -> None:
     scores = Grid([[0, -math.inf], [0, 1]], "scores", hidden=torch.tensor([[False, True], [False, False]]))
-    zero, hidden, *others = cells(plot_matrices([scores]))
+    zero, hidden, *others = rectangles(plot_matrices([scores]))
     assert hidden.get_hatch() and not any(cell.get_hatch() for cell in (zero, *others))
     assert luminance(hidden.get_edgecolor()) > 0.5  # the hatching: a number stays legible on it
     assert describe([scores]) == "scores (2 × 2; 0, −∞ (hidden); 0, 1)."
@@ -281,14 +282,10 @@ TREE = [
 ]
 
 
-def frames(ax):
-    return [patch for patch in ax.patches if isinstance(patch, Rectangle)]
-
-
 def test_a_tree_grows_to_the_right_and_shows_and_says_what_became_of_each_hypothesis() -> None:
     ax = plot_tree(TREE, best=5, levels=["start", "1", "2", "3"], title="a beam of two")
     assert ax.get_title() == "a beam of two" and {"start", "<bos>", "the", "−0.9", "3"} <= {*words(ax.texts)}
-    start, a, the, cat, dog, eos, inner = frames(ax)
+    start, a, the, cat, dog, eos, inner = rectangles(ax)
     assert start.get_x() < a.get_x() == the.get_x() < cat.get_x() == dog.get_x()
     assert a.get_y() > the.get_y() and dog.get_y() > cat.get_y()  # "cat" comes first, but its parent stands lower
     assert dog.get_linestyle() == "--" and dog.get_facecolor() != a.get_facecolor()
@@ -309,7 +306,7 @@ def test_a_factor_stands_on_its_edge_clear_of_the_boxes() -> None:
     ax = plot_tree(nodes, best=2)
     ax.figure.draw_without_rendering()
     (factor,) = (text for text in ax.texts if text.get_text() == "× 25 %")
-    _, box_a, box_old, _ = (frame.get_window_extent() for frame in frames(ax))
+    _, box_a, box_old, _ = (frame.get_window_extent() for frame in rectangles(ax))
     written = factor.get_window_extent()
     assert box_a.x1 < written.x0 and written.x1 < box_old.x0
     assert box_a.y0 < written.y1 and written.y0 < box_a.y1  # neither above the edge nor below it
@@ -326,18 +323,3 @@ def test_a_hand_points_to_sine_and_cosine() -> None:
         assert tip.tolist() == pytest.approx([math.sin(angle), math.cos(angle)], abs=1e-6)
     assert middles[0][0] < middles[1][0] and middles[0][1] == middles[1][1] > middles[2][1]
     assert [text.get_text() for text in ax.texts] == ["fast", "slow", "0", "1"]
-
-
-REFUSED = {
-    r"\(1, 2, 3\).*one head": lambda: plot_attention(MAP[None], list("ab"), list("abc")),
-    r"need 2 query labels \(rows\) and 3 key": lambda: plot_attention(MAP, list("abc"), list("ab")),
-    "'w', 2 × 2, needs 2 rows; got 1": lambda: Grid(torch.zeros(2, 2), "w", rows=["a"]),
-    "needs 3 colours; got 2": lambda: Grid(torch.zeros(2, 3), "w", colour_by="columns", colours=[0, 1]),
-    r"node 1 \('a'\) must stand after its parent; got parent 2": lambda: plot_tree([Node("<bos>"), Node("a", "", 2)]),
-}
-
-
-@pytest.mark.parametrize("message", REFUSED)
-def test_what_cannot_be_drawn_is_named(message: str) -> None:
-    with pytest.raises(ValueError, match=message):
-        REFUSED[message]()

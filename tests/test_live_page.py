@@ -17,12 +17,10 @@ from torch import Tensor
 
 from annotated.config import BOS, EOS
 from annotated.decoding import beam_search, greedy_decode, next_log_probs
-from annotated.fast.decoding import greedy_decode as fast_greedy_decode
 from annotated.masking import padding_mask
 from annotated.multi_head import record_attention
 from annotated.transformer import Transformer
 from annotated_workbench.checkpoint import load_translator
-from annotated_workbench.data import load_corpus, pad
 from annotated_workbench.vocabulary import Tokenizer
 from tests.pages import barriers, fits, opened
 from tools.live import LIVE, MODEL, STEPS, packed
@@ -186,13 +184,6 @@ def test_what_an_experiment_changes_is_changed_as_in_torch(page, translator) -> 
         attention = headless.get_submodule(f"{stack}.layers.{layer}.{kind}_attention")
         attention.W_o.weight[:, 64:128] = 0  # what head 1 hands over goes nowhere
         agrees(f'heads: new Set(["{name}.1"])', headless)
-
-
-def test_captions_are_translated_alike(page, translator) -> None:
-    model, tokenizer = translator
-    sources = [[*tokenizer.encode(caption, "de"), EOS] for caption in load_corpus("captions", "test").source[:10]]
-    greedy = "sources => sources.map(source => [...greedyDecode(model, source)].map(step => step.token))"
-    assert page.evaluate(greedy, sources) == [[*best.ids, EOS] for best in fast_greedy_decode(model, pad(sources))]
 
 
 @torch.inference_mode()

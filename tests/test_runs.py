@@ -374,8 +374,3 @@ def test_the_linear_schedule_falls_with_the_epochs_or_the_minutes_whichever_end_
 )
 def test_the_length_follows_from_the_updates_in_an_epoch(given, updates, chosen):
     assert length_of(TrainingOptions(**given), updates) == (*chosen[:2], pytest.approx(chosen[2]))
-
-
-def test_an_unknown_schedule_is_named():
-    with pytest.raises(ValueError, match="schedule='cosine' is unknown: choose from noam, linear"):
-        TrainingOptions(schedule="cosine")

@@ -68,11 +68,6 @@ def links_of(page: BeautifulSoup) -> list[str]:
     return [link["href"] for link in page.select("a[href]")]
 
 
-def loads_of(page: BeautifulSoup) -> list[str]:
-    """What a page loads."""
-    return [part["href"] for part in page.select("link")] + [part["src"] for part in page.select("[src]")]
-
-
 def test_notebooks_modules_and_documents_have_pages_and_no_check_is_told(site: Path, pages) -> None:
     for path in notebook_paths():
         assert (site / "_sources" / path.relative_to(ROOT)).read_bytes() == path.read_bytes()
@@ -91,7 +86,7 @@ def test_no_page_is_large_or_lacks_what_it_refers_to(site: Path, pages) -> None:
         path: {part.get("id") or part["name"] for part in page.select("[id], a[name]")} for path, page in pages.items()
     }
     for path, page in pages.items():
-        loads = [urlsplit(link) for link in loads_of(page)]
+        loads = [urlsplit(part.get("href") or part["src"]) for part in page.select("link, [src]")]
         assert {link.scheme for link in loads} <= {"", "data"}, f"{path} asks another host"
         loaded = {(path.parent / unquote(link.path)).resolve() for link in loads if not link.scheme}
         weight = sum(file.stat().st_size for file in {path, *loaded, *fonts})

@@ -74,21 +74,16 @@ def test_an_update_replaces_what_nobody_touched_and_keeps_answers(course: Path, 
     assert update(course, work) == []
 
 
-def without_ids(path: Path) -> None:
-    """Save a notebook as classic Notebook and Colab do."""
-    notebook = nbformat.read(path, as_version=4)
-    for each in notebook.cells:
-        each.pop("id")
-    path.write_text(json.dumps(notebook | {"nbformat_minor": 4}), "utf-8")
-
-
 def test_cells_without_ids_are_known_by_what_they_say(course: Path, tmp_path: Path) -> None:
     work, check = tmp_path / "work", ("check", "check(answer)")
     lesson, mine = course / "01_attention.ipynb", work / "01_attention.ipynb"
     write(lesson, CARD, STUB, check, ("more", "more"))
     update(course, work)
     write(mine, CARD, STUB, ("mine", "answer = 1"), check, ("note", "# a thought"), ("more", "more"))
-    without_ids(mine)
+    notebook = nbformat.read(mine, as_version=4)
+    for each in notebook.cells:
+        each.pop("id")  # as classic Notebook and Colab save it
+    mine.write_text(json.dumps(notebook | {"nbformat_minor": 4}), "utf-8")
     write(lesson, ("new", "# Before"), CARD, STUB, check, ("more", "more!"))
     (line,) = update(course, work)
     assert "brought up to date around your 2 cells" in line

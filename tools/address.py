@@ -11,9 +11,8 @@ from pathlib import Path
 
 import nbformat
 
-Edit = tuple[
-    str, re.Pattern[str], str | Callable[[re.Match[str]], str]
-]  # a document, the places in it, what stands there
+# A document, the places in it, what stands there.
+Edit = tuple[str, re.Pattern[str], str | Callable[[re.Match[str]], str]]
 
 PLACEHOLDER = "OWNER"
 LIVE = "docs/live/index.html"

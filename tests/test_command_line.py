@@ -58,12 +58,14 @@ def test_training_says_what_it_does_and_how_far_it_is(run):
     assert try_it.startswith(("Try it: ", "Its validation BLEU is "))
 
 
-def what_next(out: str, bleu: float) -> str:
-    return commands.train._what_next(Namespace(task="translation", out=out), bleu)
+def what_next(out: str, *bleus: float) -> str:
+    return commands.train._what_next(Namespace(task="translation", out=out), bleus)
 
 
 def test_a_run_that_learned_nothing_says_how_to_start_again_no_higher_than_we_do(corpus, run, tmp_path):
-    assert what_next(run.out, 1.0) == f"Try it: python -m annotated translate {run.out}"
+    for bleus in ((1.0,), (0.9, 1.0, 0.9, 1.2), (0.9, 0.9, 0.9, 5.0)):  # the second one's third has passed with 1.0
+        assert what_next(run.out, *bleus) == f"Try it: python -m annotated translate {run.out}"
+    assert what_next(run.out, 0.9, 0.9, 0.9, 4.9).startswith("Its validation BLEU is 4.90, so it cannot")
     _, rate = re.fullmatch(
         r"Its validation BLEU is (0\.99), .*: start .* --rate (\S+) .*", what_next(run.out, 0.99)
     ).groups()

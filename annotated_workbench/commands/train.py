@@ -28,7 +28,7 @@ SMALL = dict(schedule="linear", warmup=100, average=1)
 GENERATION = dict(preset="characters", dropout=0.1, batch_tokens=1024, rate=0.25, smoothing=0.0) | SMALL
 CLASSIFICATION = dict(preset="reviews", dropout=0.5, epochs=8, batch_tokens=1500, rate=0.11, vocab_size=4000) | SMALL
 TOKENIZERS = {"translation": "bpe", "generation": "characters", "classification": "words"}  # unless given
-BLEU_OF_A_START = 1.0  # below it, a model writes a few frequent words whatever the source
+STUCK, BARELY = 1.0, 5.0  # BLEU of a few frequent words, whatever the source; and of hardly more
 NOT_KEPT = ("command", "run", "resume", "out", "debug")  # of what is given, in a run's settings
 
 
@@ -50,18 +50,19 @@ def run(args: Namespace) -> None:
         options = TrainingOptions(**{name: value for name, value in given.items() if value is not None}, bf16=bf16)
         settings = {name: value for name, value in vars(args).items() if name not in NOT_KEPT}
         metrics = fit(model, task, args.out, options=options, settings=settings, resume=args.resume)
-        print(_what_next(args, metrics[-1].get("val_bleu", BLEU_OF_A_START)))
+        print(_what_next(args, [line["val_bleu"] for line in metrics if "val_bleu" in line]))
 
 
-def _what_next(args: Namespace, val_bleu: float) -> str:
-    """Say how to use what was trained or, if it learned nothing, how to train it."""
-    if val_bleu >= BLEU_OF_A_START:
+def _what_next(args: Namespace, bleus: Sequence[float]) -> str:
+    """Say how to use what was trained or, if by BLEU after each epoch it learned nothing, how to train it."""
+    last, after_a_third = (bleus[-1], bleus[(len(bleus) + 2) // 3 - 1]) if bleus else (BARELY, BARELY)
+    if last >= BARELY or min(last, after_a_third) >= STUCK:
         return f"Try it: {PROGRAM} {USES[args.task]} {shlex.quote(args.out)}"
     _, warmup, rate = read_state(args.out)[1]["derived"].values()
     usual = length_of(TrainingOptions(warmup=warmup), 1).rate
     longer = "go on with --resume and more --epochs or --max-minutes; if it stays so, "
     way = f"start again, in another --out, with --rate {min(usual, rate / 3):.2g} and for some hundred updates at least"
-    return f"Its validation BLEU is {val_bleu:.2f}, so it cannot translate: {longer * (rate < 1.01 * usual)}{way}."
+    return f"Its validation BLEU is {last:.2f}, so it cannot translate: {longer * (rate < 1.01 * usual)}{way}."
 
 
 def translation(args: Namespace) -> tuple[nn.Module, Task]:

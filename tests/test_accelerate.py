@@ -21,7 +21,6 @@ from annotated.fast.decoding import in_bfloat16
 from annotated.models.classifier import Classifier, ClassifierConfig
 from annotated.models.gpt import Gpt, GptConfig
 from annotated.models.language_model import LanguageModel, LanguageModelConfig, generate
-from annotated.models.long_attention import BigBirdAttention
 from annotated.models.recurrence import RecurrentConfig, RecurrentTranslator
 from annotated.models.relative_positions import RotaryAttention
 from annotated.positional_encoding import LearnedEncoding
@@ -107,7 +106,6 @@ CHANGES = {
     "norms elsewhere": lambda m: setattr(layers(m)[0].residuals[0], "norm_first", not m.config.norm_first),
     "other heads": exchange("layer.self_attention.heads", 1),
     "rotary positions": lambda m: [setattr(layer, "self_attention", RotaryAttention(8, 2)) for layer in layers(m)],
-    "BigBird": exchange("layer.self_attention", BigBirdAttention(8, 2, block=2)),
     "a wrapped part": lambda m: setattr(m, "dropout", nn.Sequential(nn.Tanh(), m.dropout)),
     "a new part": lambda m: layers(m)[0].add_module("adapter", nn.Linear(8, 8)),
     "a hidden part": lambda m: vars(m).update(output=torch.tanh),

@@ -47,20 +47,14 @@ def make_decoder() -> Decoder:
     return randomise(Decoder(sizes(layers=3, heads=2, d_k=3, d_v=5))).eval()
 
 
-def step(decoder: Decoder, new: torch.Tensor, memory: torch.Tensor, src_mask: torch.Tensor | None, cache: Cache):
-    """Decode new positions, each of which sees those before it."""
-    start = cache.length
-    return decoder(new, memory, causal_mask(start + new.size(1))[start:], src_mask, cache)
-
-
 @torch.no_grad()
 def test_keys_and_values_are_made_once():
     decoder, cache = make_decoder(), Cache(3)
     memory, x = torch.randn(2, SOURCE, D_MODEL), torch.randn(2, 3, D_MODEL)
-    step(decoder, x[:, :2], memory, None, cache)
+    decoder(x[:, :2], memory, causal_mask(2), None, cache)
     before = [(layer.tokens, layer.memory) for layer in cache]
     other = torch.full_like(memory, torch.nan)  # read again, it would show
-    states = step(decoder, x[:, 2:], other, None, cache)
+    states = decoder(x[:, 2:], other, causal_mask(3)[2:], None, cache)
     assert_near(states, decoder(x, memory, causal_mask(3))[:, 2:])
     for layer, (tokens, kept) in zip(cache, before, strict=True):
         assert layer.memory is kept

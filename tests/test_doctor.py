@@ -198,10 +198,6 @@ def test_ids_lie_in_one_piece() -> None:
     assert examine(by_view, checks=WITHOUT_LEARNING).failed == []
 
 
-def other_norm(self: Any, x: Tensor) -> Tensor:
-    return self.gain * (x - x.mean(-1, keepdim=True)) / (x.std(-1, keepdim=True) + 1e-6) + self.bias
-
-
 def unscaled(self: Any, embedding: Any, ids: Tensor, start: int = 0) -> Tensor:
     return self.dropout(self.positions(embedding(ids), start))
 
@@ -211,7 +207,7 @@ def unscaled(self: Any, embedding: Any, ids: Tensor, start: int = 0) -> Tensor:
     [
         (lambda: Transformer(CONFIG), ""),
         (planted(Transformer, _embed=unscaled), "positions"),
-        (planted(LayerNorm, forward=other_norm), "encoder.layers.0.residuals.0.norm"),
+        (planted(LayerNorm, forward=strangers.DeviationNorm.forward), "encoder.layers.0.residuals.0.norm"),
     ],
 )
 def test_the_first_tensor_that_differs_from_ours_is_named(build: Any, first: str) -> None:

@@ -90,18 +90,6 @@ def test_linformer_by_hand() -> None:
 # BigBird
 
 
-def test_the_pattern_by_hand() -> None:
-    assert block_pattern(5, window=3, first=1).tolist() == [
-        [0, 1, -1, -1],
-        [0, 1, 2, -1],
-        [0, 1, 2, 3],
-        [0, 2, 3, 4],
-        [0, 3, 4, -1],
-    ]
-    assert block_pattern(3, window=1, first=0).tolist() == [[0], [1], [2]]
-    assert block_pattern(3, window=0, first=2).tolist() == [[0, 1]] * 3
-
-
 @given(st.integers(1, 12), st.sampled_from([0, 1, 3, 5]), st.integers(0, 3), st.integers(1, 4), st.integers(0, 99))
 @settings(max_examples=25)
 def test_the_pattern_has_each_part(blocks: int, window: int, first: int, random: int, seed: int) -> None:

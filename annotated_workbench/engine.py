@@ -41,10 +41,6 @@ class CTranslate2:
             except ValueError as error:
                 raise ValueError(f"CTranslate2 cannot translate so: {error}") from error
 
-    def translate(self, texts: Sequence[str], language: str, **options: Any) -> list[str]:
-        """Translate texts; arguments and errors as for `n_best`."""
-        return [best.text for best, *_ in self.n_best(texts, language, **options)]
-
     def n_best(
         self,
         texts: Sequence[str],
@@ -80,8 +76,6 @@ class CTranslate2:
                     for tokens, log_prob in zip(result.hypotheses, result.scores, strict=True)
                 ]
                 best = sorted(scored, key=lambda pair: -pair[0])[:nbest]
-                ids = [[self.library.token_to_id(token) for token in tokens] for _, tokens in best]
-                found[i] = [
-                    Scored(self.tokenizer.decode(row), score) for row, (score, _) in zip(ids, best, strict=True)
-                ]
+                id_of = self.library.token_to_id
+                found[i] = [Scored(self.tokenizer.decode(map(id_of, tokens)), score) for score, tokens in best]
         return found

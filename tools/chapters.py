@@ -142,10 +142,7 @@ def linked(chapter: Chapter, heading: str, words: str) -> str:
 
 def lit(drawing: str, here: str, lights: list[str]) -> str:
     """Light the parts of the small model that a chapter is about."""
-    bright = {name: " lit" for name in lights}
-    drawing = PART.sub(
-        lambda part: f'class="{part[1]}{max(bright.get(name, "") for name in part[2].split(", "))}"', drawing
-    )
+    drawing = PART.sub(lambda part: f'class="{part[1]}{" lit" * bool({*part[2].split(", ")} & {*lights})}"', drawing)
     return drawing.replace("HERE", here)
 
 

@@ -12,6 +12,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Collection, Iterator
+from itertools import accumulate
 from typing import NamedTuple
 
 WIDTH = 120  # columns of a line, as everywhere in the course
@@ -62,9 +63,7 @@ class _Editor:
     def __init__(self, source: bytes, without: frozenset[str], checks: bool):
         self.source = source
         self.lines = source.splitlines(keepends=True)
-        self.starts = [0]
-        for line in self.lines:
-            self.starts.append(self.starts[-1] + len(line))
+        self.starts = [*accumulate(map(len, self.lines), initial=0)]
         self.without, self.checks = without, checks
 
     def edits(self) -> list[_Edit]:

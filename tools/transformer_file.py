@@ -67,8 +67,7 @@ def transformer_file() -> str:
     for file, names in PARTS.items():
         source = (ROOT / "annotated" / f"{file}.py").read_text(encoding="utf-8")
         for name in names:
-            shown = plain(definition(source, name) or "", WITHOUT, checks=True)
-            text += f"{shown}\n"
+            text += plain(definition(source, name) or "", WITHOUT, checks=True) + "\n"
     return formatted(text)
 
 

@@ -41,9 +41,8 @@ def main() -> None:
         for line in update_page(start_page(ROOT, solved()), WORK):
             print(line)
     except OSError as error:
-        sys.exit(
-            f"{error.filename or WORK}: {error.strerror}. Make room or give access, and try again; nothing is lost."
-        )
+        place = error.filename or WORK
+        sys.exit(f"{place}: {error.strerror}. Make room or give access, and try again; nothing is lost.")
 
 
 def update(course: Path, work: Path) -> list[str]:

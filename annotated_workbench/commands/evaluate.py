@@ -60,11 +60,7 @@ def evaluate_reviews(args: Namespace) -> None:
     print(f"{len(texts):,} texts: accuracy {share:.1%} ± {error:.1%}")
 
 
-EVALUATIONS = {
-    "translation": evaluate_translations,
-    "generation": evaluate_text,
-    "classification": evaluate_reviews,
-}
+EVALUATIONS = {"translation": evaluate_translations, "generation": evaluate_text, "classification": evaluate_reviews}
 COMMAND = Command(
     "score a model on a test set",
     run,

@@ -104,6 +104,7 @@ class TextTask(Task):
         self.info: dict[str, Any] = {"task": "generation"}
         self.ids, self.val = (torch.tensor(tokenizer.encode(part, ""), dtype=torch.int64) for part in (text, val))
         self.identity = self.info | {"text": checksum([text.encode(), val.encode()])}
+        make_text_batches(self.val, max_length, max_length)  # before training, refuses one too short
 
     def batches(self, batch_tokens: int, seed: int | None = None) -> Batches:
         """As `Task.batches`: pieces of the text in which each token but the first is predicted once."""

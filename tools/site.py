@@ -144,11 +144,8 @@ def page_of(path: Path) -> Path:
 
 def page_for(target: Path) -> Path | None:
     """Give the source of the page that shows a file or folder of the repository; None if there is none."""
-    named = {
-        SOLUTIONS: SOLUTIONS / "index.md",
-        Path("annotated"): API / "index.md",
-        Path("README.md"): Path("index.md"),
-    }
+    index = Path("index.md")
+    named = {SOLUTIONS: SOLUTIONS / index, Path("annotated"): API / index, Path("README.md"): index}
     if target in named:
         return named[target]
     if target.parts[0] in PACKAGES and target.suffix == ".py":

@@ -21,6 +21,7 @@ from annotated_workbench.vocabulary import Tokenizer, normal_form, sentence
 CORPORA = {"captions": ("train", "val", "test"), "multi30k": ("train", "val", "test_2016_flickr")}
 TEXTS = ("tinyshakespeare",)
 LANGUAGES = ("de", "en")
+GZIP = b"\x1f\x8b"  # how such a file begins, whatever its name
 DATA_FOLDER = Path(__file__).parents[1] / "data"
 DOWNLOADS = Path(__file__).with_name("downloads.txt")
 
@@ -62,7 +63,7 @@ class Batch(NamedTuple):
 
 @contextmanager
 def opened(path: str | Path, needs: str = "Give a text file with one sentence a line.") -> Iterator[Any]:
-    """Open a file, perhaps a .gz, or a pipe, to be read once; an OSError names it, and what one `needs`."""
+    """Open a file or a pipe to be read once, unpacked if it is gzip's; an OSError names it, and what one `needs`."""
     path, at_once = Path(path), getattr(os, "O_NONBLOCK", 0)  # a pipe that nobody writes to is empty, not waited for
     if not path.exists():
         raise FileNotFoundError(f"there is no file {path}. {needs}")
@@ -72,14 +73,15 @@ def opened(path: str | Path, needs: str = "Give a text file with one sentence a 
         with open(path, "rb", opener=lambda name, flags: os.open(name, flags | at_once)) as file:
             if at_once:
                 os.set_blocking(file.fileno(), True)
-            yield gzip.GzipFile(fileobj=file) if path.suffix == ".gz" else file
+            packed = file.peek(2)[:2] in (GZIP[:1], GZIP)  # a pipe may give one byte first
+            yield gzip.GzipFile(fileobj=file) if packed else file
     except (OSError, EOFError, zlib.error) as error:
         why = getattr(error, "strerror", None) or error
         raise OSError(f"{path} cannot be read ({why}): copy it again, or see to its rights.") from error
 
 
 def read_lines(path: str | Path) -> list[str]:
-    """Read the sentences of a UTF-8 file, perhaps a .gz, one a line, each as `sentence` gives it.
+    """Read the sentences of a UTF-8 file, perhaps packed by gzip, one a line, each as `sentence` gives it.
 
     Only a newline ends a line, as in other tools: a Unicode line separator inside a sentence ends nothing. An error
     says that the file is missing, empty or damaged, or which line is empty or not UTF-8.
@@ -103,7 +105,8 @@ def decode(content: bytes | str, name: str | Path) -> str:
         return normal_form(content.decode("utf-8-sig"))
     except UnicodeDecodeError as error:
         why = f"not UTF-8 ({error.reason}, byte {error.start})"
-        raise ValueError(f"{name}: {why}. Convert it to UTF-8.") from None
+        remedy = "Unpack it by gunzip" if content.startswith(GZIP) else "Convert it to UTF-8"
+        raise ValueError(f"{name}: {why}. {remedy}.") from None
 
 
 def read_pairs(source_path: str | Path, target_path: str | Path) -> Pairs:
@@ -119,7 +122,7 @@ def read_pairs(source_path: str | Path, target_path: str | Path) -> Pairs:
 
 
 def read_text(path: str | Path) -> str:
-    """Read a UTF-8 file, perhaps a .gz, as one text; an OSError or ValueError says what is wrong with it."""
+    """Read a UTF-8 file, perhaps packed by gzip, as one text; an OSError or ValueError says what is wrong with it."""
     with opened(path, "Give a text file.") as file:
         text = decode(file.read(), path)
     if not sentence(text):

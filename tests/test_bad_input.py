@@ -35,10 +35,11 @@ def names(corpus, run, tmp_path_factory):
     os.mkfifo(names["pipe"])
     names["link"].symlink_to(names["none"])
     german = names["de"].read_bytes()
-    for name, content in {"cut": gzip.compress(german)[:-9], "flat": german}.items():
-        names[f"{name}_gz"] = root / f"{name}.gz"
-        names[f"{name}_gz"].write_bytes(content)
+    names["cut_gz"] = root / "cut.gz"
+    names["cut_gz"].write_bytes(gzip.compress(german)[:-9])
     contents = {
+        "cut_packed": gzip.compress(german)[:-9],
+        "twice_packed": gzip.compress(gzip.compress(german)),
         "short": german.split(b"\n", 1)[1],
         "other": german.replace(b"Hund", b"Dackel"),
         "empty": b"",

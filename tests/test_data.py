@@ -64,14 +64,16 @@ def test_lines_come_without_what_surrounds_them(tmp_path, content):
         assert read_lines(path) == [f"Ei{separator}n", "Hund"]
 
 
-def test_a_packed_file_and_a_pipe_are_read_alike(tmp_path):
+@pytest.mark.parametrize("pack", [bytes, gzip.compress])
+@pytest.mark.parametrize("name", ["my.de", "my.de.gz"])
+def test_a_packed_file_and_a_pipe_are_read_alike_whatever_the_name(tmp_path, name, pack):
     content = "\n".join(f"Sa\u0308tz {i}" for i in range(50)).encode()
     reader, writer = os.pipe()
     with open(reader):
         with open(writer, "wb") as file:
-            file.write(content)
-        packed = write(tmp_path / "my.de.gz", gzip.compress(content))
-        assert read_lines(packed) == read_lines(f"/dev/fd/{reader}") == [f"Sätz {i}" for i in range(50)]
+            file.write(pack(content))
+        path = write(tmp_path / name, pack(content))
+        assert read_lines(path) == read_lines(f"/dev/fd/{reader}") == [f"Sätz {i}" for i in range(50)]
 
 
 # Corpora

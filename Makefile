@@ -19,16 +19,19 @@ ONE_THREAD := OMP_NUM_THREADS=1 OMP_WAIT_POLICY=passive
 PYTEST = $(ONE_THREAD) $(PY) -m pytest -n auto --maxprocesses 8 --dist loadfile --no-loadscope-reorder \
 	--nbval --ignore notebooks/solutions
 
-# The stamp holds the folder it was made for. In a folder that was moved, or with another Python, set up again: `begun`
-# then remains of it, as of an environment that was left half made. One without either isn't ours to empty. (The shell
-# asks for the folder itself: whatever characters are in a path, they must never be read as a command.)
+# The stamp `ready` holds the folder it was made for. In a folder that was moved, or with another Python, set up again,
+# as what was left half made, where `begun` says so. What isn't stamped so isn't ours to empty, whatever its files are
+# called. (The shell asks for the folder itself: whatever characters a path has, they must never be read as a command.)
 VERSION := '%d.%d' % sys.version_info[:2]
 ifdef PYTHON
 ASKED := $(shell $(PYTHON) -c "import sys; print($(VERSION))" 2>/dev/null)
 $(if $(ASKED),,$(error PYTHON=$(PYTHON) does not run: give the name or path of a Python, 3.11 or newer))
 endif
-$(shell [ "$$(cat $(READY) 2>/dev/null)" = "$$(pwd -P)" ] && \
-	$(PY) -c "import sys; sys.exit('$(ASKED)' not in ('', $(VERSION)))" 2>/dev/null || mv -f $(READY) $(BEGUN) 2>/dev/null)
+WORDS := make began to set up this folder, and may empty it
+STAMP := $(shell if [ "$$(cat $(READY))" = "$$(pwd -P)" ] && \
+	$(PY) -c "import sys; sys.exit('$(ASKED)' not in ('', $(VERSION)))"; then echo ready; \
+	elif [ "$$(cat $(BEGUN))" = '$(WORDS)' ] || { [ "$$(grep -c ^ $(READY))" = 1 ] && grep -q ^/ $(READY) && \
+	[ -f $(VENV)/pyvenv.cfg ] && { [ -e $(PY) ] || [ -L $(PY) ]; }; }; then echo ours; fi 2>/dev/null)
 
 # What libraries write beside the course goes into the environment: the home folder may be read-only, and a reader's own
 # start-up files must not change what a notebook prints. In JupyterLab the reader's own settings hold.
@@ -41,7 +44,7 @@ export JUPYTER_RUNTIME_DIR := $(CURDIR)/$(VENV)/jupyter/runtime
 endif
 
 .DEFAULT_GOAL := help
-.PHONY: help env run test test-all timing lab site check sync notebooks train bench
+.PHONY: help env again run test test-all timing lab site check sync notebooks train bench
 
 help:  ## show this list
 	@echo "Begin with \`make lab\`: it opens the course in your browser, at the tour."
@@ -114,7 +117,7 @@ else
 endif
 
 # Without TORCH, requirements.txt as it is. With it, the lines of the newer stack, whatever the Python, and that torch.
-$(READY): requirements.txt pyproject.toml
+$(READY): requirements.txt pyproject.toml $(if $(filter ready,$(STAMP)),,again)
 	@python=; for candidate in $(or $(PYTHON),python3.11 python3.12 python3.13 python3.14 python3 python); do \
 		if $$candidate -c 'import ensurepip, sys, venv; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; then \
 			python=$$candidate; break; \
@@ -127,14 +130,15 @@ $(READY): requirements.txt pyproject.toml
 		echo '  Windows          in WSL: wsl --install, then as on Ubuntu'; \
 		exit 1; \
 	fi >&2; \
-	if [ -n "$$(ls -A $(VENV) 2>/dev/null)" ] && ! [ -e $@ ] && ! [ -e $(BEGUN) ]; then \
+	if [ -n "$$(ls -A $(VENV) 2>/dev/null)" ] && [ -z "$(STAMP)" ]; then \
 		echo '$(VENV) was not made by make, which leaves it as it is. Use it without make (docs/INSTALL.md says how), or'; \
 		echo 'rename it, or have another made: add VENV=.venv-course to this and every later command.'; \
 		exit 1; \
 	fi >&2; \
 	echo "Setting up $(VENV) with $$($$python --version): a few minutes and up to 6 GB, only this once."; \
-	if [ -e $@ ]; then mv $@ $(BEGUN); else \
-		mkdir -p $(VENV) && touch $(BEGUN) && find $(VENV)/ -mindepth 1 ! -path $(BEGUN) -delete && \
+	mkdir -p $(VENV) && echo '$(WORDS)' > $(BEGUN) && rm -f $@ || exit 1; \
+	if [ "$(STAMP)" != ready ]; then \
+		find $(VENV)/ -mindepth 1 ! -path $(BEGUN) -delete && \
 			$$python -m venv $(VENV) || exit 1; \
 	fi
 ifdef TORCH

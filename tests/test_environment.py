@@ -84,7 +84,7 @@ def test_the_package_brings_its_types_its_files_and_its_command() -> None:
 FAKE = """#!/bin/sh
 case "$*" in
 *ensurepip*) ;;
-"-m venv "*) mkdir "$3/bin" && cp "$0" "$3/bin/python" ;;
+"-m venv "*) mkdir "$3/bin" && touch "$3/pyvenv.cfg" && cp "$0" "$3/bin/python" ;;
 "-m pip install -r "*) test ! -e offline ;;
 *print*) echo 3.12 ;;
 esac
@@ -101,12 +101,14 @@ def test_make_sets_up_again_what_it_left_half_made_and_leaves_alone_what_it_did_
 
     def make_env() -> str:
         how = {"cwd": tmp_path, "env": os.environ | {"MAKEFLAGS": ""}, "capture_output": True, "text": True}
-        return subprocess.run(["make", "env", "PYTHON=./fake"], **how).stderr
+        return subprocess.run(["make", "help", "env", "PYTHON=./fake"], **how).stderr
 
     mine.parent.mkdir()
-    mine.touch()
-    assert ".venv was not made by make" in make_env() and mine.exists() and not made.exists()
-    mine.unlink()
+    for name, content in (("mine", ""), ("ready", "x\n"), ("begun", ""), ("ready", "/elsewhere\n")):
+        mine.with_name(name).write_text(content)
+        assert ".venv was not made by make" in make_env() and not made.exists()
+        assert mine.exists() and mine.with_name(name).read_text() == content
+    shutil.rmtree(mine.parent)
     offline.touch()
     assert make_env() and made.exists()  # of an empty folder; then it could not go on
     mine.touch()
@@ -114,7 +116,7 @@ def test_make_sets_up_again_what_it_left_half_made_and_leaves_alone_what_it_did_
     assert make_env() == "" and made.exists() and not mine.exists()
     mine.touch()
     assert make_env() == "" and mine.exists()  # it was ready
-    (tmp_path / ".venv" / "ready").write_text("/elsewhere")
+    (tmp_path / ".venv" / "ready").write_text("/elsewhere\n")
     assert make_env() == "" and made.exists() and not mine.exists()
 
 

@@ -5,7 +5,7 @@ import re
 from pathlib import Path
 
 from annotated_workbench.data import Labelled, data_folder, decode, hold_out, opened, read_lines
-from annotated_workbench.vocabulary import normal_form, sentence
+from annotated_workbench.vocabulary import sentence
 
 REVIEWS = ("rt_polarity",)
 SPLITS = ("train", "val", "test")
@@ -79,7 +79,7 @@ def read_reviews(path: str | Path) -> dict[str, Labelled]:
             text = decode(file.read(), path / name).replace("<br />", " ")
         labelled = parts.setdefault(found[1], Labelled([], []))
         labelled.texts.append(" ".join(sentence(text).split()))
-        labelled.labels.append(normal_form(found[2]))
+        labelled.labels.append(decode(os.fsencode(found[2]), f"the name of {(path / name).parent}"))
     if left_out:
         print(f"{len(left_out)} left out, such as {path / left_out[0]}: texts are {LAYOUT}, each once.", flush=True)
     count = len(set(parts["train"].labels)) if "train" in parts else 0

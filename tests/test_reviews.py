@@ -1,5 +1,6 @@
 """Collections of labelled texts: folders, the known ones, and how they are split."""
 
+import os
 from pathlib import Path
 
 import pytest
@@ -47,6 +48,9 @@ def test_folders_are_read_in_the_order_of_names(tmp_path: Path) -> None:
     assert read_reviews(folder) == read_reviews(tmp_path) == expected
     (folder / "train/pos/0_9.txt").write_bytes(b"caf\xe9")
     with pytest.raises(ValueError, match=r"aclImdb/train/pos/0_9\.txt: not UTF-8 .*byte 3"):
+        read_reviews(folder)
+    (folder / "train/pos").rename(folder / "train" / os.fsdecode(b"sch\xf6n"))
+    with pytest.raises(ValueError, match=r"not UTF-8 .*byte 3"):
         read_reviews(folder)
 
 

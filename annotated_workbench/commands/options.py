@@ -1,5 +1,6 @@
 """The options of all commands, a row each, and which of them go together."""
 
+import os
 import sys
 from argparse import ArgumentParser, ArgumentTypeError, Namespace
 from collections.abc import Callable, Mapping, Sequence
@@ -30,16 +31,26 @@ class Command(NamedTuple):
     only: Mapping[str, str] = {}  # by task, or several: the names of options for that alone
 
 
-def path_text(text: str) -> str:
-    """Take any text but the empty one, as a type for argparse."""
+def name_text(text: str) -> str:
+    """Take any name in UTF-8 but the empty one, whatever the locale reads it as, as a type for argparse."""
     if not text:
         raise ArgumentTypeError("the empty text names nothing")
-    return text
+    try:
+        return os.fsencode(text).decode()
+    except UnicodeEncodeError:  # not typed, but from the settings of a run
+        return text
+    except UnicodeDecodeError:  # neither our files nor safetensors take such names
+        raise ArgumentTypeError(f"{text!r} is not UTF-8: rename it, or choose a locale of UTF-8") from None
+
+
+def path_text(text: str) -> str:
+    """Take a name as the system's functions need it, as a type for argparse."""
+    return os.fsdecode(name_text(text).encode())
 
 
 def run_folder(text: str) -> str:
     """Find a run, as a type for argparse; those that come with the course, from any folder."""
-    path = Path(path_text(text))
+    path = Path(text := path_text(text))
     if path.exists() or Path("data/checkpoints") not in path.parents:
         return text
     return str(DATA_FOLDER / "checkpoints" / path.name)
@@ -59,8 +70,8 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "reference": dict(type=path_text, help="their translations, line by line"),
     "val-source": dict(type=path_text, help="sentences for validation; held out from --source unless given"),
     "val-target": dict(type=path_text, help="their translations"),
-    "src": dict(type=path_text, help="language to translate from, de unless given, or of reviews, en unless given"),
-    "tgt": dict(type=path_text, help="language to translate into, en unless given"),
+    "src": dict(type=name_text, help="language to translate from, de unless given, or of reviews, en unless given"),
+    "tgt": dict(type=name_text, help="language to translate into, en unless given"),
     "out": dict(type=path_text, required=True, help="folder to write"),
     "to": dict(choices=EXPORTS, required=True, help="the engine"),
     "engine": dict(

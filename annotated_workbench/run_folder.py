@@ -20,6 +20,7 @@ from annotated_workbench.checkpoint import (
     average_checkpoints,
     load_tensors,
     load_weights,
+    model_of,
     save_checkpoint,
     save_tensors,
 )
@@ -63,9 +64,10 @@ class Run:
         """Tell whether the minutes are used up."""
         return self.options.max_minutes is not None and self.progress.seconds >= 60 * self.options.max_minutes
 
-    def ended(self) -> bool:
-        """Tell whether nothing is left to do."""
-        return self.progress.epoch >= self.length.epochs or self.out_of_time() or self.out_of_patience()
+    def ended_by(self) -> str:
+        """Name the options that have ended the run, all of which it needs more of to go on; none before its end."""
+        ends = {"--epochs": self.progress.epoch >= self.length.epochs, "--max-minutes": self.out_of_time()}
+        return " and ".join(name for name, over in (ends | {"--patience": self.out_of_patience()}).items() if over)
 
     def out_of_patience(self) -> bool:
         """Tell whether the score has not risen for as many epochs as the options allow."""
@@ -146,9 +148,9 @@ def save_epoch(run: Run) -> None:
     """Write all that an epoch adds and renews; the state comes last, because it counts on the rest."""
     save_tensors(_checkpoint(run.out, run.progress.step), dict(run.model.named_parameters()))
     write_whole(run.out / METRICS, "".join(json.dumps(line) + "\n" for line in run.metrics).encode())
-    averaged, kept = copy.deepcopy(run.model), _steps(run.metrics)[-run.options.average :]
-    paths = [_checkpoint(run.out, step) for step in kept]
-    load_weights(averaged, average_checkpoints([path for path in paths if path.exists()]))
+    paths = [_checkpoint(run.out, step) for step in _steps(run.metrics)[-run.options.average :]]
+    averaged = copy.deepcopy(run.model)
+    load_weights(averaged, average_checkpoints([path for path in paths if _is_whole(path, averaged)]))
     save_checkpoint(run.out, averaged, **run.task.info, settings=run.settings)
     if run.best() is run.metrics[-1]:
         save_checkpoint(run.out / BEST, run.model, **run.task.info, settings=run.settings)
@@ -167,12 +169,23 @@ def save_state(run: Run) -> None:
     device = next(run.model.parameters()).device
     if device.type != "cpu":
         tensors[f"random_{device.type}"] = getattr(torch, device.type).get_rng_state(device)
-    note = {"run": run.identity, "settings": run.settings, "progress": asdict(run.progress)}
+    note = {"run": run.identity, "settings": run.settings, "progress": asdict(run.progress), "ended_by": run.ended_by()}
     save_tensors(run.out / STATE, tensors, note | {"metrics": run.metrics, "derived": run.length._asdict()})
 
 
 def _checkpoint(out: Path, step: int) -> Path:
     return out / CHECKPOINTS / f"{step:07}.safetensors"
+
+
+def _is_whole(path: Path, model: nn.Module) -> bool:
+    """Tell whether a checkpoint is there to be averaged; say what is wrong with one that is damaged."""
+    try:
+        model_of(lambda: model, load_tensors(path)[0], path)
+    except (OSError, ValueError) as error:
+        if path.exists():
+            print(f"Careful: left out of the average, {error}", flush=True)
+        return False
+    return True
 
 
 def _steps(metrics: Sequence[dict[str, Any]]) -> list[int]:

@@ -91,13 +91,15 @@ def fit(
     run = _prepare(model, task, Path(out), options, settings or asdict(options), resume)
     with locked(run.out) if distributed.is_first() else nullcontext():
         objective = _begin(run, resume)
-        while not run.ended():
+        while not run.ended_by():
             run.metrics.append(_train_epoch(run, objective))
             if distributed.is_first():
                 save_epoch(run)
             print(_report(run), flush=True)
     if (best := run.best()) is not run.metrics[-1]:
         print(f"Validation was best after epoch {best['epoch']:.2f}: that model is in {run.out / BEST}.")
+    if (ends := run.ended_by()) != "--epochs":
+        print(f"Ended by {ends}: it goes on with --resume and more {ends}.")
     load_weights(run.model, distributed.from_first(lambda: load_tensors(run.out / WEIGHTS)[0]))
     return run.metrics
 
@@ -142,10 +144,10 @@ def _begin(run: Run, resume: bool) -> nn.Module:
         load_state(run)
     else:
         torch.manual_seed(run.options.seed)
-    if run.ended():
+    if ends := run.ended_by():
         raise ValueError(
             f"the run has done {run.progress.epoch} epochs in {run.progress.seconds / 60:.1f} minutes, as it was told "
-            "to: give more --epochs, --max-minutes or --patience."
+            f"to: give more {ends}."
         )
     objective: nn.Module = Objective(run.model, run.task, run.options)
     if distributed.processes() > 1:

@@ -72,7 +72,7 @@ def test_a_run_that_learned_nothing_says_how_to_start_again_no_higher_than_we_do
     assert main(train_arguments(corpus, tmp_path, "--rate", rate, "--epochs", "2")) == 0
     highest = max(json.loads(line)["rate"] for line in (tmp_path / "metrics.jsonl").read_text().splitlines())
     assert highest <= 1.01 * (128 * WARMUP) ** -0.5
-    assert re.search(r"--resume and more --epochs .* --rate 0\.028 ", what_next(str(tmp_path), 0.0))
+    assert re.search(r"--resume and more --epochs; .* --rate 0\.028 ", what_next(str(tmp_path), 0.0))
 
 
 def test_fine_tuning_begins_with_a_runs_model_and_goes_on_without_that_run(corpus, run, tmp_path, capsys):

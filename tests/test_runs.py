@@ -9,7 +9,7 @@ from unittest.mock import DEFAULT, Mock
 
 import pytest
 import torch
-from safetensors.torch import load_file
+from safetensors.torch import load_file, save
 
 from annotated.config import EOS, PAD, TransformerConfig
 from annotated.training import noam_rate
@@ -132,8 +132,10 @@ def test_the_best_model_is_kept_and_ends_a_run_whose_patience_is_over(tmp_path, 
         files = (tmp_path / name for name in ("best/model.safetensors", f"checkpoints/{best}.safetensors"))
         torch.testing.assert_close(*map(load_file, files), rtol=0, atol=0)
         load_checkpoint(tmp_path / "best")
-        assert f"Validation was best after epoch {int(best) / 3:.2f}: that" in capsys.readouterr().out
-        with pytest.raises(ValueError, match=f"the run has done {epochs} epochs .*--patience"):
+        out = capsys.readouterr().out
+        assert f"Validation was best after epoch {int(best) / 3:.2f}: that" in out
+        assert "Ended by --patience: it goes on with --resume and more --patience." in out
+        with pytest.raises(ValueError, match=f"the run has done {epochs} epochs .*: give more --patience\\.$"):
             run(tmp_path, replace(options, patience=patience), resume=True)
 
 
@@ -205,12 +207,22 @@ def test_a_run_out_of_time_leaves_a_model_and_goes_on_where_it_was(finished, tmp
     _, metrics = run(tmp_path, brief)
     assert [(line["step"], line["epoch"]) for line in metrics] == [(1, pytest.approx(1 / 3))]
     load_checkpoint(tmp_path)
-    with pytest.raises(ValueError, match=r"the run has done 0 epochs .*--max-minutes"):
+    with pytest.raises(ValueError, match=r"the run has done 0 epochs .*: give more --max-minutes\.$"):
         run(tmp_path, brief, resume=True)
     _, metrics = run(tmp_path, resume=True)
     assert [line["step"] for line in metrics] == [1, 3, 6, 9]
     for name in ("state.safetensors", "model.safetensors"):  # the checkpoint within an epoch is not averaged
         torch.testing.assert_close(load_file(tmp_path / name), load_file(finished[0] / name), rtol=0, atol=0)
+
+
+@pytest.mark.parametrize("damaged", [b"", b"cut", save({"output.weight": torch.zeros(3)})])
+def test_a_damaged_checkpoint_costs_no_epoch(tmp_path, capsys, damaged):
+    run(tmp_path, replace(OPTIONS, epochs=1))
+    (tmp_path / "checkpoints" / "0000003.safetensors").write_bytes(damaged)
+    run(tmp_path, replace(OPTIONS, epochs=2), resume=True)
+    assert f"Careful: left out of the average, {tmp_path}/checkpoints/0000003.safetensors" in capsys.readouterr().out
+    names = ("model.safetensors", "checkpoints/0000006.safetensors")
+    torch.testing.assert_close(*(load_file(tmp_path / name) for name in names), rtol=0, atol=0)
 
 
 def test_what_the_position_is_not_counted_in_can_change_and_what_the_run_chose_stays(tmp_path):

@@ -58,9 +58,10 @@ def _what_next(args: Namespace, bleus: Sequence[float]) -> str:
     last, after_a_third = (bleus[-1], bleus[(len(bleus) + 2) // 3 - 1]) if bleus else (BARELY, BARELY)
     if last >= BARELY or min(last, after_a_third) >= STUCK:
         return f"Try it: {PROGRAM} {USES[args.task]} {shlex.quote(args.out)}"
-    _, warmup, rate = read_state(args.out)[1]["derived"].values()
+    note = read_state(args.out)[1]
+    _, warmup, rate = note["derived"].values()
     usual = length_of(TrainingOptions(warmup=warmup), 1).rate
-    longer = "go on with --resume and more --epochs or --max-minutes; if it stays so, "
+    longer = f"go on with --resume and more {note['ended_by']}; if it stays so, "
     way = f"start again, in another --out, with --rate {min(usual, rate / 3):.2g} and for some hundred updates at least"
     return f"Its validation BLEU is {last:.2f}, so it cannot translate: {longer * (rate < 1.01 * usual)}{way}."
 

@@ -3,8 +3,8 @@
 import os
 import sys
 
-if __name__ == "__main__":  # python -m looks in the reader's folder before Python's own, and would take a copy.py there
-    sys.path.sort(key=lambda folder: "-packages" in folder or not folder.startswith(os.path.dirname(os.__file__)))
+if __name__ == "__main__" and not sys.flags.safe_path:  # a copy.py or torch.py in the reader's folder isn't meant
+    sys.path.sort(key=sys.path[0].__eq__)
 # Before torch loads: threads that wait in a loop for their next work crawl where anything else is running.
 os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 

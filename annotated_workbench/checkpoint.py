@@ -74,7 +74,8 @@ def load_checkpoint(folder: str | Path) -> tuple[nn.Module, dict[str, Any]]:
     try:
         config, info = _parsed(path.read_bytes())
     except DAMAGE as error:
-        raise ValueError(f"{path} is damaged ({error!r}). Copy the folder again, or train again.") from None
+        reason = f"{type(error).__name__}: {error}"
+        raise ValueError(f"{path} is damaged ({reason}). Copy the folder again, or train again.") from None
     return model_of(lambda: make_model(config), load_tensors(weights)[0], weights), info
 
 

@@ -58,7 +58,8 @@ def write_ours(folder: Path, contents: Mapping[str, bytes], inputs: Sequence[str
     listed = folder / OURS
     ours = set(listed.read_text("utf-8").splitlines()) if listed.exists() else set()
     for path in filter(os.path.lexists, map(folder.joinpath, contents)):
-        if f"{checksum([path.read_bytes()])} {path.name}" not in ours or any(map(path.samefile, inputs)):
+        kept = path.is_file() and f"{checksum([path.read_bytes()])} {path.name}" in ours  # not a folder or dead link
+        if not kept or any(map(path.samefile, inputs)):
             raise FileExistsError(f"{path} is yours and would be overwritten: give another folder, or rename the file.")
     ours |= {f"{checksum([content])} {name}" for name, content in contents.items()}
     for name, content in {OURS: "\n".join(ours).encode(), **contents}.items():
@@ -72,7 +73,7 @@ def emptied(folder: Path) -> Path:
     folder.mkdir(parents=True, exist_ok=True)
     (folder / MADE).touch()
     for path in set(folder.iterdir()) - {folder / MADE}:
-        shutil.rmtree(path) if path.is_dir() else path.unlink()
+        shutil.rmtree(path) if path.is_dir() and not path.is_symlink() else path.unlink()
     return folder
 
 

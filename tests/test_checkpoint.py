@@ -127,11 +127,12 @@ def test_only_checkpoints_of_one_model_are_averaged(tmp_path, other):
 
 
 @pytest.mark.parametrize(
-    "content", [b"", b"{}", b"[]", b'{"model": {"depth": 3}}', b'{"model": {"vocab_size": "many"}}', b"\xff"]
+    "content",
+    [b"", b"{}", b"[]", b'{"model": {"depth": 3}}', b'{"model": {"vocab_size": "many"}}', b"{" * 1000 + b"\xff"],
 )
 def test_a_damaged_configuration_is_named(tmp_path, content):
     (tmp_path / "config.json").write_bytes(content)
-    with pytest.raises(ValueError, match=r"config\.json is damaged"):
+    with pytest.raises(ValueError, match=r"config\.json is damaged \(.{,150}\)"):
         load_checkpoint(tmp_path)
 
 

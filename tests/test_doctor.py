@@ -23,6 +23,7 @@ from annotated.multi_head import MultiHeadAttention
 from annotated.transformer import Transformer
 from annotated_course.chapters.c19_debugging.exercises import FAULTS, Recipe
 from annotated_course.doctor import CHECKS, Check, Finding, examine
+from annotated_course.doctor.recipe import make_recipe
 from annotated_course.exercises.exercise import slip
 from experiments import strangers
 from tools.sync import ROOT
@@ -301,7 +302,7 @@ BAD = {
     "mine.py:made": "this Small is made already: give its class, or a function that makes one",
     "mine.py:Few": "the model raised IndexError in mine.py, line 9: index out of range in self (given ids from 0 to 13",
     "mine.py:Last": "from ids (8, 6) the model made (8, 50), not (8, 6, 'vocabulary'): give logits=…",
-    "mine.py:Masks": "Masks.forward needs 3 arguments (src, tgt, mask); the doctor has (src, tgt) or (ids): give",
+    "mine.py:Masks": "Masks.forward takes (src, tgt, mask); the doctor has (src, tgt) or (ids): give",
 }
 
 
@@ -331,6 +332,17 @@ def test_a_part_that_is_none_is_refused() -> None:
         examine(Recipe, kind="encoder")
 
 
+@pytest.mark.parametrize("build", [partial(LanguageModel, TEXT), partial(Transformer, CONFIG)])
+def test_what_takes_any_number_of_inputs_is_of_the_kind_that_works(build: Any) -> None:
+    def wrapped() -> nn.Module:
+        model = build()
+        model.forward = lambda *ids, forward=model.forward: forward(*ids)
+        return model
+
+    kind = make_recipe(build).kind
+    assert make_recipe(wrapped).kind == make_recipe(build, logits=lambda *given: given[0](*given[1:])).kind == kind
+
+
 def test_the_command_prints_what_it_found_and_a_file_with_a_module_s_name_is_apart(folder, capsys, monkeypatch) -> None:
     monkeypatch.delitem(sys.modules, "colorsys", raising=False)
     before = sys.path, [*sys.path], sys.argv
@@ -346,8 +358,9 @@ def test_the_command_prints_what_it_found_and_a_file_with_a_module_s_name_is_apa
     assert printed.endswith(" checks found something.\n") and "✓ steady" in printed
 
 
-def test_a_file_in_the_reader_s_folder_stands_for_none_of_python_s(folder: Path) -> None:
-    (folder / "copy.py").write_text("1 / 0")
+def test_a_file_in_the_reader_s_folder_stands_for_none_of_python_s_or_a_package_s(folder: Path) -> None:
+    for name in ("copy", "jaxtyping", "numpy", "tokenizers", "torch"):
+        (folder / f"{name}.py").write_text("1 / 0")
     command = [sys.executable, "-m", "annotated", "doctor"]
     done = subprocess.run(command, capture_output=True, text=True, env=os.environ | {"PYTHONPATH": str(ROOT)})
     assert (done.returncode, done.stderr.count("\n")) == (2, 1), done.stderr

@@ -12,7 +12,7 @@ from unittest.mock import Mock
 import pytest
 from once import once
 
-from annotated_workbench.files import emptied, locked, write_ours, write_whole
+from annotated_workbench.files import MADE, emptied, locked, write_ours, write_whole
 
 pytestmark = once
 
@@ -74,7 +74,9 @@ def test_nothing_is_written_over_an_input_or_what_was_not_written_here(tmp_path)
     for content in (b"one", b"two"):
         write_ours(tmp_path, {"ours": content})
     linked.symlink_to(ours)
-    for name, inputs in (("mine", ()), ("linked", ()), ("ours", [linked])):
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "nowhere").symlink_to(tmp_path / "new")
+    for name, inputs in (*((name, ()) for name in ("mine", "linked", "folder", "nowhere")), ("ours", [linked])):
         with pytest.raises(FileExistsError, match=f"{name} is yours"):
             write_ours(tmp_path, {"new": b"", name: b"three"}, inputs)
     ours.write_bytes(b"changed")
@@ -85,10 +87,11 @@ def test_nothing_is_written_over_an_input_or_what_was_not_written_here(tmp_path)
 
 def test_a_folder_is_emptied_only_if_it_was_made_here(tmp_path):
     (tmp_path / "www").mkdir()
-    (emptied(tmp_path / "www") / "old").mkdir()  # there was nothing to lose
-    assert not (emptied(tmp_path / "www") / "old").exists()
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "a.html").touch()
+    (emptied(tmp_path / "www") / "old").mkdir()  # there was nothing to lose
+    (tmp_path / "www" / "link").symlink_to(tmp_path / "mine")
+    assert [path.name for path in emptied(tmp_path / "www").iterdir()] == [MADE]
     with pytest.raises(FileExistsError, match="mine was not made by the course: give a new folder"):
         emptied(tmp_path / "mine")
     assert (tmp_path / "mine" / "a.html").exists()

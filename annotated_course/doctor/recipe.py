@@ -6,7 +6,7 @@ import os
 import runpy
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, redirect_stderr
+from contextlib import contextmanager, redirect_stderr, suppress
 from pathlib import Path
 from typing import Any
 
@@ -112,11 +112,17 @@ def _look_once(recipe: Recipe) -> None:
     if not isinstance(model, nn.Module):
         raise ValueError(f"build() gave {_kind_of(model)}, not an nn.Module.")
     own_call = "logits" in vars(recipe) or type(recipe).logits is not Recipe.logits
-    asked = arguments(recipe.logits) - 1 if own_call else arguments(model.forward)
+    call, more = (recipe.logits, 1) if own_call else (model.forward, 0)
+    asked = arguments(call, 2 + more) - more
+    if recipe.kind is None and arguments(call, 1 + more) - more < asked == 2:  # of any number, one may be enough
+        recipe.kind = KINDS[1]
+        with suppress(ValueError):
+            return _look_once(recipe)
+        recipe.kind = None
     if recipe.kind is None and asked not in (1, 2):
         raise ValueError(
-            f"{type(model).__name__}.forward needs {asked} arguments {inspect.signature(model.forward)}; the doctor "
-            "has (src, tgt) or (ids): give logits=lambda model, src, tgt: …, which calls it with the rest."
+            f"{type(model).__name__}.forward takes {inspect.signature(model.forward)}; the doctor has "
+            "(src, tgt) or (ids): give logits=lambda model, src, tgt: …, which calls it with the rest."
         )
     recipe.kind = recipe.kind or KINDS[0 if asked == 2 else 1]
     if recipe.kind not in KINDS:
@@ -163,11 +169,12 @@ def _kind_of(value: Any) -> str:
     return f"a tensor {tuple(value.shape)}" if isinstance(value, Tensor) else f"a {type(value).__name__}"
 
 
-def arguments(function: Callable[..., Any]) -> int:
-    """Count the arguments that a function must be given, by position."""
+def arguments(function: Callable[..., Any], offered: int = 2) -> int:
+    """Count the arguments that a function must be given, by position, or what is offered if it takes any number."""
     parameters = inspect.signature(function).parameters.values()
     by_position = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
-    return sum(each.default is each.empty and each.kind in by_position for each in parameters)
+    must = sum(each.default is each.empty and each.kind in by_position for each in parameters)
+    return max(must, offered) if any(each.kind is each.VAR_POSITIONAL for each in parameters) else must
 
 
 @contextmanager

@@ -118,6 +118,9 @@ def read_pairs(source_path: str | Path, target_path: str | Path) -> Pairs:
             f"{source_path} has {source} lines and {target_path} has {target}. "
             "Line n of one file must be the translation of line n of the other."
         )
+    if (same := sum(map(str.__eq__, *pairs))) > source / 2:
+        careful = f"Careful: {same:,} of the {source:,} lines in {source_path} stand untranslated in {target_path}"
+        print(f"{careful}: give a text in one language, and its translation.", flush=True)
     return pairs
 
 

@@ -10,8 +10,8 @@ from annotated_workbench.vocabulary import sentence
 REVIEWS = ("rt_polarity",)
 SPLITS = ("train", "val", "test")
 LAYOUT = "train/<label>/<name>.txt"
-# A review: split, label and name. IMDb's folder unsup has no labels; systems leave files such as "._0_9.txt".
-PLACE = re.compile(r"(?:.*/)?(train|val|test)/(?!unsup/)([^/]+)/[^/.][^/]*")
+PLACE = re.compile(r"(?:.*/)?(train|val|test)/([^/]+)/[^/]*\.(?i:txt)")  # a review: split and label
+BESIDE = re.compile(r"README|imdb\.vocab|imdbEr\.txt|\w+Bow\.feat|urls_\w+\.txt")  # IMDb's other files
 
 
 def load_reviews(name: str, split: str) -> Labelled:
@@ -48,8 +48,8 @@ def read_reviews(path: str | Path) -> dict[str, Labelled]:
     """Read a folder in the layout of IMDb (Maas et al., 2011): train/<label>/<name>.txt, the same in val and test.
 
     `path` may also be a folder around it; links are followed. Returns the texts of each part in the order of their
-    files' names. An error says that there is no such folder, that it holds fewer than two labels to learn from, or
-    which file is damaged or not UTF-8.
+    files' names, and prints what it leaves out. An error says that there is no such folder, that it holds fewer than
+    two labels to learn from, or which file is damaged or not UTF-8.
     """
     path = Path(path)
     if not path.is_dir():
@@ -61,27 +61,31 @@ def read_reviews(path: str | Path) -> dict[str, Labelled]:
     seen: set[tuple[str, ...]] = set()
     # Asked again, the system raises what `walk` would keep quiet.
     for folder, folders, files in os.walk(path, onerror=lambda error: os.listdir(error.filename), followlinks=True):
+        # Systems leave files such as "._0_9.txt"; IMDb's folder unsup has no labels.
+        folders[:] = sorted(name for name in folders if name[0] != "." and name != "unsup")
+        files = [name for name in files if name[0] != "."]
         place = (os.path.realpath(folder), *[part for part in Path(folder).parts if part in SPLITS][-1:])
-        if place in seen:  # a link to what its split has already, or a circle
+        if seen and (place in seen or not (files or folders)):  # linked a second time in its split, a circle, or empty
             folders.clear()
             left_out.append(os.path.relpath(folder, path))
             continue
         seen.add(place)
-        folders.sort()
-        names += [Path(folder, name).relative_to(path).as_posix() for name in folders + files]
+        names += [Path(folder, name).relative_to(path).as_posix() for name in files]
     for name in sorted(names):
         if not (found := PLACE.fullmatch(name)):
-            continue
-        if not name.lower().endswith(".txt"):
-            left_out.append(name)
+            left_out += [name] * (not BESIDE.fullmatch(Path(name).name))
             continue
         with opened(path / name, "Give a text.") as file:
-            text = decode(file.read(), path / name).replace("<br />", " ")
+            text = sentence(decode(file.read(), path / name).replace("<br />", " "))
+        if not text:
+            left_out.append(name)
+            continue
         labelled = parts.setdefault(found[1], Labelled([], []))
-        labelled.texts.append(" ".join(sentence(text).split()))
+        labelled.texts.append(" ".join(text.split()))
         labelled.labels.append(decode(os.fsencode(found[2]), f"the name of {(path / name).parent}"))
     if left_out:
-        print(f"{len(left_out)} left out, such as {path / left_out[0]}: texts are {LAYOUT}, each once.", flush=True)
+        such = ", ".join(str(path / name) for name in left_out[:3])
+        print(f"{len(left_out)} left out, such as {such}: texts are {LAYOUT}, not empty, each once.", flush=True)
     count = len(set(parts["train"].labels)) if "train" in parts else 0
     if count < 2:
         needs = "it needs train/<label>/*.txt of two labels at least."

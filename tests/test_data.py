@@ -30,6 +30,7 @@ from annotated_workbench.data import (
     pad,
     padding_share,
     read_lines,
+    read_pairs,
 )
 from annotated_workbench.tasks import TranslationTask
 from annotated_workbench.vocabulary import SPECIALS, Vocabulary, WordTokenizer
@@ -173,7 +174,13 @@ def words():
 
 def test_what_is_held_out_and_also_learned_is_counted_whatever_its_case_punctuation_and_form(capsys):
     tell_doubles(Pairs(["Ein K\u00e4fer.", "x"], ["A bee.", "y"]), Pairs(["ein ka\u0308fer", "x"], ["a BEE", "z"]))
-    assert capsys.readouterr().out.startswith("Careful: 1 of the 2 held out for validation are also learned from")
+    assert capsys.readouterr().out.startswith("Careful: 1 of the 2 held out for validation are also in the training")
+
+
+def test_pairs_that_are_not_translated_are_counted(tmp_path, capsys):
+    path = write(tmp_path / "my.de", "Ein Hund.\nJa.\nOK.\n")
+    read_pairs(path, write(tmp_path / "my.en", "Ein Hund.\r\nYes.\r\nOK."))
+    assert capsys.readouterr().out.startswith(f"Careful: 2 of the 3 lines in {path} stand untranslated in {tmp_path}")
 
 
 def test_long_pairs_are_named_or_dropped_on_demand(words):

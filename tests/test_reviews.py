@@ -55,12 +55,15 @@ def test_folders_are_read_in_the_order_of_names(tmp_path: Path) -> None:
 
 
 def test_links_are_followed_and_what_is_left_out_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    folder = write_folder(tmp_path / "mine", {"train/neg/1.TXT": "bad", "train/neg/2.csv": "bad,0"})
+    texts = {"neg/1.TXT": "bad", "neg/2.csv": "x", "neg/4.txt": "\u200b<br />", "dull.csv": "x", "urls_neg.txt": "x"}
+    folder = write_folder(tmp_path / "mine", {f"train/{name}": text for name, text in texts.items()})
+    (folder / "train" / "empty").mkdir()
     write_folder(tmp_path, {"good/1.txt": "good", "2.txt": "fine"})
-    for link, target in {"train/pos": "good", "train/neg/3.txt": "2.txt", "again": "mine"}.items():
+    for link, target in {"train/pos": "good", "train/neg/3.txt": "2.txt", "again": "mine", "train/fine": "no"}.items():
         (folder / link).symlink_to(tmp_path / target)
     assert read_reviews(folder)["train"] == Labelled(["bad", "fine", "good"], ["neg", "neg", "pos"])
-    assert capsys.readouterr().out.startswith(f"2 left out, such as {folder}/again: texts are train/<label>/<name>.txt")
+    names = ", ".join(f"{folder}/{name}" for name in ("again", "train/empty", "train/dull.csv"))
+    assert capsys.readouterr().out.startswith(f"6 left out, such as {names}: texts are train/<label>/<name>.txt")
     (tmp_path / "2.txt").unlink()
     with pytest.raises(FileNotFoundError, match=r"there is no file .*train/neg/3\.txt"):
         read_reviews(folder)

@@ -8,7 +8,7 @@ import torch
 from annotated.config import UNK
 from annotated_workbench.classification import classify
 from annotated_workbench.commands.options import COMPUTE, MODEL, SEARCH, Command
-from annotated_workbench.commands.shared import load_model, load_splits, search_options
+from annotated_workbench.commands.shared import load_model, load_splits, search_options, tell_doubles
 from annotated_workbench.data import CORPORA, load_corpus, load_text, read_pairs, read_text, split_text
 from annotated_workbench.metrics import accuracy, bleu, chrf, loss_per_token, text_loss
 from annotated_workbench.translation import translate
@@ -52,12 +52,15 @@ def evaluate_text(args: Namespace) -> None:
 
 def evaluate_reviews(args: Namespace) -> None:
     """Print the share of texts that a classifier sorts rightly."""
-    ((texts, labels),) = load_splits(args, args.split or "test")
+    split = args.split or "test"
+    scored, training = load_splits(args, split, "train")
+    if split != "train":
+        tell_doubles(scored, training, "validation" if split == "val" else "the test")
     model, tokenizer, info = load_model(args, "classification")
-    probabilities = classify(model, tokenizer, texts, info["language"], plain=args.plain)
-    share = accuracy(probabilities, labels, info["labels"])
-    error = math.sqrt(share * (1 - share) / len(texts))
-    print(f"{len(texts):,} texts: accuracy {share:.1%} ± {error:.1%}")
+    probabilities = classify(model, tokenizer, scored.texts, info["language"], plain=args.plain)
+    share = accuracy(probabilities, scored.labels, info["labels"])
+    error = math.sqrt(share * (1 - share) / len(scored.texts))
+    print(f"{len(scored.texts):,} texts: accuracy {share:.1%} ± {error:.1%}")
 
 
 EVALUATIONS = {"translation": evaluate_translations, "generation": evaluate_text, "classification": evaluate_reviews}

@@ -76,13 +76,13 @@ def name_files(texts: Sequence[str], remedy: str) -> None:
         print(f"annotated: {text!r} is taken as a text; for what that file holds, give {how}", file=sys.stderr)
 
 
-def tell_doubles(val: Aligned, training: Aligned) -> None:
-    """Say how many of the pairs, or labelled texts, held out for validation are also learned from."""
-    held_out, learned = (zip(*(map(bare, side) for side in sides), strict=False) for sides in (val, training))
+def tell_doubles(scored: Aligned, training: Aligned, purpose: str = "validation") -> None:
+    """Say how many of the pairs, or labelled texts, held out for a purpose are also in the training part."""
+    held_out, learned = (zip(*(map(bare, side) for side in sides), strict=False) for sides in (scored, training))
     counts = Counter(held_out)
     if count := sum(counts[pair] for pair in set(counts).intersection(learned)):
-        careful = f"Careful: {count:,} of the {len(val[0]):,} held out for validation are also learned from"
-        print(f"{careful}: the scores will be too good. Keep one of each, or give others for validation.", flush=True)
+        careful = f"Careful: {count:,} of the {len(scored[0]):,} held out for {purpose} are also in the training part"
+        print(f"{careful}: the scores will be too good. Keep one of each, or give others for {purpose}.", flush=True)
 
 
 def read_texts(args: Namespace, prompt: str) -> Iterator[list[str]]:

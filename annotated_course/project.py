@@ -29,6 +29,7 @@ from annotated_workbench.training_options import WARMUP, TrainingOptions, defaul
 
 MILESTONES = ("data", "train", "diagnose", "evaluate")
 LEAST = 200  # pairs; below that nothing can be held out that would tell anything
+FEWEST = 16  # different sentences that a part needs: of fewer, the notebook cannot draw its eight
 FEW = 2000  # pairs from which a Transformer learns little more than its examples
 SMALL = 12_000  # pairs, as which more are treated where there is little time
 LONGEST = 100  # words of a sentence
@@ -72,8 +73,8 @@ def load_project(
     """Read two aligned files and split them; without files, take the course's captions.
 
     A tenth is for the test and a tenth for validation, at most 1,000 pairs each. What shares a sentence with either,
-    on any side, is left out of the training pairs. Returned are the pairs as they stand in the files (of the captions,
-    the training pairs), and "train", "val" and "test".
+    on any side, is left out of the training pairs; a ValueError says that too few remain. Returned are the pairs as
+    they stand in the files (of the captions, the training pairs), and "train", "val" and "test".
     """
     if source is None and target is None:
         splits = {split: load_corpus("captions", split, src, tgt) for split in CORPORA["captions"]}
@@ -94,7 +95,15 @@ def load_project(
     rest, test = hold_out(pairs, held_out, seed=0)
     train, val = hold_out(rest, held_out, seed=1)
     val = _without(val, [test])
-    return pairs, {"train": _without(train, [test, val]), "val": val, "test": test}
+    train = _without(train, [test, val])
+    remaining, validating = (min(len({*map(bare, side)}) for side in part) for part in (train, val))
+    if min(remaining, validating) < FEWEST:
+        raise ValueError(
+            f"{source} has {count} lines, but too few different ones: where no part shares a sentence with another, "
+            f"{remaining} different sentences remain to learn from and {validating} to validate on; {FEWEST} "
+            "is the least. Find more pairs."
+        )
+    return pairs, {"train": train, "val": val, "test": test}
 
 
 def _without(pairs: Pairs, others: Iterable[Pairs]) -> Pairs:
@@ -185,8 +194,7 @@ def _languages(pairs: Pairs, src: str, tgt: str) -> Outcome:
     """Tell by frequent words whether each side is in its language."""
     statement, frequent = f"left is {src}, right is {tgt}", [_frequent_words(language) for language in (src, tgt)]
     if not all(frequent):
-        unknown = tgt if frequent[0] else src
-        return Outcome(statement, None, f"there is no list of frequent words of {unknown!r}.")
+        return Outcome(statement, None, f"there is no list of frequent words of {tgt if frequent[0] else src!r}.")
 
     def surplus(text: str) -> int:
         """How many more words of the left language than of the right one a text has."""
@@ -308,11 +316,7 @@ def make_dictionary(pairs: Pairs) -> dict[str, str]:
 
 
 def paired_bootstrap(
-    ours: Sequence[str],
-    theirs: Sequence[str],
-    references: Sequence[str],
-    language: str = "",
-    draws: int = 1000,
+    ours: Sequence[str], theirs: Sequence[str], references: Sequence[str], language: str = "", draws: int = 1000
 ) -> list[tuple[float, float]]:
     """Score two systems on the same sentences, drawn with replacement, again and again (Koehn, 2004): pairs of BLEU."""
     from sacrebleu.metrics import BLEU

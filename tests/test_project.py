@@ -99,6 +99,8 @@ def test_too_few_lines_and_one_file_or_the_same_twice_are_refused(tmp_path: Path
     source, target = write(tmp_path, Pairs(["a", "b", "c"], ["d", "e", "f"]))
     with pytest.raises(ValueError, match=r"has 3 lines, .* at least 200"):
         load_project(source, target, "de", "en")
+    with pytest.raises(ValueError, match=r"has 600 lines, .* 0 different .* learn from and 0 to val"):
+        load_project(*write(tmp_path, Pairs(CAPTIONS.source[:1] * 600, CAPTIONS.target)), "de", "en")
     for other in (None, str(source), tmp_path / ".." / tmp_path.name / "my.de"):
         with pytest.raises(ValueError, match="give a file for each language"):
             load_project(source, other, "de", "en")

@@ -91,9 +91,9 @@ def test_fine_tuning_begins_with_a_runs_model_and_goes_on_without_that_run(corpu
     assert main(["train", "--resume", "--out", str(new), "--epochs", "2"]) == 0
 
 
-def test_chosen_checkpoints_are_averaged_into_a_model(run, tmp_path, capsys):
-    checkpoints = sorted(map(str, Path(run.out, "checkpoints").glob("*.safetensors")))
-    assert main(["average", *checkpoints, "--out", str(tmp_path)]) == 0
+def test_chosen_checkpoints_are_averaged_into_a_model(run, tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(Path(run.out, "checkpoints"))
+    assert main(["average", *map(str, sorted(Path().glob("*.safetensors"))), "--out", str(tmp_path)]) == 0
     assert f"2 averaged. Try it: python -m annotated translate {tmp_path}" in capsys.readouterr().out
     parts = [(folder / "model.safetensors").read_bytes() for folder in (tmp_path, Path(run.out))]
     assert parts[0] == parts[1], "a run ends with the average of its last"

@@ -64,6 +64,14 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     return {path.name[:2]: path for path in folder.glob("[!.]*")}
 
 
+def test_all_are_written_or_none(tmp_path, monkeypatch) -> None:
+    (tmp_path / "07_training.html").mkdir()
+    monkeypatch.setattr(sys, "argv", ["slides", str(tmp_path), "--chapters", "00", "07"])
+    with pytest.raises(SystemExit, match=r"07_training\.html is yours and would be overwritten: give another folder"):
+        module.main()
+    assert len([*tmp_path.iterdir()]) == 1
+
+
 @pytest.mark.parametrize(("chapter", "width", "colors"), [("00", 640, "light"), ("07", 1280, "dark")])
 def test_every_slide_fits_and_needs_no_other_file(visit, pages, chapter: str, width: int, colors: str) -> None:
     page = visit(pages[chapter].as_uri(), width=width, height=width * 9 // 16, color_scheme=colors)

@@ -58,7 +58,7 @@ def main() -> None:
             text = nbformat.writes(handout(nbformat.read(path, as_version=4)))
             contents[f"{path.stem[:2]}_exercises.ipynb"] = text.encode() + b"\n"
         write_ours(folder, contents)
-    except (ValueError, FileExistsError) as error:
+    except (ValueError, OSError) as error:
         sys.exit(f"{path}: {error}" if isinstance(error, ValueError) else str(error))
     print(*map(folder.joinpath, contents), sep="\n")
 

@@ -9,6 +9,7 @@ code, *Try breaking it*, the summary and the exercises' names: nothing folded, n
 # (`reveal_url_prefix` names another place, but embeds nothing), and leave out the figures' alternative texts.
 import argparse
 import re
+import sys
 from base64 import b64encode
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -97,19 +98,16 @@ class Deck:
     def add(self, kind: str, body: str) -> None:
         """Put a slide at the end, under the present heading."""
         self.slides.append(Slide(kind, self.heading, body))
-        self.asked = kind == "guess"
-        self.introducing = False
+        self.asked, self.introducing = kind == "guess", False
 
     def read(self, kind: str, text: str) -> None:
         """Take what a class should see of a block of text."""
         guess = GUESS.search(text) if kind == "p" else None
         breaking = "Try breaking it" in self.heading
         if kind == "h2":
-            self.heading = text.lstrip("# ")
-            self.introducing = True
+            self.heading, self.introducing = text.lstrip("# "), True
         elif kind == "h3":
-            self.heading = f"{self.heading.split(' · ')[0]} · {text.lstrip('# ')}"
-            self.asked = False
+            self.heading, self.asked = f"{self.heading.split(' · ')[0]} · {text.lstrip('# ')}", False
         elif guess:
             question = re.sub(r"^\**[a-z]", lambda first: first[0].upper(), text[guess.end() :])
             # What stands on the slide before is not said again.
@@ -137,11 +135,11 @@ class Deck:
         for output in cell.outputs:
             shown = output.get("data", {})
             if "image/png" in shown:
-                png, size = shown["image/png"].replace("\n", ""), output.metadata["image/png"]
+                url = f"data:image/png;base64,{shown['image/png']}".replace("\n", "")
+                size = output.metadata["image/png"]
                 ratio = size["width"] / size["height"]
                 most = f"max-width: {600 * ratio:.0f}px; max-height: {1168 / ratio:.0f}px"  # no broader than itself
-                alt = escape(size["alt"])
-                self.add("figure", f'<img style="{most}" alt="{alt}" src="data:image/png;base64,{png}">')
+                self.add("figure", f'<img style="{most}" alt="{escape(size["alt"])}" src="{url}">')
             elif "<script" in shown.get("text/html", ""):
                 self.add("interactive", f'<div class="live">{shown["text/html"]}</div>')
             elif asked and output.output_type == "stream":
@@ -170,8 +168,7 @@ def deck(lesson: nbformat.NotebookNode) -> list[Slide]:
                 made.add("summary", rendered(text))
         if cell.cell_type == "code" and not part:
             made.run(cell)
-    cards = (CARD.search(cell.source) for cell in lesson.cells if cell.cell_type == "markdown")
-    rows = (f"<tr><td>{escape(c[1])}<td>{c[2]}<td>{c[3]}" for c in cards if c)
+    rows = (f"<tr><td>{escape(c[1])}<td>{c[2]}<td>{c[3]}" for cell in lesson.cells if (c := CARD.search(cell.source)))
     made.heading = "Exercises"
     made.add("exercises", f"<table>{''.join(rows)}</table>")
     return made.slides
@@ -204,12 +201,15 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("folder", type=Path, nargs="?", default=ROOT / "build" / "slides", help="where to write them")
     parser.add_argument("--chapters", nargs="+", metavar="NN", help="only these, such as 01 08")
-    arguments = parser.parse_args()
+    arguments, contents = parser.parse_args(), {}
     for path in filter(is_lesson, notebook_paths()):
         if not arguments.chapters or path.name[:2] in arguments.chapters:
-            content = page(nbformat.read(path, as_version=4)).encode()
-            write_ours(arguments.folder, {f"{path.stem}.html": content})
-            print(arguments.folder / f"{path.stem}.html")
+            contents[f"{path.stem}.html"] = page(nbformat.read(path, as_version=4)).encode()
+    try:
+        write_ours(arguments.folder, contents)
+    except OSError as error:
+        sys.exit(str(error))
+    print(*map(arguments.folder.joinpath, contents), sep="\n")
 
 
 if __name__ == "__main__":

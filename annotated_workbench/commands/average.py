@@ -19,11 +19,18 @@ def run(args: Namespace) -> None:
     weights = average_checkpoints(paths)
     runs = [path.parents[path.parent.name == CHECKPOINTS] for path in map(Path, map(os.path.abspath, paths))]
     model, tokenizer, info = load_run(runs[0])
-    for folder in runs:
+    began: list[set[object]] = []  # by run: what its weights may have in common with another's
+    for folder in dict.fromkeys(runs):
         if load_tokenizer(folder).content() != tokenizer.content():
             raise ValueError(f"{folder} has other tokens than {runs[0]}: average what was trained from one beginning.")
+        settings = load_run(folder)[2].get("settings", {})
+        init, seed = map(settings.get, ("init", "seed"))
+        began.append({folder.resolve(), Path(init).resolve() if init else seed})
+        if not began[0] & began[-1]:
+            how = "with another --seed or --init: their average may know nothing of what each of them knows"
+            print(f"Careful: {folder} began otherwise than {runs[0]}, {how}.", flush=True)
     load_weights(model, weights)
-    save_checkpoint(args.out, model, **info, averaged=list(map(str, paths)))
+    save_checkpoint(args.out, model, **info | {"averaged": list(map(str, paths))})
     tokenizer.save(args.out)
     use = USES[ARCHITECTURES[architecture_of(config_of(model))].task]
     print(f"{len(paths)} averaged. Try it: {PROGRAM} {use} {shlex.quote(args.out)}")

@@ -1,5 +1,6 @@
 """What several commands do alike: choose a device, load a run, read standard input."""
 
+import io
 import os
 import shlex
 import sys
@@ -69,11 +70,19 @@ def load_splits(args: Namespace, *splits: str) -> list[Labelled]:
     return [split_reviews(parts, split) for split in splits]
 
 
+def tell(text: str, end: str = "\n") -> None:
+    """Say something on standard error or, where that is full, to nobody: it changes no exit status."""
+    try:
+        print(text, end=end, file=sys.stderr, flush=True)
+    except OSError:
+        sys.stderr = io.StringIO()  # to the other Python would try to write again at its end
+
+
 def name_files(texts: Sequence[str], remedy: str) -> None:
     """Say of each text that is the name of a file that it is taken as it stands."""
     for text in filter(os.path.isfile, texts):
         how = remedy.format(shlex.quote(text))
-        print(f"annotated: {text!r} is taken as a text; for what that file holds, give {how}", file=sys.stderr)
+        tell(f"annotated: {text!r} is taken as a text; for what that file holds, give {how}")
 
 
 def tell_doubles(scored: Aligned, training: Aligned, purpose: str = "validation") -> None:
@@ -96,7 +105,7 @@ def read_texts(args: Namespace, prompt: str) -> Iterator[list[str]]:
         return
     asking = sys.stdin.isatty()
     if asking:
-        print(f"{prompt}, one a line; Ctrl-D ends.\n> ", end="", file=sys.stderr, flush=True)
+        tell(f"{prompt}, one a line; Ctrl-D ends.\n> ", end="")
     stream: Any = sys.stdin.buffer
     rest, number = b"", 1
     while content := stream.read1(READ_AT_ONCE):
@@ -105,8 +114,8 @@ def read_texts(args: Namespace, prompt: str) -> Iterator[list[str]]:
             yield [sentence(decode(line, f"standard input, line {i}")) for i, line in enumerate(lines, start=number)]
             number += len(lines)
         if asking:
-            print("> ", end="", file=sys.stderr, flush=True)
+            tell("> ", end="")
     if rest:
         yield [sentence(decode(rest, f"standard input, line {number}"))]
     if asking:
-        print(file=sys.stderr)
+        tell("")

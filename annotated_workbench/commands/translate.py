@@ -6,7 +6,7 @@ from functools import partial
 
 from annotated_workbench.checkpoint import load_translator
 from annotated_workbench.commands.options import COMPUTE, MODEL, SEARCH, TEXTS_TO_READ, Command
-from annotated_workbench.commands.shared import find_device, load_model, read_texts, search_options
+from annotated_workbench.commands.shared import find_device, load_model, read_texts, search_options, tell
 from annotated_workbench.data import Pairs
 from annotated_workbench.engine import CTranslate2
 from annotated_workbench.metrics import loss_per_token
@@ -43,7 +43,7 @@ def run(args: Namespace) -> None:
             pair = Pairs([text], [translation])
             if text and loss_per_token(model, tokenizer, pair, info["src"], info["tgt"], plain=args.plain) > UNSURE:
                 why = "a model knows only what is like the sentences it learned from."
-                print(f"annotated: unsure of {text!r}: {why}", file=sys.stderr)
+                tell(f"annotated: unsure of {text!r}: {why}")
         done += len(texts)
 
 

@@ -126,8 +126,7 @@ def test_only_checkpoints_of_one_model_are_averaged(tmp_path, other):
 
 
 @pytest.mark.parametrize(
-    "content",
-    [b"", b"{}", b"[]", b'{"model": {"depth": 3}}', b'{"model": {"vocab_size": "many"}}', b"{" * 1000 + b"\xff"],
+    "content", [b"", b"{}", b"[]", b'{"model": {"depth": 3}}', b'{"model": {"vocab_size": "all"}}', b"\xff" * 99]
 )
 def test_a_damaged_configuration_is_named(tmp_path, content):
     (tmp_path / "config.json").write_bytes(content)

@@ -105,9 +105,8 @@ def test_make_sets_up_again_what_it_left_half_made_and_leaves_alone_what_it_did_
 
     mine.parent.mkdir()
     for name, content in (("mine", ""), ("ready", "x\n"), ("begun", ""), ("ready", "/elsewhere\n")):
-        mine.with_name(name).write_text(content)
-        assert ".venv was not made by make" in make_env() and not made.exists()
-        assert mine.exists() and mine.with_name(name).read_text() == content
+        (stamp := mine.with_name(name)).write_text(content)
+        assert ".venv was not made by make" in make_env() and mine.exists() and stamp.read_text() == content
     shutil.rmtree(mine.parent)
     offline.touch()
     assert make_env() and made.exists()  # of an empty folder; then it could not go on

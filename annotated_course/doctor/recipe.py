@@ -172,8 +172,7 @@ def _kind_of(value: Any) -> str:
 def arguments(function: Callable[..., Any], offered: int = 2) -> int:
     """Count the arguments that a function must be given, by position, or what is offered if it takes any number."""
     parameters = inspect.signature(function).parameters.values()
-    by_position = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
-    must = sum(each.default is each.empty and each.kind in by_position for each in parameters)
+    must = sum(each.default is each.empty and each.kind <= each.POSITIONAL_OR_KEYWORD for each in parameters)
     return max(must, offered) if any(each.kind is each.VAR_POSITIONAL for each in parameters) else must
 
 

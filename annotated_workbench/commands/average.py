@@ -27,8 +27,7 @@ def run(args: Namespace) -> None:
         init, seed = map(settings.get, ("init", "seed"))
         began.append({folder.resolve(), Path(init).resolve() if init else seed})
         if not began[0] & began[-1]:
-            how = "with another --seed or --init: their average may know nothing of what each of them knows"
-            print(f"Careful: {folder} began otherwise than {runs[0]}, {how}.", flush=True)
+            print(f"Careful: {folder} has another --seed or --init than {runs[0]}: averaged, they may know nothing.")
     load_weights(model, weights)
     save_checkpoint(args.out, model, **info | {"averaged": list(map(str, paths))})
     tokenizer.save(args.out)

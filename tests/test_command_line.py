@@ -99,10 +99,8 @@ def test_chosen_checkpoints_are_averaged_into_a_model(run, tmp_path, capsys, mon
     assert parts[0] == parts[1], "a run ends with the average of its last"
     assert main(["translate", str(tmp_path), "Hund"]) == 0
     assert main(["average", str(tmp_path), f"{run.out}/best", "--out", str(tmp_path / "again")]) == 0
-    for old, new, said in (
-        ('"init": null', f'"init": "{run.out}", "seed": 1', False),
-        ('"seed": 0', '"seed": 1', True),
-    ):
+    tuned = f'"init": "{run.out}", "seed": 1'
+    for old, new, said in (('"init": null', tuned, False), ('"seed": 0', '"seed": 1', True)):
         config = Path(shutil.copytree(run.out, tmp_path / new[1:6])) / "config.json"
         config.write_text(config.read_text().replace(old, new))
         assert main(["average", run.out, str(config.parent), "--out", str(tmp_path / old[1:5])]) == 0

@@ -1,6 +1,6 @@
 """How large each room may be, in lines, blank ones counted: what is added to a room is taken from it.
 
-The aim for the workbench was 3,000 lines, for the course 2,900: they have 625 and 95 of the tests' and the exercises'.
+The aim for the workbench was 3,000 lines, for the course 2,900: they have 662 and 104 of the tests' and the exercises'.
 """
 
 import pytest
@@ -15,10 +15,10 @@ ROOMS = {
     "the paper": (1300, ["annotated/*.py"]),
     "annotated/models": (1450, ["annotated/models/*.py"]),
     "annotated/fast": (750, ["annotated/fast/*.py", "annotated/fast/*.c"]),
-    "annotated_workbench": (3625, ["annotated_workbench/**/*.py"]),
-    "annotated_course": (2995, ["annotated_course/**/*.py", *(f"!{pattern}" for pattern in EXERCISES)]),
-    "the exercises": (4885, EXERCISES),
-    "tests": (11960, ["tests/**/*.py"]),
+    "annotated_workbench": (3662, ["annotated_workbench/**/*.py"]),
+    "annotated_course": (3004, ["annotated_course/**/*.py", *(f"!{pattern}" for pattern in EXERCISES)]),
+    "the exercises": (4840, EXERCISES),
+    "tests": (11955, ["tests/**/*.py"]),
     "experiments": (2935, ["experiments/**/*.py"]),
     "tools": (1700, ["tools/**/*.py"]),
     "all Python": (31600, ["annotated*/**/*.py", "tests/**/*.py", "experiments/**/*.py", "tools/**/*.py"]),

@@ -158,9 +158,9 @@ def save_epoch(run: Run) -> None:
     if run.best() is run.metrics[-1]:
         save_checkpoint(run.out / BEST, run.model, **run.task.info, settings=run.settings)
         run.task.tokenizer.save(run.out / BEST)
-    save_state(run)
     for path in {*(run.out / CHECKPOINTS).glob(f"{'[0-9]' * 7}.safetensors")} - {*paths}:
         path.unlink()
+    save_state(run)
 
 
 def save_state(run: Run) -> None:

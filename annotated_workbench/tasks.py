@@ -36,7 +36,7 @@ class Task(ABC):
     info: dict[str, Any]
     tokenizer: Tokenizer
     report: str  # how to print what `validate` measured
-    goal: tuple[str, Callable[..., Any]]  # which of that is the score, and whether its max or min is best
+    goal: tuple[str, Callable[..., Any]]  # the score among what `validate` measured, and whether its max or min is best
 
     @abstractmethod
     def batches(self, batch_tokens: int, seed: int | None = None) -> Batches:

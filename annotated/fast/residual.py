@@ -26,7 +26,7 @@ def dropout_mask(x: Float[Tensor, "*shape"], p: float) -> Float[Tensor, "*shape"
 def drop(x: Float[Tensor, "*shape"], dropout: Dropout) -> Float[Tensor, "*shape"]:
     """Do what a `Dropout` does, with cheaper random numbers."""
     p = dropout.p if dropout.training else 0.0
-    if p and x.device.type == "cpu" and not torch.compiler.is_compiling():  # which can't trace numpy
+    if p and x.device.type == "cpu" and not torch.compiler.is_compiling():  # torch.compile can't trace numpy
         return x * dropout_mask(x, p) / (1 - p)
     return F.dropout(x, p)
 

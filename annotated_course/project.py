@@ -70,14 +70,14 @@ def milestone(
 def load_project(
     source: str | Path | None, target: str | Path | None, src: str, tgt: str
 ) -> tuple[Pairs, dict[str, Pairs]]:
-    """Read two aligned files and split them; without files, take the course's captions.
+    """Read two aligned files and split them; without files, take the grammar's sentences.
 
     A tenth is for the test and a tenth for validation, at most 1,000 pairs each. What shares a sentence with either,
     on any side, is left out of the training pairs; a ValueError says that too few remain. Returned are the pairs as
-    they stand in the files (of the captions, the training pairs), and "train", "val" and "test".
+    they stand in the files (of the grammar's, the training pairs), and "train", "val" and "test".
     """
     if source is None and target is None:
-        splits = {split: load_corpus("captions", split, src, tgt) for split in CORPORA["captions"]}
+        splits = {split: load_corpus("grammar", split, src, tgt) for split in CORPORA["grammar"]}
         return splits["train"], splits
     if source is None or target is None or Path(source).resolve() == Path(target).resolve():
         raise ValueError(
@@ -89,7 +89,7 @@ def load_project(
     if count < LEAST:
         raise ValueError(
             f"{source} has {count} lines, and a project needs at least {LEAST}, better {FEW:,}: to learn from, and "
-            "to validate and test on. Find more pairs, or set SOURCE, TARGET = None, None for the captions."
+            "to validate and test on. Find more pairs, or set SOURCE, TARGET = None, None for the grammar's sentences."
         )
     held_out = min(1000, count // 10)
     rest, test = hold_out(pairs, held_out, seed=0)

@@ -18,7 +18,7 @@ from annotated.config import BOS, EOS, PAD
 from annotated_workbench.extras import load
 from annotated_workbench.vocabulary import Tokenizer, normal_form, sentence
 
-CORPORA = {"captions": ("train", "val", "test"), "multi30k": ("train", "val", "test_2016_flickr")}
+CORPORA = {"grammar": ("train", "val", "test"), "multi30k": ("train", "val", "test_2016_flickr")}
 TEXTS = ("tinyshakespeare",)
 LANGUAGES = ("de", "en")
 GZIP = b"\x1f\x8b"  # how such a file begins, whatever its name
@@ -139,7 +139,7 @@ def read_text(path: str | Path) -> str:
 def load_corpus(name: str, split: str, src: str = "de", tgt: str = "en") -> Pairs:
     """Read one split of a corpus in `CORPORA`, in either direction.
 
-    "captions" lies in the repository. "multi30k" (Elliott et al., 2016) is taken from $ANNOTATED_DATA/multi30k where
+    "grammar" lies in the repository. "multi30k" (Elliott et al., 2016) is taken from $ANNOTATED_DATA/multi30k where
     that is set, else from the user's cache, else downloaded into that cache; both with a checksum.
     """
     if name not in CORPORA:
@@ -152,12 +152,12 @@ def load_corpus(name: str, split: str, src: str = "de", tgt: str = "en") -> Pair
 
 
 def _corpus_file(name: str, file: str) -> Path:
-    folder = DATA_FOLDER / name if name == "captions" else data_folder(name)
+    folder = DATA_FOLDER / name if name == "grammar" else data_folder(name)
     if folder is None:
         return download(name, f"{file}.gz")
     if not (folder / file).is_file():
         remedy = "Correct ANNOTATED_DATA, or unset it to download the corpus."
-        if name == "captions":
+        if name == "grammar":
             remedy = "It comes with the repository: `pip install -e .` in a clone of it."
         raise FileNotFoundError(f"there is no {folder / file}. {remedy}")
     return folder / file

@@ -86,8 +86,8 @@ def cost() -> dict[str, Any]:
 def mixtures(steps: int = 400) -> dict[str, Any]:
     """Fit k mixtures of keys and of values, shared by the heads, so that attention's output is as without them."""
     translator, tokenizer, _ = load_run(DATA_FOLDER / "checkpoints" / "de-en")
-    captions = (DATA_FOLDER / "captions" / "test.de").read_text(encoding="utf-8").splitlines()
-    ids = torch.tensor([tokenizer.encode(" ".join(captions[:24]), "de")])
+    sentences = (DATA_FOLDER / "grammar" / "test.de").read_text(encoding="utf-8").splitlines()
+    ids = torch.tensor([tokenizer.encode(" ".join(sentences[:24]), "de")])
     layer = translator.encoder.layers[0].self_attention
     with torch.no_grad():
         states = translator.positions(translator.src_embedding(ids) * math.sqrt(translator.config.d_model))

@@ -2,7 +2,7 @@
 
     python -m experiments.paper_code_today data/results/paper_code_today.json [--seeds 3]
 
-A small Transformer learns from captions, German to English, as the paper has it and with each switch. Kept are the
+A small Transformer learns the grammar's sentences as the paper has it, and with each switch. Kept are the
 loss on the validation pairs after 120 and after 600 updates, per token and without smoothing, the number of weights,
 the multiplications of a forward pass, what a decoder keeps of each token, and an update's time as a share of the
 paper's. Then deeper models, with the norm in each place, with and without the warm-up, at half the rate. 48 minutes of
@@ -55,17 +55,17 @@ def update(model: nn.Module, src: Tensor, tgt: Tensor, optimizer: torch.optim.Op
     optimizer.step()
 
 
-def train(switch: Switch, seed: int, updates: int, captions: Pairs, tokenizer: SubwordTokenizer) -> float:
-    """Train a model on captions, and take its loss per token of 200 validation pairs, in nats."""
+def train(switch: Switch, seed: int, updates: int, pairs: Pairs, tokenizer: SubwordTokenizer) -> float:
+    """Train a model on the pairs, and take its loss per token of 200 validation pairs, in nats."""
     torch.manual_seed(seed)
     model = make_model(switch, len(tokenizer)).train()
     optimizer = switch.optimizer(model)
-    encoded = encode_pairs(captions, tokenizer, "de", "en", max_length=64)[:2]
+    encoded = encode_pairs(pairs, tokenizer, "de", "en", max_length=64)[:2]
     passes = (make_batches(*encoded, BATCH, seed=100 * seed + epoch) for epoch in itertools.count())
     for step, (src, tgt) in zip(range(1, updates + 1), itertools.chain.from_iterable(passes), strict=False):
         set_rate(optimizer, switch.rate(step, updates))
         update(model, src, tgt, optimizer, switch)
-    validation = Pairs(*(side[:200] for side in load_corpus("captions", "val")))
+    validation = Pairs(*(side[:200] for side in load_corpus("grammar", "val")))
     return round(loss_per_token(model, tokenizer, validation, "de", "en", plain=True), 4)
 
 
@@ -99,8 +99,8 @@ def time_ratios(vocabulary: int) -> dict[str, float]:
 def main() -> None:
     """Train with every switch from every seed, and write the results after each run."""
     args = arguments(__doc__, seeds=3).parse_args()
-    captions = load_corpus("captions", "train")
-    tokenizer = SubwordTokenizer.train(captions, vocab_size=600)
+    pairs = load_corpus("grammar", "train")
+    tokenizer = SubwordTokenizer.train(pairs, vocab_size=600)
     results: dict[str, Any] = {"about": about(), "switches": {}, "places": {}}
     if args.results.exists():
         results |= json.loads(args.results.read_text(encoding="utf-8"))
@@ -111,7 +111,7 @@ def main() -> None:
         place = results["places"].setdefault(name, {}) if name in PLACES else results["switches"][name]["losses"]
         losses = place.setdefault(str(updates), [])
         if len(losses) <= seed and (seed < args.seeds or name == PAPER):  # the paper gets two more seeds
-            losses.append(train((PLACES | SWITCHES)[name], seed, updates, captions, tokenizer))
+            losses.append(train((PLACES | SWITCHES)[name], seed, updates, pairs, tokenizer))
             save(args.results, results)
             print(f"{name:<42} {updates:>4} updates {losses[-1]:8.3f}", flush=True)
 

@@ -111,9 +111,9 @@ def test_multi30k_is_downloaded_once(home):
 
 
 def test_captions_come_with_the_repository_in_either_direction():
-    pairs = load_corpus("captions", "val")
+    pairs = load_corpus("grammar", "val")
     assert len(pairs.source) == len(pairs.target) >= 500 and "ein" in pairs.source[0].lower()
-    assert load_corpus("captions", "val", "en", "de") == (pairs.target, pairs.source)
+    assert load_corpus("grammar", "val", "en", "de") == (pairs.target, pairs.source)
 
 
 def test_a_wrong_path_to_ones_own_multi30k_is_an_error_and_no_download(home, monkeypatch):

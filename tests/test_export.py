@@ -38,7 +38,7 @@ def require(engine: str) -> None:
 
 @pytest.fixture(scope="module")
 def captions() -> list[str]:
-    return [*load_corpus("captions", "test").source[:12], "Der Mann schreibt <eos> an die Wand.", ""]
+    return [*load_corpus("grammar", "test").source[:12], "Der Mann schreibt <eos> an die Wand.", ""]
 
 
 @pytest.fixture(scope="module")

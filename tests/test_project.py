@@ -37,7 +37,7 @@ from tools.sync import ROOT
 
 pytestmark = once
 
-CAPTIONS = Pairs(*(side[:600] for side in load_corpus("captions", "train")))
+SENTENCES = Pairs(*(side[:600] for side in load_corpus("grammar", "train")))
 
 
 def write(folder: Path, pairs: Pairs) -> tuple[Path, Path]:
@@ -49,8 +49,8 @@ def write(folder: Path, pairs: Pairs) -> tuple[Path, Path]:
 
 
 def changed(number: int, source: str | None = None, target: str | None = None, times: int = 1) -> Pairs:
-    """The captions with another text in some lines from this one on, counted from 1."""
-    sides = [list(side) for side in CAPTIONS]
+    """The sentences with another text in some lines from this one on, counted from 1."""
+    sides = [list(side) for side in SENTENCES]
     for side, text in zip(sides, (source, target), strict=True):
         side[number - 1 : number - 1 + times] = [text or line for line in side[number - 1 : number - 1 + times]]
     return Pairs(*sides)
@@ -62,10 +62,10 @@ def failing(pairs: Pairs, src: str = "de", tgt: str = "en", splits: dict[str, Pa
     return [finding for finding in look_at(pairs, splits or enough, src, tgt) if finding.holds is False]
 
 
-def test_own_files_are_split_no_sentence_is_in_two_splits_and_without_files_it_takes_the_captions(
+def test_own_files_are_split_no_sentence_is_in_two_splits_and_without_files_it_takes_the_grammars(
     tmp_path: Path,
 ) -> None:
-    repeated = Pairs(*(side[:300] + side[:300] for side in CAPTIONS))
+    repeated = Pairs(*(side[:300] + side[:300] for side in SENTENCES))
     pairs, splits = load_project(*write(tmp_path, repeated), "de", "en")
     assert load_project(*write(tmp_path, repeated), "de", "en") == (pairs, splits)
     assert pairs == repeated and len(splits["test"].source) == 60 and len(splits["train"].source) > 300
@@ -73,7 +73,7 @@ def test_own_files_are_split_no_sentence_is_in_two_splits_and_without_files_it_t
         assert not any(set(a) & set(b) for a, b in zip(splits[first], splits[second], strict=True))
     assert failing(repeated, splits=splits)[0].remedy.startswith("below 2,000")
     pairs, splits = load_project(None, None, "en", "de")
-    assert pairs == splits["train"] == load_corpus("captions", "train", "en", "de")
+    assert pairs == splits["train"] == load_corpus("grammar", "train", "en", "de")
     assert [len(splits[split].source) for split in ("train", "val", "test")] == [12_000, 600, 800]
     assert all(outcome.holds for outcome in look_at(pairs, splits, "en", "de"))
 
@@ -82,13 +82,13 @@ def test_the_notebook_keeps_both_sides_of_its_splits_and_whatever_lies_beside_th
     cells = nbformat.read(ROOT / "notebooks" / "project.ipynb", as_version=4).cells
     code = next(cell.source for cell in cells if "write_ours(" in cell.source).split("\n\n")[0]
     paths = source, target = tmp_path / "train.en", tmp_path / "train.target"
-    for path, side in zip(paths, CAPTIONS, strict=True):
+    for path, side in zip(paths, SENTENCES, strict=True):
         path.write_text("\n".join(side), encoding="utf-8")
     _, splits = load_project(source, target, "en", "en")
     names = {"Path": Path, "write_ours": write_ours, "splits": splits, "SOURCE": source, "TARGET": target}
     with pytest.raises(FileExistsError, match=r"train\.target is yours"):
         exec(code, names | {"FOLDER": tmp_path})
-    assert [*map(read_lines, paths)] == [*CAPTIONS] and {*tmp_path.iterdir()} == {*paths}
+    assert [*map(read_lines, paths)] == [*SENTENCES] and {*tmp_path.iterdir()} == {*paths}
     exec(code, names | {"FOLDER": tmp_path / "mine"})
     assert {tuple(read_lines(tmp_path / "mine" / f"train.{side}")) for side in Pairs._fields} == {
         *map(tuple, splits["train"])
@@ -100,14 +100,14 @@ def test_too_few_lines_and_one_file_or_the_same_twice_are_refused(tmp_path: Path
     with pytest.raises(ValueError, match=r"has 3 lines, .* at least 200"):
         load_project(source, target, "de", "en")
     with pytest.raises(ValueError, match=r"has 600 lines, .* 0 different .* learn from and 0 to val"):
-        load_project(*write(tmp_path, Pairs(CAPTIONS.source[:1] * 600, CAPTIONS.target)), "de", "en")
+        load_project(*write(tmp_path, Pairs(SENTENCES.source[:1] * 600, SENTENCES.target)), "de", "en")
     for other in (None, str(source), tmp_path / ".." / tmp_path.name / "my.de"):
         with pytest.raises(ValueError, match="give a file for each language"):
             load_project(source, other, "de", "en")
 
 
-SHIFTED, EXCHANGED = Pairs(CAPTIONS.source[1:], CAPTIONS.target[:-1]), Pairs(CAPTIONS.target, CAPTIONS.source)
-UNTRANSLATED = Pairs(CAPTIONS.source, [*CAPTIONS.source[:20], *CAPTIONS.target[20:]])
+SHIFTED, EXCHANGED = Pairs(SENTENCES.source[1:], SENTENCES.target[:-1]), Pairs(SENTENCES.target, SENTENCES.source)
+UNTRANSLATED = Pairs(SENTENCES.source, [*SENTENCES.source[:20], *SENTENCES.target[20:]])
 LONG = "no sentence of more than 100 words or 1,000 characters"
 DOUBLES = changed(9, "Ein Hund.", "A dog.", 40)
 DOUBLES.source[20:40] = ["EIN HUND!"] * 20
@@ -152,16 +152,16 @@ def test_a_few_pairs_that_are_not_translated_do_no_harm() -> None:
 
 
 def test_a_wrong_language_is_named_and_an_unknown_one_is_not_examined() -> None:
-    (finding,) = failing(CAPTIONS, tgt="fi")
+    (finding,) = failing(SENTENCES, tgt="fi")
     assert "'fi'. Is TGT right?" in finding.remedy
-    *_, sides, _ = look_at(CAPTIONS, {name: CAPTIONS for name in ("train", "val", "test")}, "zh", "en")
+    *_, sides, _ = look_at(SENTENCES, {name: SENTENCES for name in ("train", "val", "test")}, "zh", "en")
     assert str(sides) == "○ left is zh, right is en: there is no list of frequent words of 'zh'."
 
 
 def test_what_is_learned_and_tested_is_counted() -> None:
     train = Pairs([*map(str, range(2000))], ["x"] * 2000)
     splits = {"train": train, "val": Pairs(["(5)!"], ["y"]), "test": Pairs(["z"], ["z"])}
-    (finding,) = failing(CAPTIONS, splits=splits)
+    (finding,) = failing(SENTENCES, splits=splits)
     assert finding.remedy.startswith("1 training pairs share one")
 
 
@@ -204,7 +204,7 @@ def test_the_dictionary_takes_the_word_that_stands_beside() -> None:
 
 
 def test_the_bootstrap_scores_as_bleu_does_and_in_pairs() -> None:
-    references = list(CAPTIONS.target[:40])
+    references = list(SENTENCES.target[:40])
     ours = [" ".join(text.split()[:-1]) for text in references]
     theirs = [text.lower() for text in references]
     draws = paired_bootstrap(ours, theirs, references, "en", draws=2)
@@ -227,7 +227,7 @@ def test_the_plan_fits_the_time_and_the_pairs() -> None:
 
 
 def test_a_run_is_kept_read_and_gone_on_with(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    pairs = Pairs(*(side[:40] for side in CAPTIONS))
+    pairs = Pairs(*(side[:40] for side in SENTENCES))
     tokenizer = SubwordTokenizer.train(pairs, vocab_size=300)
     config = TransformerConfig(len(tokenizer), d_model=8, d_ff=8, heads=2, layers=1, dropout=0.0)
     options = TrainingOptions(epochs=2, batch_tokens=2000, warmup=5, average=1)

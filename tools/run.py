@@ -12,14 +12,14 @@ import sys
 from annotated_workbench.files import emptied
 from tools.sync import ROOT
 
-MODEL = "build/captions"
+MODEL = "build/grammar"
 AT_ONCE = min(os.cpu_count() or 1, 4)  # each takes about a gigabyte
 NOTEBOOKS = f"""pytest --nbval -q --tb=short -n {AT_ONCE} --dist loadfile --no-loadscope-reorder
     --nbval-cell-timeout=3600 --ignore notebooks/solutions notebooks""".split()
 # A fixed number of updates, so that a slow machine's model is as good as a fast one's; LayerNorm in front needs few.
-TRAIN = f"""annotated train --corpus captions --src de --tgt en --preset tiny --norm-first --dropout 0 --tokenizer words
+TRAIN = f"""annotated train --corpus grammar --src de --tgt en --preset tiny --norm-first --dropout 0 --tokenizer words
     --batch-tokens 1200 --schedule linear --warmup 200 --rate 1 --epochs 8 --average 1 --out {MODEL}""".split()
-EVALUATE = f"annotated evaluate {MODEL} --corpus captions --split test --show 5".split()
+EVALUATE = f"annotated evaluate {MODEL} --corpus grammar --split test --show 5".split()
 
 
 def main() -> int:

@@ -176,7 +176,7 @@ COMMAND = Command(
     "train a model",
     run,
     (
-        "--corpus captions --out runs/captions",
+        "--corpus grammar --out runs/grammar",
         "--source my.de --target my.en --src de --tgt en --out runs/mine",
         "--text my.txt --out runs/writer --max-minutes 15 --epochs 100",
         "--reviews my-reviews --out runs/critic",

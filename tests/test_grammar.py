@@ -1,6 +1,6 @@
-"""The captions corpus is frozen: its files, and the program that makes the same ones again, are held by checksums.
+"""The grammar corpus is frozen: its files, and the program that makes the same ones again, are held by checksums.
 
-That they are grammatical is proved by `data/captions/proof.py`, to be run when they are made anew.
+That they are grammatical is proved by `data/grammar/proof.py`, to be run when they are made anew.
 """
 
 import hashlib
@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from once import once
 
-FOLDER = Path(__file__).parents[1] / "data" / "captions"
+FOLDER = Path(__file__).parents[1] / "data" / "grammar"
 sys.path.insert(0, str(FOLDER))
 
 import generate  # noqa: E402

@@ -1,8 +1,8 @@
-"""That the captions corpus is right: each phenomenon is found in the text on disk and checked in both languages.
+"""That the grammar corpus is right: each phenomenon is found in the text on disk and checked in both languages.
 
-    python -m pytest data/captions/proof.py    after generate.py has written the files anew
+    python -m pytest data/grammar/proof.py    after generate.py has written the files anew
 
-The corpus is frozen, and `tests/test_captions.py` holds it by checksums, so this need not run with the tests. It reads
+The corpus is frozen, and `tests/test_grammar.py` holds it by checksums, so this need not run with the tests. It reads
 the text with patterns and tables of its own; from the corpus's program it takes only the dictionary.
 """
 

@@ -1,8 +1,8 @@
-"""Write the captions corpus: German-English sentence pairs made by a small grammar, the same on every machine.
+"""Write the grammar corpus: German-English sentence pairs made by a small grammar, the same on every machine.
 
-    python data/captions/generate.py           write {train,val,test}.{de,en} beside this file
-    python data/captions/generate.py --check   say whether the files on disk are what this program makes
-    python -m pytest data/captions/proof.py    prove that the files on disk are right: after they were made anew
+    python data/grammar/generate.py           write {train,val,test}.{de,en} beside this file
+    python data/grammar/generate.py --check   say whether the files on disk are what this program makes
+    python -m pytest data/grammar/proof.py    prove that the files on disk are right: after they were made anew
 
 Training and validation never see a held-out combination (see `is_held_out`); every test sentence contains one.
 """
@@ -96,7 +96,7 @@ def files(splits: dict[str, list[Sentence]]) -> dict[str, bytes]:
 
 def main() -> int:
     """Run the command line; the exit status is 1 if `--check` finds a difference."""
-    parser = argparse.ArgumentParser(description="Make the captions corpus.")
+    parser = argparse.ArgumentParser(description="Make the grammar corpus.")
     parser.add_argument("--check", action="store_true", help="compare with the files on disk and write nothing")
     check = parser.parse_args().check
     different = []

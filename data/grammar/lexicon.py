@@ -1,4 +1,4 @@
-"""The words of the captions corpus: what they mean, how they inflect, and what goes with what.
+"""The words of the grammar corpus: what they mean, how they inflect, and what goes with what.
 
 `kinds` are labels for meaning: a verb names the kinds its subject and objects may have, an adjective the kinds it can
 describe. A noun also counts as a kind of its own, so that "bark" can ask for a "Hund".

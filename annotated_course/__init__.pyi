@@ -18,6 +18,8 @@ from annotated_course.exercises.exercise import LargestTensor as LargestTensor
 from annotated_course.grids import Grid as Grid
 from annotated_course.grids import describe as describe
 from annotated_course.grids import plot_matrices as plot_matrices
+from annotated_course.own_model import my_model as my_model
+from annotated_course.own_model import train_my_model as train_my_model
 from annotated_course.play import play_with as play_with
 from annotated_course.plotting import Arrow as Arrow
 from annotated_course.plotting import Box as Box

@@ -2,6 +2,7 @@
 
 import math
 import re
+import shutil
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -17,6 +18,8 @@ from annotated.config import TransformerConfig
 from annotated.fast.accelerate import accelerate
 from annotated.models.relative_positions import RotaryAttention
 from annotated.transformer import Transformer
+from annotated_course import own_model
+from annotated_course.own_model import my_model
 from annotated_workbench.checkpoint import average_checkpoints, load_checkpoint, load_weights, save_checkpoint
 from annotated_workbench.data import read_lines
 from annotated_workbench.ensemble import Ensemble
@@ -165,6 +168,22 @@ def test_a_delivered_model_is_what_its_card_says(name: str) -> None:
     assert f"{count:,}" in (folder.parent / "README.md").read_text(encoding="utf-8")
     (translation,) = translate(model, load_tokenizer(folder), ["Ein Hund läuft durch das Gras."], info["src"])
     assert translation == "A dog runs through the grass."
+
+
+@pytest.mark.parametrize(
+    ("name", "chases"), [("mine-minute", ["dog", "dog"]), ("mine", ["dog", "cat"]), ("mine-1", ["dog", "cat"])]
+)
+def test_a_model_like_the_readers_own_answers_the_riddle(name: str, chases: list[str], capsys) -> None:
+    model, tokenizer = my_model(name)
+    assert capsys.readouterr().out == f"The course's copy, data/checkpoints/{name}.\n"
+    answers = translate(model, tokenizer, ["Der Hund jagt die Katze.", "Den Hund jagt die Katze."], "de")
+    assert [answer.split()[1] for answer in answers] == chases
+
+
+def test_the_readers_own_model_comes_first(tmp_path, monkeypatch: pytest.MonkeyPatch, capsys) -> None:
+    monkeypatch.setattr(own_model, "OWN", tmp_path / "mine")
+    shutil.copytree(DELIVERED.with_name("mine-1"), own_model.OWN)
+    assert [text for text in (my_model(), capsys.readouterr().out)][1] == "Your own model, from work/mine.\n"
 
 
 def test_the_delivered_model_translates_captions_it_has_never_seen(multi30k: Path) -> None:

@@ -1,4 +1,4 @@
-"""python -m annotated export, and translate --engine: other engines write what ours write."""
+"""python -m annotated export: other engines write what ours write."""
 
 import subprocess
 import sys
@@ -9,7 +9,6 @@ import pytest
 import torch
 from torch import nn
 
-from annotated.__main__ import main
 from annotated.config import TransformerConfig
 from annotated.models.recurrence import RecurrentConfig, RecurrentTranslator
 from annotated.models.relative_positions import RotaryAttention
@@ -119,26 +118,3 @@ def test_a_folder_is_written_whole_or_not_at_all(bpe, tmp_path, monkeypatch) -> 
     assert not list(tmp_path.iterdir())
     with pytest.raises(FileExistsError, match="choose another folder"):
         export.export(small(bpe), bpe, "onnx", tmp_path)
-
-
-@pytest.mark.parametrize(
-    ("options", "equal"), [({"beam": 0}, 12), ({"beam": 4}, 11), ({"beam": 0, "max_extra": 0}, 12)]
-)
-def test_translate_by_ctranslate2(options, equal, captions, capsys) -> None:
-    require("ctranslate2")
-    model, tokenizer, info = load_run(RUN)
-    typed = [word for name, value in options.items() for word in (f"--{name.replace('_', '-')}", str(value))]
-    assert main(["translate", "--engine", "ctranslate2", *typed, str(RUN), *captions[:12]]) == 0
-    expected = translate(model, tokenizer, captions[:12], info["src"], **options)
-    printed = capsys.readouterr().out.splitlines()
-    assert sum(a == b for a, b in zip(printed, expected, strict=True)) >= equal
-
-
-def test_ctranslate2_in_eight_bits_and_what_does_nothing_beside_it(captions, capsys) -> None:
-    assert main(["translate", "--engine", "ctranslate2", "--plain", str(RUN), "Hut"]) == 2
-    assert "--plain and --ensemble do nothing beside --engine" in capsys.readouterr().err
-    assert main(["translate", "--precision", "int8", str(RUN), "Hut"]) == 2
-    assert "--precision int8 is for translate --engine ctranslate2" in capsys.readouterr().err
-    require("ctranslate2")
-    assert main(["translate", "--engine", "ctranslate2", "--precision", "int8", str(RUN), *captions[:5]]) == 0
-    assert len(capsys.readouterr().out.splitlines()) == 5

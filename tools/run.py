@@ -1,7 +1,7 @@
 """Run the course from end to end, whatever the machine: `make run`, or `python -m tools.run`.
 
-Executes every lesson, as many at once as there are cores, four at most, trains eight epochs on the embedded corpus,
-and translates. A cell that fails or prints something else than was saved is shown, and the course goes on. The exit
+Executes every lesson, as many at once as there are cores, four at most, trains chapter 07's model, and
+translates. A cell that fails or prints something else than was saved is shown, and the course goes on. The exit
 status is 0 if all was as saved, 1 if something differed, 2 if training or translating failed.
 """
 
@@ -9,6 +9,7 @@ import os
 import subprocess
 import sys
 
+from annotated_course.own_model import TRAINING
 from annotated_workbench.files import emptied
 from tools.sync import ROOT
 
@@ -16,9 +17,8 @@ MODEL = "build/grammar"
 AT_ONCE = min(os.cpu_count() or 1, 4)  # each takes about a gigabyte
 NOTEBOOKS = f"""pytest --nbval -q --tb=short -n {AT_ONCE} --dist loadfile --no-loadscope-reorder
     --nbval-cell-timeout=3600 --ignore notebooks/solutions notebooks""".split()
-# A fixed number of updates, so that a slow machine's model is as good as a fast one's; LayerNorm in front needs few.
-TRAIN = f"""annotated train --corpus grammar --src de --tgt en --preset tiny --norm-first --dropout 0 --tokenizer words
-    --batch-tokens 1200 --schedule linear --warmup 200 --rate 1 --epochs 8 --average 1 --out {MODEL}""".split()
+# A fixed number of updates, so that a slow machine's model is as good as a fast one's.
+TRAIN = ["annotated", *TRAINING.split(), "--out", MODEL]
 EVALUATE = f"annotated evaluate {MODEL} --corpus grammar --split test --show 5".split()
 
 

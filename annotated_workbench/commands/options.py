@@ -74,11 +74,6 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "tgt": dict(type=name_text, help="language to translate into, en unless given"),
     "out": dict(type=path_text, required=True, help="folder to write"),
     "to": dict(choices=EXPORTS, required=True, help="the engine"),
-    "engine": dict(
-        choices=("ctranslate2",),
-        help="translate by CTranslate2 (pip install 'annotated[engines]'); fp32 unless --precision says bf16 or int8. "
-        "Greedy search writes the same; beam search ends sooner, and our penalty chooses among what it found",
-    ),
     "resume": dict(action="store_true", help="go on with the run in --out, with its settings"),
     "init": dict(
         type=run_folder,
@@ -120,11 +115,7 @@ OPTIONS: dict[str, dict[str, Any]] = {
         type=limits.COUNT_OR_NONE, default=MAX_EXTRA, help="tokens by which a translation may be longer than its source"
     ),
     "device": dict(default="auto", help="auto, cpu, cuda, cuda:1, mps …; auto takes a GPU where there is one"),
-    "precision": dict(
-        choices=("auto", "fp32", "bf16", "int8"),
-        default="auto",
-        help="auto takes bf16 where it is fast; int8 is for translate --engine ctranslate2",
-    ),
+    "precision": dict(choices=("auto", "fp32", "bf16"), default="auto", help="auto takes bf16 where it is fast"),
 }
 OPTIONS |= {field.name.replace("_", "-"): dict(field.metadata) for field in fields(TrainingOptions) if field.metadata}
 for option in OPTIONS.values():

@@ -35,8 +35,6 @@ def find_device(name: str) -> torch.device:
 
 def wants_bfloat16(args: Namespace, model: nn.Module) -> bool:
     """Tell whether to compute in bfloat16, by --precision, --plain and --device; only a fast form can."""
-    if args.precision == "int8":
-        raise ValueError("--precision int8 is for translate --engine ctranslate2.")
     fast = has_fast_form(model) and not args.plain
     if args.precision == "bf16" and not fast:
         why = "--plain" if args.plain else f"a {type(model).__name__}"

@@ -2,13 +2,10 @@
 
 import sys
 from argparse import Namespace
-from functools import partial
 
-from annotated_workbench.checkpoint import load_translator
 from annotated_workbench.commands.options import COMPUTE, MODEL, SEARCH, TEXTS_TO_READ, Command
-from annotated_workbench.commands.shared import find_device, load_model, read_texts, search_options, tell
+from annotated_workbench.commands.shared import load_model, read_texts, search_options, tell
 from annotated_workbench.data import Pairs
-from annotated_workbench.engine import CTranslate2
 from annotated_workbench.metrics import loss_per_token
 from annotated_workbench.translation import n_best
 
@@ -20,19 +17,11 @@ def run(args: Namespace) -> None:
     options = search_options(args) | {"nbest": args.nbest or 1}
     if options["nbest"] > max(args.beam, 1):
         raise ValueError(f"--nbest {args.nbest} needs as wide a --beam at least, and that is {args.beam}.")
-    if args.engine:
-        if options.pop("plain") or args.ensemble:
-            raise ValueError("--plain and --ensemble do nothing beside --engine: it has one form, of one model.")
-        model, tokenizer, info = load_translator([args.model])
-        device = "auto" if args.device == "auto" else str(find_device(args.device))
-        search = CTranslate2(model, tokenizer, args.precision, device).n_best
-    else:
-        model, tokenizer, info = load_model(args, "translation")
-        search = partial(n_best, model, tokenizer)
+    model, tokenizer, info = load_model(args, "translation")
     done = 0
     for texts in read_texts(args, f"Sentences to translate from {info['src']}"):
         try:
-            found = search(texts, info["src"], **options)
+            found = n_best(model, tokenizer, texts, info["src"], **options)
         except ValueError as error:
             raise ValueError(f"after {done} lines: {error}" if done else str(error)) from error
         for number, best in enumerate(found, start=done + 1):
@@ -57,5 +46,5 @@ COMMAND = Command(
         'data/checkpoints/de-en-best --nbest 3 "Ein Hund schläft."',
     ),
     MODEL | TEXTS_TO_READ,
-    f"nbest engine {SEARCH} {COMPUTE}",
+    f"nbest {SEARCH} {COMPUTE}",
 )

@@ -30,6 +30,10 @@ COMMANDS: dict[str, dict[str, Any]] = {
         "TURNS": 1,
         "train": lambda *arguments: 3.0,
     },
+    "riddle": {
+        "TRAINING": "train --corpus grammar --preset tiny --layers 1 --vocab-size 300 --max-minutes 0.001",
+        "CORPORA": {"grammar": "grammar", "photographs": "grammar"},
+    },
     "reversing": {"WIDTHS": (16,), "UPDATES": (2,), "TESTED": 4},
     "sampling": TEXT | {"TEXTS": 10, "COUNT": 40, "WORDS": 4, "WAYS": {"k = 2": {"top_k": 2}}},
     "schedules": {"UPDATES": 10, "SCHEDULES": {"a tenth of the peak": schedules.SCHEDULES["a tenth of the peak"]}},

@@ -1,4 +1,4 @@
-"""What the warm-up is for, from many seeds: the runs of section 8 of 04_encoder, some five minutes.
+"""What a warm-up can be for, from many seeds: the runs of *Deeper* in 04_encoder, some seven minutes.
 
     python -m experiments.warm_up data/results/warm_up.json [--seeds 12]
 
@@ -35,17 +35,17 @@ class Case:
 
 
 LARGEST_FIRST = WARM_UP.sort(descending=True).values
+BOTH, PARTS = {"warm-up": WARM_UP, "no warm-up": NO_WARM_UP}, {"⅓": 3, "⅒": 10}
 CASES = {
     "warm-up": Case(WARM_UP, WARM_UP),
     "no warm-up": Case(),
     "the warm-up's rates, largest first": Case(LARGEST_FIRST, LARGEST_FIRST),
-    "no warm-up, rates × ⅓": Case(NO_WARM_UP / 3, NO_WARM_UP / 3),
     "pre-norm, no warm-up": Case(config=replace(SMALL, norm_first=True)),
     "two layers, no warm-up": Case(config=replace(SMALL, layers=2)),
     "warm-up in the sub-layers alone": Case(rates_inside=WARM_UP),
     "no warm-up, common part taken out": Case(take_out_common=True),
     "no warm-up, PyTorch's own weights": Case(xavier=False),
-}
+} | {f"{name}, rates × {part}": Case(r / n, r / n) for name, r in BOTH.items() for part, n in PARTS.items()}
 
 
 def difference(x: Tensor) -> float:

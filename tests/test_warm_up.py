@@ -1,4 +1,4 @@
-"""The command behind section 8 of 04_encoder measures what it says."""
+"""The command behind 04_encoder's *What a warm-up can be for* measures what it says."""
 
 import pytest
 import torch

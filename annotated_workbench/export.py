@@ -46,11 +46,7 @@ def export(model: nn.Module, tokenizer: Tokenizer, engine: str, out: str | Path)
     with tempfile.TemporaryDirectory(prefix=".export-", dir=out.parent) as temporary:
         folder = Path(temporary) / out.name
         folder.mkdir()
-        library = tokenizers.Tokenizer.from_str(tokenizer.content().decode())
-        library.post_processor = tokenizers.processors.TemplateProcessing("$A <eos>", special_tokens=[("<eos>", EOS)])
-        with torch.no_grad(), _quiet():
-            EXPORTS[engine](model.eval(), library, folder)
-        library.save(str(folder / TOKENIZER))
+        write(model, tokenizer, engine, folder)
         longest: Any = model.config.max_length
         card = (CARDS / f"{engine}.md").read_text(encoding="utf-8").replace("LONGEST = 512", f"LONGEST = {longest}")
         (folder / "README.md").write_text(card, encoding="utf-8")
@@ -75,6 +71,16 @@ def check_exportable(model: Any, tokenizer: Tokenizer, engine: str) -> None:
         raise ValueError(
             f"{engine} cannot read a {type(tokenizer).__name__}: only a model of subwords can be exported."
         )
+
+
+def write(model: nn.Module, tokenizer: Tokenizer, engine: str, folder: Path) -> Any:
+    """Write a model that `check_exportable` let pass into a folder, and its tokenizer, which is returned."""
+    library = tokenizers.Tokenizer.from_str(tokenizer.content().decode())
+    library.post_processor = tokenizers.processors.TemplateProcessing("$A <eos>", special_tokens=[("<eos>", EOS)])
+    with torch.no_grad(), _quiet():
+        EXPORTS[engine](model.eval(), library, folder)
+    library.save(str(folder / TOKENIZER))
+    return library
 
 
 @contextmanager

@@ -16,16 +16,14 @@ TRAINING = (
 
 
 def train_my_model() -> None:
-    """Train the reader's own model into work/mine, for two to four minutes, and say how it goes."""
-    print(f"python -m annotated {TRAINING} --out work/mine", flush=True)
-    command_line.main([*TRAINING.split(), "--out", str(OWN)])
+    """Train the reader's own model into work/mine, for two to four minutes; what was interrupted there goes on."""
+    more = " --resume" * (OWN / "state.safetensors").exists()
+    print(f"python -m annotated {TRAINING}{more} --out work/mine", flush=True)
+    command_line.main([*f"{TRAINING}{more}".split(), "--out", str(OWN)])
 
 
 def my_model(name: str = "mine") -> tuple[Any, Tokenizer]:
-    """Load the reader's own model or, until there is one, the copy that came with the course; say which.
-
-    Another name is that of another copy: "mine-minute", after the first minute; "mine-1", from another seed.
-    """
+    """Load the reader's own model, or a copy: "mine", "mine-minute" (early) or "mine-1" (another seed); say which."""
     own = name == "mine" and (OWN / "model.safetensors").exists()
     folder = OWN if own else DATA_FOLDER / "checkpoints" / name
     print("Your own model, from work/mine." if own else f"The course's copy, data/checkpoints/{name}.")

@@ -34,9 +34,10 @@ STAMP := $(shell if [ "$$(cat $(READY))" = "$$(pwd -P)" ] && \
 	[ -f $(VENV)/pyvenv.cfg ] && { [ -e $(PY) ] || [ -L $(PY) ]; }; }; then echo ours; fi 2>/dev/null)
 
 # What libraries write beside the course goes into the environment: the home folder may be read-only, and a reader's own
-# start-up files must not change what a notebook prints. In JupyterLab the reader's own settings hold.
+# start-up files must not change what a notebook prints, nor a model of their own. In JupyterLab the reader's own hold.
 export MPLCONFIGDIR := $(CURDIR)/$(VENV)/matplotlib
 ifneq ($(MAKECMDGOALS),lab)
+export ANNOTATED_MINE := none
 export IPYTHONDIR := $(CURDIR)/$(VENV)/ipython
 export JUPYTER_CONFIG_DIR := $(CURDIR)/$(VENV)/jupyter
 export JUPYTER_DATA_DIR := $(CURDIR)/$(VENV)/jupyter

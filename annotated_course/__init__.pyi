@@ -2,7 +2,6 @@ from annotated_course.attention_view import view_attention as view_attention
 from annotated_course.bars import progress_bar as progress_bar
 from annotated_course.chapters.c07_training.exercises import RATE_FAULTS as RATE_FAULTS
 from annotated_course.chapters.c07_training.exercises import logged_rates as logged_rates
-from annotated_course.chapters.c08_decoding.exercises import random_table as random_table
 from annotated_course.chapters.c09_whole_transformer.exercises import suspects as suspects
 from annotated_course.chapters.c19_debugging.exercises import patients as patients
 from annotated_course.claims import claim as claim
@@ -28,5 +27,3 @@ from annotated_course.plotting import plot_attention as plot_attention
 from annotated_course.plotting import plot_dataflow as plot_dataflow
 from annotated_course.plotting import plot_lines as plot_lines
 from annotated_course.plotting import show as show
-from annotated_course.tracing import plot_trace as plot_trace
-from annotated_course.tracing import trace as trace

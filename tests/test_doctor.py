@@ -23,6 +23,7 @@ from annotated.multi_head import MultiHeadAttention
 from annotated.transformer import Transformer
 from annotated_course.chapters.c19_debugging.exercises import FAULTS, Recipe
 from annotated_course.doctor import CHECKS, Check, Finding, examine
+from annotated_course.doctor.parity import record_calls
 from annotated_course.doctor.recipe import make_recipe
 from annotated_course.exercises.exercise import slip
 from experiments import strangers
@@ -370,3 +371,10 @@ def test_the_page_s_models_are_examined_as_it_says() -> None:
     assert shown.strip() in str(report)
     assert examine(names["MyText"]).failed == []
     assert examine(names["Theirs"], checks=some).failed == []
+
+
+def test_a_model_whose_calls_were_recorded_is_left_as_it_was() -> None:
+    model = Transformer(CONFIG)
+    with pytest.raises(IndexError), record_calls(model):
+        model.encode(torch.tensor([[99]]))
+    assert not any(module._forward_hooks for module in model.modules())

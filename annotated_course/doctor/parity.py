@@ -1,7 +1,9 @@
 """Our weights in another model: which tensor on the way is the first that differs?"""
 
 import copy
-from collections.abc import Mapping
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from typing import Any
 
 import torch
@@ -13,7 +15,6 @@ from annotated.models.language_model import LanguageModel, LanguageModelConfig
 from annotated.transformer import Transformer
 from annotated_course.doctor.checks import NEAR, check, fresh, inputs, read
 from annotated_course.doctor.recipe import LONGEST, Recipe, tensor_of
-from annotated_course.tracing import record_calls
 
 
 @check(
@@ -49,6 +50,20 @@ def parity(recipe: Recipe) -> tuple[int, str]:
     gaps.append(("the logits", distance(*logits)))
     off = [f"the first is {name}, by {gap:.2g}" for name, gap in gaps if not gap < NEAR]
     return len(off), off[0] if off else f"{len(gaps)} tensors compared"
+
+
+@contextmanager
+def record_calls(model: nn.Module) -> Iterator[dict[str, list[tuple[Any, Any]]]]:
+    """Record each module's inputs and its output, one pair a call, by all its names while the context is open."""
+    calls: dict[str, list[tuple[Any, Any]]] = defaultdict(list)
+
+    def hook(name: str) -> Callable[..., None]:
+        return lambda module, inputs, output: calls[name].append((inputs, output))
+
+    with ExitStack() as hooks:
+        for name, module in model.named_modules(remove_duplicate=False):
+            hooks.callback(module.register_forward_hook(hook(name)).remove)
+        yield calls
 
 
 def made_of(like: Any) -> nn.Module:

@@ -1,14 +1,14 @@
 """How well reviews are sorted: the classifier of the command line over seeds, with counted words beside it.
 
-    python -m experiments.classification rt_polarity [--seeds 0 1 2]
+    python -m experiments.classification data/results/reviews.json [--corpus rt_polarity] [--seeds 3]
 
 Each seed trains as `python -m annotated train --corpus rt_polarity --seed …` does. The baselines count the words, and
-the pairs of neighbours, of the same training split.
+the pairs of neighbours, of the same training split. The file says of each method which test texts it gets right, a
+digit a text, so that two methods can be compared text by text.
 """
 
-import argparse
-import statistics
 import tempfile
+from collections.abc import Sequence
 from contextlib import redirect_stdout
 from io import StringIO
 from typing import Any
@@ -16,28 +16,26 @@ from typing import Any
 from annotated.__main__ import main as annotated
 from annotated_workbench.checkpoint import load_run
 from annotated_workbench.classification import classify
-from annotated_workbench.metrics import accuracy
 from annotated_workbench.reviews import REVIEWS, load_reviews
+from experiments.results import about, arguments, save
 
 
 def main() -> None:
-    """Train, score, print the table."""
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("corpus", choices=REVIEWS)
-    parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
+    """Train, score, print the shares, save the answers."""
+    parser = arguments(__doc__, seeds=3)
+    parser.add_argument("--corpus", choices=REVIEWS, default="rt_polarity")
     args = parser.parse_args()
-    for name, share in baselines(args.corpus).items():
-        print(f"{name:40}{share:8.1%}", flush=True)
-    found = []
-    for seed in args.seeds:
-        found.append(score(args.corpus, seed))
-        print(f"{f'Transformer, seed {seed}':40}{found[-1]:8.1%}", flush=True)
-    spread = f" ± {statistics.stdev(found):.1%}" if len(found) > 1 else ""
-    print(f"{'Transformer, mean':40}{statistics.mean(found):8.1%}{spread}")
+    labels = load_reviews(args.corpus, "test").labels
+    answers = baselines(args.corpus)
+    answers |= {f"Transformer, seed {seed}": transformer(args.corpus, seed) for seed in range(args.seeds)}
+    right = {name: [int(a == b) for a, b in zip(found, labels, strict=True)] for name, found in answers.items()}
+    for name, ones in right.items():
+        print(f"{name:40}{sum(ones) / len(labels):8.1%}", flush=True)
+    save(args.results, about() | {"right": {name: "".join(map(str, ones)) for name, ones in right.items()}})
 
 
-def baselines(corpus: str) -> dict[str, float]:
-    """Score naive Bayes and logistic regression on which words, and which neighbours, a text has."""
+def baselines(corpus: str) -> dict[str, Sequence[str]]:
+    """Sort the test texts by naive Bayes and logistic regression on which words, and which neighbours, a text has."""
     from sklearn.feature_extraction.text import CountVectorizer
     from sklearn.linear_model import LogisticRegression
     from sklearn.naive_bayes import MultinomialNB
@@ -52,20 +50,20 @@ def baselines(corpus: str) -> dict[str, float]:
         }
         for name, method in methods.items():
             pipeline = make_pipeline(CountVectorizer(ngram_range=(1, longest), binary=True), method)
-            found[f"{name}, {words}"] = pipeline.fit(*train).score(*test)
+            found[f"{name}, {words}"] = pipeline.fit(*train).predict(test.texts)
     return found
 
 
-def score(corpus: str, seed: int) -> float:
-    """Train one model as the command line does; return its accuracy on the test split."""
-    test = load_reviews(corpus, "test")
+def transformer(corpus: str, seed: int) -> list[str]:
+    """Train one model as the command line does; sort the test texts by it."""
     with tempfile.TemporaryDirectory() as folder:
         out = f"{folder}/run"
         with redirect_stdout(StringIO()):
             if annotated(["train", "--corpus", corpus, "--seed", str(seed), "--out", out]) != 0:
                 raise RuntimeError(f"training with seed {seed} failed.")
         model, tokenizer, info = load_run(out)
-        return accuracy(classify(model, tokenizer, test.texts, info["language"]), test.labels, info["labels"])
+        probabilities = classify(model, tokenizer, load_reviews(corpus, "test").texts, info["language"])
+    return [info["labels"][best] for best in probabilities.argmax(dim=1).tolist()]
 
 
 if __name__ == "__main__":

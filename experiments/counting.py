@@ -4,7 +4,8 @@
 
 Bits a character of the last tenth, in which `python -m annotated evaluate` measures, too: by counting, by packing alone
 and after the training text, and by the delivered model. LONGEST and WEIGHT were chosen on that last tenth itself, so in
-favour of counting.
+favour of counting. Beside it, of the same characters, what the model needs when it reads the last half of its window
+again, as `generate` does, and when it sees all but the whole window before each (some minutes).
 """
 
 import bz2
@@ -12,9 +13,13 @@ import lzma
 import math
 import zlib
 from collections import Counter
+from typing import Any
 
 import torch
+from torch import Tensor
+from torch.nn import functional as F
 
+from annotated.fast.accelerate import accelerate
 from annotated_workbench.checkpoint import load_checkpoint
 from annotated_workbench.data import DATA_FOLDER, load_text, split_text
 from annotated_workbench.metrics import text_loss
@@ -40,10 +45,26 @@ def main() -> None:
         bits[name] = [8 * size / len(held_out) for size in sizes]
     run = DATA_FOLDER / "checkpoints" / "shakespeare"
     ids = torch.tensor(load_tokenizer(run).encode(held_out, ""))
-    bits["model"] = [text_loss(load_checkpoint(run)[0], ids) / math.log(2)]
-    rounded = {name: [round(cost, 3) for cost in costs] for name, costs in bits.items()}
+    model = load_checkpoint(run)[0]
+    bits["model"] = [text_loss(model, ids) / math.log(2)]
+    half, full = (window_costs(model, ids[:30_000], step) for step in (model.config.max_length // 2, 4))
+    lost = half[-len(full) :] - full
+    bits["window"] = [half[-len(full) :].mean().item(), full.mean().item(), lost.std().item() / math.sqrt(len(lost))]
+    rounded = {name: [round(cost, 4 if name == "window" else 3) for cost in costs] for name, costs in bits.items()}
     print(rounded)
     save(args.results, {"characters": [len(training), len(held_out)], "bits": rounded}, indent=None)
+
+
+@torch.inference_mode()
+def window_costs(model: Any, ids: Tensor, step: int) -> Tensor:
+    """Predict a text from full windows that begin every `step` tokens, the last `step` of each; return bits a token."""
+    size, reader = model.config.max_length, accelerate(model.eval())
+    rows = ids[(len(ids) - size - 1) % step :].unfold(0, size + 1, step).split(64)  # all end with the text
+    nats = [
+        F.cross_entropy(reader(row[:, :-1])[:, -step:].transpose(1, 2), row[:, -step:], reduction="none")
+        for row in rows
+    ]
+    return torch.cat(nats).flatten() / math.log(2)
 
 
 def packed_size(name: str, before: str, text: str) -> int:

@@ -239,7 +239,7 @@ def test_the_report_is_a_page() -> None:
     text = str(report)
     assert report.failed == ["future"] and repr(report) == text
     assert "✗ future          15 places of the future are read (should be 0): in training mode\n" in text
-    assert "    Taught in 06_masking, “6. The leak, found”.\n" in text
+    assert "    Taught in 06_masking, “6. A loss that is too good to be true”.\n" in text
     assert "– moves: not examined, give optimizer=…\n" in text and text.endswith("\n1 of 17 checks found something.")
 
 

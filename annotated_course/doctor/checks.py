@@ -244,7 +244,7 @@ def reads_past(recipe: Recipe, training: bool = False) -> Tensor:
     return dependence(logits, tgt) > NEAR
 
 
-@check("places of the future are read", "06", "6. The leak, found")
+@check("places of the future are read", "06", "6. A loss that is too good to be true")
 def future(recipe: Recipe) -> tuple[int, str]:
     """An output reads the token that it is to predict: the causal mask is missing, or turned, or axes are mixed up."""
     places = {mode: int(reads_past(recipe, mode == "training").triu(1).sum()) for mode in ("evaluation", "training")}
@@ -290,7 +290,7 @@ def company(recipe: Recipe) -> int:
     return differ(alone, read(recipe, model, *inputs(recipe, LONGEST)))
 
 
-@check("positions that change when padding follows", "06", "The child who smiles in company", "pad")
+@check("positions that change when padding follows", "06", "7. The child who smiles in company (§3.2.3)", "pad")
 def padding(recipe: Recipe) -> int:
     """Padding is read: the mask of the source does not reach encoder and cross-attention, is upside down, or pad is
     another id.

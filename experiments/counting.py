@@ -46,7 +46,7 @@ def main() -> None:
     run = DATA_FOLDER / "checkpoints" / "shakespeare"
     ids = torch.tensor(load_tokenizer(run).encode(held_out, ""))
     model = load_checkpoint(run)[0]
-    bits["model"] = [text_loss(model, ids) / math.log(2)]
+    bits["model"] = [text_loss(model, part) / math.log(2) for part in (ids, ids[:30_000])]
     half, full = (window_costs(model, ids[:30_000], step) for step in (model.config.max_length // 2, 4))
     lost = half[-len(full) :] - full
     bits["window"] = [half[-len(full) :].mean().item(), full.mean().item(), lost.std().item() / math.sqrt(len(lost))]

@@ -3,7 +3,7 @@
     python -m experiments.staircase [data/results/staircase.json] [--turns 12] [--pairs 240]
 
 The steps are the lesson's own: its cells with the tag "staircase" are run. The smallest CPU time counts: what other
-processes do can only make it longer. Section 8 of the lesson draws the file.
+processes do can only make it longer. The lesson draws the file in *Deeper*.
 """
 
 import argparse

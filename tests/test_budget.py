@@ -1,6 +1,6 @@
 """How large each room may be, in lines, blank ones counted: what is added to a room is taken from it.
 
-The aim for the workbench was 3,000 lines, for the course 2,900: they have 560 and 136 of the tests' and the exercises'.
+The aim for the workbench was 3,000 lines, for the experiments 3,000: they have 560 and 20 of the tests'.
 """
 
 import pytest
@@ -16,10 +16,10 @@ ROOMS = {
     "annotated/models": (1450, ["annotated/models/*.py"]),
     "annotated/fast": (750, ["annotated/fast/*.py", "annotated/fast/*.c"]),
     "annotated_workbench": (3560, ["annotated_workbench/**/*.py"]),
-    "annotated_course": (3036, ["annotated_course/**/*.py", *(f"!{pattern}" for pattern in EXERCISES)]),
+    "annotated_course": (2900, ["annotated_course/**/*.py", *(f"!{pattern}" for pattern in EXERCISES)]),
     "the exercises": (4840, EXERCISES),
-    "tests": (11955, ["tests/**/*.py"]),
-    "experiments": (3000, ["experiments/**/*.py"]),
+    "tests": (11900, ["tests/**/*.py"]),
+    "experiments": (3020, ["experiments/**/*.py"]),
     "tools": (1700, ["tools/**/*.py"]),
     "all Python": (31600, ["annotated*/**/*.py", "tests/**/*.py", "experiments/**/*.py", "tools/**/*.py"]),
     # Weights are data, and beam.js is a copy there.

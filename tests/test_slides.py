@@ -2,6 +2,7 @@
 
 import re
 import sys
+from itertools import pairwise
 from pathlib import Path
 
 import nbformat
@@ -49,8 +50,8 @@ def test_a_deck_has_what_a_class_should_see_and_nothing_folded(path: Path) -> No
 
 def test_a_guess_comes_before_what_answers_it() -> None:
     slides = deck(nbformat.read(LESSONS[8], as_version=4))
-    place = next(i for i, slide in enumerate(slides) if "Will K = 2 be enough" in slide.body)
-    assert slides[place].kind == "guess" and slides[place + 1].kind in ("figure", "interactive")
+    answers = [after.kind for slide, after in pairwise(slides) if slide.kind == "guess"]
+    assert answers and set(answers) <= {"figure", "interactive", "printed"}
 
 
 @pytest.fixture(scope="module")

@@ -158,7 +158,7 @@ def test_the_first_page_begins_with_the_tour_and_lists_every_notebook_with_what_
     assert f"**4 of {len(all_exercises())} exercises solved**" in text and "The next one is 01.2" in text
     addresses = re.findall(r"\]\((?!https?:)([^)#]+)", text)
     assert addresses[0] == "00_tour.ipynb"
-    assert re.findall("^#+ .*", text, re.MULTILINE)[1:] == ["## Which way through", "## The notebooks"]
+    assert re.findall("^#+ .*", text, re.MULTILINE)[1:] == ["## Which way through", "### A weekend", "## The notebooks"]
     (row,) = re.findall(r"^\| \[01_attention\].*", text, re.MULTILINE)
     assert re.search(r" \| \d\d \| ●○●○○○ \|$", row)
     listed = re.findall(r"^\| \[\w+\]\((\w+\.ipynb)\)", text, re.MULTILINE)

@@ -179,7 +179,7 @@ def start_page(course: Path, done: set[str]) -> str:
         return f"{row[0].removesuffix(' |').rpartition(' | ')[0]} | {marks} |"
 
     table = BLOCK.search(relinked(course / "README.md", course))[0]
-    ways = relinked(course / "docs" / "WAYS.md", course).replace("# ", "## ", 1)
+    ways = relinked(course / "docs" / "WAYS.md", course).replace("# ", "## ")
     left = [number for number in exercises if number not in done]
     ahead = f" The next one is {left[0]}, {exercises[left[0]].title}." if done and left else ""
     return (

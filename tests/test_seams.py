@@ -52,6 +52,12 @@ def test_a_link_leads_where_its_text_says(page: Path) -> None:
         assert not section or anchor.startswith(f"{section[1]}."), text
 
 
+def test_sections_are_numbered_without_a_gap() -> None:
+    for chapter in CHAPTERS.values():
+        numbers = [int(number) for number in re.findall(r"^## (\d+)\. ", prose(chapter.notebook), re.MULTILINE)]
+        assert numbers == [*range(1, len(numbers) + 1)], chapter.number
+
+
 def test_a_term_is_bold_in_the_chapter_that_teaches_it_and_not_met_before() -> None:
     before = ""
     for chapter in CHAPTERS.values():

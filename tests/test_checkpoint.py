@@ -180,10 +180,17 @@ def test_a_model_like_the_readers_own_answers_the_riddle(name: str, chases: list
     assert [answer.split()[1] for answer in answers] == chases
 
 
-def test_the_readers_own_model_comes_first(tmp_path, monkeypatch: pytest.MonkeyPatch, capsys) -> None:
+@pytest.mark.parametrize(("epochs", "said"), [(0, "copy"), (3, "3 of 12 epochs"), (12, "Your own model, from")])
+def test_the_readers_own_model_comes_first_once_it_is_trained(epochs, said, tmp_path, monkeypatch, capsys) -> None:
     monkeypatch.setattr(own_model, "OWN", tmp_path / "mine")
     shutil.copytree(DELIVERED.with_name("mine-1"), own_model.OWN)
-    assert [text for text in (my_model(), capsys.readouterr().out)][1] == "Your own model, from work/mine.\n"
+    (own_model.OWN / "metrics.jsonl").write_text("{}\n" * epochs, encoding="utf-8")
+    weights = next(my_model()[0].parameters())
+    assert said in capsys.readouterr().out
+    assert torch.equal(weights, next(my_model("mine-1" if epochs == 12 else "mine")[0].parameters()))
+    monkeypatch.setattr(own_model.command_line, "main", print)
+    own_model.train_my_model()
+    assert ("To train another, move" if epochs == 12 else "'--epochs', '12'") in capsys.readouterr().out
 
 
 def test_the_delivered_model_translates_captions_it_has_never_seen(multi30k: Path) -> None:

@@ -9,6 +9,7 @@ without those sentences, and asked chapter 09's 512 pairs. Twenty minutes.
 
 import json
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,7 @@ from annotated_workbench.translation import translate
 from annotated_workbench.vocabulary import load_tokenizer
 from experiments.results import about, arguments, names_of_lesson, save
 
-# German, and what is right; of the last two, whose dog is it that barks?
+# German, and what is right; in the last two, the relative clause says who chases.
 RIDDLE = {
     "Der Hund jagt die Katze.": "The dog is chasing the cat.",
     "Den Hund jagt die Katze.": "The cat is chasing the dog.",
@@ -57,22 +58,23 @@ def main() -> None:
     save(args.results, content | {"begin with Den or Einen": begun})
 
 
-def train(run: Path, seed: int, corpus: str = "--corpus grammar") -> None:
+def train(run: Path, seed: int, corpus: Sequence[str] = ("--corpus", "grammar")) -> None:
     """Train as chapter 07 does, on its corpus or another."""
-    command_line.main([*TRAINING.replace("--corpus grammar", corpus).split(), "--seed", str(seed), "--out", str(run)])
+    options = TRAINING.replace("--corpus grammar", "").split()
+    command_line.main([*options, *corpus, "--seed", str(seed), "--out", str(run)])
 
 
 def without_them(seed: int) -> dict[str, int]:
     """Train without the sentences that begin with an object's article; count which of chapter 09's come out right."""
     lesson = names_of_lesson("09_whole_transformer.ipynb", "pairs")
     with tempfile.TemporaryDirectory() as name:
-        folder, corpus = Path(name), ""
+        folder, corpus = Path(name), list[str]()
         for split, option in (("train", ""), ("val", "val-")):
             pairs = load_corpus("grammar", split)
             kept = [pair for pair in zip(*pairs, strict=True) if not pair[0].startswith(OBJECT_FIRST)]
             for side, texts in zip(("source", "target"), zip(*kept, strict=True), strict=True):
                 (folder / f"{split}.{side}").write_text("".join(f"{text}\n" for text in texts), encoding="utf-8")
-                corpus += f" --{option}{side} {folder / split}.{side}"
+                corpus += [f"--{option}{side}", f"{folder / split}.{side}"]
         train(folder / "run", seed, corpus)
         counts = {}
         for article, order in (("Der", 1), ("Den", -1)):

@@ -18,7 +18,7 @@ ROOMS = {
     "annotated_workbench": (3560, ["annotated_workbench/**/*.py"]),
     "annotated_course": (2900, ["annotated_course/**/*.py", *(f"!{pattern}" for pattern in EXERCISES)]),
     "the exercises": (4840, EXERCISES),
-    "tests": (11900, ["tests/**/*.py"]),
+    "tests": (12050, ["tests/**/*.py"]),
     "experiments": (3050, ["experiments/**/*.py"]),
     "tools": (1700, ["tools/**/*.py"]),
     "all Python": (31600, ["annotated*/**/*.py", "tests/**/*.py", "experiments/**/*.py", "tools/**/*.py"]),

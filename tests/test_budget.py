@@ -11,6 +11,7 @@ from tools.sync import ROOT
 pytestmark = once
 
 EXERCISES = ["annotated_course/exercises/*.py", "annotated_course/chapters/*/exercises.py"]
+DATA = ["weights*", "recorded", "beam"]
 ROOMS = {
     "the paper": (1300, ["annotated/*.py"]),
     "annotated/models": (1450, ["annotated/models/*.py"]),
@@ -22,8 +23,8 @@ ROOMS = {
     "experiments": (3050, ["experiments/**/*.py"]),
     "tools": (1700, ["tools/**/*.py"]),
     "all Python": (31600, ["annotated*/**/*.py", "tests/**/*.py", "experiments/**/*.py", "tools/**/*.py"]),
-    # Weights are data, and beam.js is a copy there.
-    "JavaScript": (2300, ["docs/live/*.js", "annotated_course/**/*.js", "!docs/live/weights.js", "!docs/live/beam.js"]),
+    # Weights and recorded steps are data, and beam.js is a copy there.
+    "JavaScript": (2300, ["docs/live/*.js", "annotated_course/**/*.js", *(f"!docs/live/{name}.js" for name in DATA)]),
 }
 
 

@@ -195,6 +195,7 @@ def test_the_translation_is_that_of_greedy_search_and_so_are_the_candidates(page
     assert text(page, "#spoken") == f"Translation: {tokenizer.decode(best.ids)}"
     assert "".join(texts(page, "#translation button")) == tokenizer.decode(best.ids).replace(" ", "") + "⟨end⟩"
     assert page.evaluate("shown.logProb") == pytest.approx(best.log_prob, abs=1e-3)
+    scroll_to(page, "pieces")
     pieces = [tokenizer.decode([piece]).strip() for piece in src[0, :-1].tolist()]
     assert texts(page, "#read li span") == [*pieces, "⟨end⟩"]
     assert texts(page, "#read li small") == [str(piece) for piece in src[0].tolist()]
@@ -297,7 +298,10 @@ def test_what_is_taken_away_changes_the_translation(page) -> None:
         return page.evaluate(f"tokenizer.decode({steps}.map(step => step.token))")
 
     scroll_to(page, "break")
-    page.locator("#break .try").click()
+    page.get_by_role("button", name="hiding the cat").click()
+    wait(page, CAT)
+    assert text(page, "#still") == "Changed: “Katze” hidden." and broken(page).startswith("A woman is sitting on")
+    page.get_by_role("button", name="two men and a sofa").click()
     wait(page, SOFA)
     scroll_to(page, "break")
     whole = broken(page)
@@ -312,6 +316,7 @@ def test_what_is_taken_away_changes_the_translation(page) -> None:
         assert text(page, "#still") == f"Changed: {title} off."
         assert broken(page) == changed(f"{name}: false") != whole
         page.locator(f"#{name}").check()
+    page.get_by_text("Switch off any of its 36 heads").click()
     for title in ("English at German, layer 2, head 1", "German at German, layer 0, head 3"):
         page.get_by_label(f"switch off {title}", exact=True).click()
     assert broken(page) == changed('heads: new Set(["decoder.2.cross.1", "encoder.0.self.3"])') != whole
@@ -408,6 +413,10 @@ def test_it_can_be_used_without_a_mouse(page) -> None:
     page.locator("#sentence").focus()
     tab_to("#translation button", "ArrowRight")
     assert text(page, "#could") == "After “A” it could go on with"
+    scroll_to(page, "break")
+    tab_to("#hide button", "ArrowRight", "Space")
+    page.wait_for_function("/gone/.test(find('changed').textContent)")
+    page.keyboard.press("Enter")
     scroll_to(page, "where")
     head = page.locator("#head").input_value()
     tab_to("#looks .words:first-child button", "ArrowRight")
@@ -417,10 +426,6 @@ def test_it_can_be_used_without_a_mouse(page) -> None:
     page.wait_for_function("find('verdict').textContent.includes('beam of 3')")
     tab_to("#tree button", "ArrowRight")
     assert text(page, "#tree-said").startswith("“A ")
-    scroll_to(page, "break")
-    tab_to("#hide button", "ArrowRight", "Space")
-    page.wait_for_function("/gone/.test(find('changed').textContent)")
-    page.keyboard.press("Enter")
 
 
 def test_axe_finds_nothing_serious(page) -> None:
@@ -453,8 +458,9 @@ def test_on_a_phone_it_writes_word_by_word_fits_and_links_to_the_course(visit: C
     left = "document.querySelectorAll('#translation .unwritten').length"
     assert page.evaluate(f"async () => {{ find('skip').click(); await wait(100); return {left}; }}") == 0
     wait(page, CAT)
-    for part in ("pieces", "where", "search", "break", "sides"):
+    for part in ("break", "pieces", "where", "sides", "search"):
         scroll_to(page, part)
+        page.locator(f"#{part} details").evaluate_all("all => all.forEach(one => { one.open = true; })")
     page.get_by_role("button", name="Run both").click()
     page.get_by_role("button", name="Ten more captions").click()
     page.evaluate("document.documentElement.dataset.course = '../..'; linkCourse()")

@@ -112,7 +112,7 @@ class Look {
   }
 }
 
-// --- 1. The pieces ---------------------------------------------------------------------------------------------------
+// --- The pieces ------------------------------------------------------------------------------------------------------
 
 whenSeen("pieces", () => {
   const { text, source } = shown, named = labels(source);
@@ -124,7 +124,7 @@ whenSeen("pieces", () => {
     `${pieces === 1 ? "piece" : "pieces"}, and ⟨end⟩, which every sentence gets.`;
 });
 
-// --- 2. Where it looks -----------------------------------------------------------------------------------------------
+// --- Where it looks --------------------------------------------------------------------------------------------------
 
 let looks; // the picture
 
@@ -175,7 +175,7 @@ find("looks").addEventListener("keydown", event => {
   showLooks();
 }, true);
 
-// --- 4. Break it -----------------------------------------------------------------------------------------------------
+// --- Break it --------------------------------------------------------------------------------------------------------
 
 const STACKS = [ // with heads
   ["encoder", "self", "German at German"],
@@ -186,10 +186,17 @@ const broken = { hidden: new Set(), positions: true, causal: true, heads: new Se
 const nextBreak = newest();
 let brokenText; // of which the words in `broken.hidden` are
 let isOld = false; // whether the changes were made for another sentence
+let wish = null; // a sentence, and the place of a word in it that a button asks to hide
+
+for (const button of document.querySelectorAll("[data-hide]")) {
+  button.addEventListener("click", () => { wish = button.dataset; });
+}
 
 whenSeen("break", () => {
-  if (brokenText !== shown.text) broken.hidden.clear();
-  isOld ||= brokenText !== undefined && brokenText !== shown.text;
+  if (brokenText !== shown.text || wish) broken.hidden.clear();
+  if (wish?.sentence === shown.text) broken.hidden.add(Number(wish.hide));
+  isOld = !wish && (isOld || (brokenText !== undefined && brokenText !== shown.text));
+  wish = null;
   brokenText = shown.text;
   const named = labels(shown.source);
   fill(find("hide"), shown.source.slice(0, -1).map((id, i) =>

@@ -1,7 +1,7 @@
 // Parts of the page that write: the beam as a tree, and training and writing side by side.
 "use strict";
 
-// --- 3. The beam -----------------------------------------------------------------------------------------------------
+// --- The beam --------------------------------------------------------------------------------------------------------
 
 const COLUMN = 88, LINE = 30, NODE = { width: 68, height: 24 }; // pixels of the tree
 const nextSearch = newest();
@@ -105,7 +105,7 @@ for (const id of ["beam", "alpha"]) {
   };
 }
 
-// --- 5. Training and writing -----------------------------------------------------------------------------------------
+// --- Training and writing --------------------------------------------------------------------------------------------
 
 const SAME = 1e-5; // two log-probabilities that differ by less are equal: sums in another order differ in the last bits
 const nextSides = newest();

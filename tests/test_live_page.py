@@ -15,7 +15,7 @@ import torch
 from once import once
 from torch import Tensor
 
-from annotated.config import BOS, EOS
+from annotated.config import BOS, EOS, PAD
 from annotated.decoding import beam_search, greedy_decode, next_log_probs
 from annotated.masking import padding_mask
 from annotated.multi_head import record_attention
@@ -395,6 +395,28 @@ def test_a_sentence_is_shared_by_its_address_and_a_caption_comes_with_its_meanin
     captions.nth(2).click()
     wait(page, german)
     assert text(page, "#meaning") == english and not page.locator("#captions").is_visible()
+
+
+@torch.inference_mode()
+def test_whatever_is_built_means_what_the_page_says_and_the_model_gets_it_right(page, translator) -> None:
+    model, tokenizer = translator
+    page.get_by_text("No German?").click()
+    page.get_by_label("an elephant").press("Space")
+    wait(page, "Ein Elefant isst ein Eis im Park.")
+    page.get_by_label("in the park").focus()
+    page.keyboard.press("ArrowRight")
+    page.keyboard.press("ArrowRight")
+    wait(page, "Ein Elefant isst ein Eis auf dem Sofa.")
+    assert "An elephant eats an ice cream on the sofa." in text(page, "#meaning")
+    page.get_by_text("No German?").click()
+    built = page.evaluate("[...MEANINGS].slice(-64)")
+    sources = [[*tokenizer.encode(german, "de"), EOS] for german, _ in built]
+    length = max(map(len, sources))
+    batch = torch.tensor([source + [PAD] * (length - len(source)) for source in sources])
+    nouns = page.evaluate("Object.values(CHOICES).flatMap(row => Object.values(row))")
+    for (_, meaning), best in zip(built, greedy_decode(model, batch), strict=True):
+        english = tokenizer.decode(best.ids).replace("couch", "sofa")
+        assert all(noun.split()[-1] in english for noun in nouns if noun in meaning.lower()), english
 
 
 def test_it_can_be_used_without_a_mouse(page) -> None:

@@ -99,3 +99,7 @@ def test_it_is_used_by_mouse_and_by_keys_and_two_do_not_disturb_each_other(visit
         assert ("“<b>y”" in said.inner_text()) == pinned
     first.get_by_label("attention").select_option("self")
     assert words.all_inner_texts() == EVIL and fits(page, 390)
+    page.evaluate("addEventListener('keydown', event => (window.heard ??= []).push(event.key))")
+    for stays_or_passes in ("ArrowUp", "x", "d", "Escape", "Shift+Enter", "Control+s"):
+        words.nth(1).press(stays_or_passes)
+    assert page.evaluate("heard") == ["Enter", "Control", "s"]

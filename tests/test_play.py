@@ -139,6 +139,10 @@ def test_each_picture_answers_keys_and_a_finger_and_lets_a_swipe_scroll(visit, n
         seen.append(picture.inner_html())
         part.press(key)
     assert picture.inner_html() not in seen
+    page.evaluate("addEventListener('keydown', event => (window.heard ??= []).push(event.key))")
+    for stays_or_passes in (key, "d", "x", "Escape", "Shift+D", "Shift+Enter", "Control+s"):
+        page.locator(".play [tabindex], .play input, .play button").last.press(stays_or_passes)
+    assert page.evaluate("heard") == ["Enter", "Control", "s"]
 
 
 def test_the_query_is_dragged_and_stepped(visit) -> None:

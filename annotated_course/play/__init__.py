@@ -53,7 +53,7 @@ def play_html(name: str, data: Mapping[str, Any], words: str) -> str:
     joined = "\n".join([*scripts, script])
     return f"""<style>
 {style}</style>
-<div class="play" data-name="{name}" data-lm-suppress-shortcuts="true" data-data="{html.escape(text)}">
+<div class="play" data-name="{name}" data-data="{html.escape(text)}">
 <div class="play-still">{shown}
 <p>This is a still picture, because no scripts run here. To play with it, run the cell in JupyterLab, or open the \
 course's site.</p></div>

@@ -37,6 +37,9 @@ class Play {
     this.panels = make("div", box, { className: "play-panels" });
     this.said = make("p", box, { className: "play-said", ariaLive: "polite" });
     box.querySelector(".play-still").replaceWith(this.controls, this.panels, this.said);
+    // In JupyterLab d d would delete the cell: no key gets out but those that save, run it, or are the browser's.
+    const passes = event => event.ctrlKey || event.metaKey || event.altKey || (event.shiftKey && event.key === "Enter");
+    box.addEventListener("keydown", event => passes(event) || event.stopPropagation());
   }
 
   /** Say what is to be seen now; a screen reader reads it out. */

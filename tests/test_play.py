@@ -75,9 +75,9 @@ def drag(page, *places: tuple[float, float]) -> None:
 
 
 def test_a_still_is_what_the_picture_shows_at_first_and_stands_where_no_scripts_run(visit, browser) -> None:
-    page = visit()
+    page = visit(reduced_motion="reduce")
     for name, shown in SAVED.items():
-        saved = PICTURES[name].with_name("still.svg").read_text(encoding="utf-8")
+        saved = PICTURES[name].with_suffix(".svg").read_text(encoding="utf-8")
         assert still(page, shown) == saved, "run python -m tools.stills"
     context = browser.new_context(java_script_enabled=False)
     page = context.new_page()
@@ -112,7 +112,8 @@ def test_all_of_them_fit_a_phone_and_axe_finds_nothing_serious(visit) -> None:
     ],
 )
 def test_each_picture_answers_keys_and_a_finger_and_lets_a_swipe_scroll(visit, name: str, part: str, key: str) -> None:
-    page = visit(html=f"{SAVED[name]}<div style='height: 2000px'></div>", width=390, has_touch=True)
+    tall = f"{SAVED[name]}<div style='height: 2000px'></div>"
+    page = visit(html=tall, width=390, has_touch=True, reduced_motion="reduce")
     picture, part = page.locator("div.play"), page.locator(part)
     finger, seen = page.context.new_cdp_session(page), [picture.inner_html()]
 
@@ -143,6 +144,32 @@ def test_each_picture_answers_keys_and_a_finger_and_lets_a_swipe_scroll(visit, n
     for stays_or_passes in (key, "d", "x", "Escape", "Shift+D", "Shift+Enter", "Control+s"):
         page.locator(".play [tabindex], .play input, .play button").last.press(stays_or_passes)
     assert page.evaluate("heard") == ["Enter", "Control", "s"]
+
+
+@pytest.mark.parametrize("name", ["clock"])
+def test_it_moves_by_itself_once_in_view_a_touch_holds_it_and_a_button_goes_on(visit, name: str) -> None:
+    page = visit(html=2 * f"<div style='height: 2000px'></div>{SAVED[name]}")
+    picture, other = page.locator("div.play").all()
+    button, panel = picture.locator(".play-moves"), picture.locator(".play-panels").first
+
+    def moves(place) -> bool:
+        before = place.inner_html()
+        page.wait_for_timeout(900)
+        return place.inner_html() != before
+
+    assert not moves(picture) and button.inner_text() == "▶ play"
+    panel.scroll_into_view_if_needed()
+    assert moves(panel) and button.inner_text() == "pause"
+    panel.locator("svg").first.hover()
+    page.mouse.down()
+    assert not moves(picture) and button.inner_text() == "▶ play"
+    button.click()
+    assert moves(panel)
+    button.click()
+    assert not moves(picture)
+    page.evaluate("dispatchEvent(new Event('beforeprint'))")  # on paper stands the end, as where no motion is wanted
+    still = visit(html=SAVED[name], reduced_motion="reduce").locator("div.play")
+    assert other.inner_html() == still.inner_html() and still.locator(".play-moves").inner_text() == "▶ again"
 
 
 def test_the_query_is_dragged_and_stepped(visit) -> None:
@@ -187,7 +214,9 @@ def test_the_query_is_dragged_and_stepped(visit) -> None:
 
 def test_the_clock_s_dot_product_hangs_on_the_distance_alone(visit) -> None:
     rates, table = data_of(SAVED["clock"])["rates"], sinusoids(400, 8).double()
-    page = visit(html=SAVED["clock"])
+    page = visit(html=SAVED["clock"], reduced_motion="reduce")
+    page.locator(".play-more summary").click()
+    page.get_by_text("The dot product of their").wait_for()
     said, panels = page.locator(".play-said"), page.locator(".play-panels > svg")
     position, distance = page.get_by_label("position", exact=True), page.get_by_label("distance", exact=True)
 
@@ -197,7 +226,8 @@ def test_the_clock_s_dot_product_hangs_on_the_distance_alone(visit) -> None:
         here, there = map(int, positions)
         assert product == pytest.approx(float(table[here] @ table[there]), abs=0.0051)
         for i, rate in enumerate(rates):
-            turn, cosine = numbers(panels.nth(i).locator("text").last.text_content())
+            (turn,) = numbers(panels.nth(i).locator("text").last.text_content())
+            cosine = numbers(panels.last.locator("text").last.text_content().replace("− ", "-"))[i]
             pair = slice(2 * i, 2 * i + 2)
             assert turn == pytest.approx((there - here) * rate, abs=0.0051 if rate > 0.005 else 0.00051)
             assert cosine == pytest.approx(float(table[here, pair] @ table[there, pair]), abs=0.0051)

@@ -1,8 +1,8 @@
 """Save what each picture to play with shows before anyone plays: python -m tools.stills
 
-Takes the pictures from the saved notebooks, lets a browser draw them, and writes each into its chapter's folder, as
-`still.svg`. Where nobody can play, a button marked `data-still` is pressed first: the tree of a search is full-grown
-there. Execute a notebook before, so that its picture is there, and after, for it to hold its still.
+Takes the pictures from the saved notebooks, lets a browser that wants no motion draw them, and writes each beside its
+script, `play.svg` beside `play.js`. Where nobody can play, a button marked `data-still` is pressed first: the tree of a
+search is full-grown there. Execute a notebook before, so that its picture is there, and after, to hold its still.
 """
 
 import re
@@ -57,9 +57,9 @@ def still(page: Any, shown: str) -> str:
 def main() -> None:
     """Save all stills."""
     with open_chromium() as browser:
-        page = browser.new_page()
+        page = browser.new_page(reduced_motion="reduce")
         for name, shown in saved_pictures().items():
-            PICTURES[name].with_name("still.svg").write_text(still(page, shown), encoding="utf-8")
+            PICTURES[name].with_suffix(".svg").write_text(still(page, shown), encoding="utf-8")
             print(name)
 
 

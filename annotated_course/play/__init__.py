@@ -1,8 +1,8 @@
 """Pictures to play with: drag, slide or click, and see what follows; in a notebook and on a page.
 
-`play.js` in a chapter's folder is a picture, and `still.svg` beside it what stands where no scripts run. What pictures
-share is here: `common.js`, `style.css`, and `beam.js`, a search. What is shown needs no server, no library and no other
-host.
+`play*.js` in a chapter's folder is a picture, and the `.svg` of the same name what stands where no scripts run. What
+they share is here: `common.js`, `style.css`, and `beam.js`, a search. What is shown needs no server, no library and no
+other host.
 """
 
 import base64
@@ -19,7 +19,7 @@ from annotated_course.plotting import IN_WORDS
 from annotated_workbench.extras import load
 
 FOLDER = Path(__file__).parent
-SCRIPTS = {path: path.read_text(encoding="utf-8") for path in sorted(FOLDER.parent.glob("chapters/*/play.js"))}
+SCRIPTS = {path: path.read_text(encoding="utf-8") for path in sorted(FOLDER.parent.glob("chapters/*/play*.js"))}
 PICTURES = {re.findall(r'^start\("(\w+)"', script, re.MULTILINE)[0]: path for path, script in SCRIPTS.items()}
 DIGITS = 4  # decimals of a tensor's numbers
 
@@ -28,7 +28,7 @@ def play_with(name: str, data: Mapping[str, Any], words: str) -> Any:
     """Show a picture to play with.
 
     Args:
-        name: which one, as its `play.js` calls itself: "query", "clock", …
+        name: which one, as its script calls itself: "query", "clock", …
         data: what it shows: numbers, words, lists of them, and tensors, which are rounded.
         words: what there is to see, for those who cannot see it.
 
@@ -44,7 +44,7 @@ def play_html(name: str, data: Mapping[str, Any], words: str) -> str:
         raise ValueError(f"there is no picture {name!r}; there are {', '.join(PICTURES)}.")
     text = json.dumps(data, ensure_ascii=False, allow_nan=False, default=_rounded)
     script, described = SCRIPTS[PICTURES[name]], html.escape(words)
-    still, shown = PICTURES[name].with_name("still.svg"), ""
+    still, shown = PICTURES[name].with_suffix(".svg"), ""
     if still.exists():  # a new picture has none yet: python -m tools.stills
         encoded = base64.b64encode(still.read_bytes()).decode()
         shown = f'<img alt="{described}" src="data:image/svg+xml;base64,{encoded}">'

@@ -32,6 +32,7 @@ function softmax(scores) {
 /** One picture on a page: its data, its controls, its panels, and the line that says what happens. */
 class Play {
   constructor(box) {
+    this.box = box;
     this.data = JSON.parse(box.dataset.data);
     this.controls = make("div", box, { className: "play-controls" });
     this.panels = make("div", box, { className: "play-panels" });
@@ -66,6 +67,50 @@ class Play {
     const field = make("label", this.controls), input = make("input", field, { type: "checkbox", checked: on });
     field.append(words);
     input.addEventListener("change", () => changed(input.checked));
+  }
+
+  /** Fold away, below the rest, the controls and panels that are added from here on. */
+  more(words) {
+    const fold = make("details", this.box, { className: "play-more" });
+    this.said.after(fold);
+    make("summary", fold, { textContent: words });
+    this.controls = make("div", fold, { className: "play-controls" });
+    this.panels = make("div", fold, { className: "play-panels" });
+    return fold;
+  }
+
+  /**
+   * Let it move by itself, once, when it comes into view: `apply` gets its share of the way, from 0 to 1. Any touch or
+   * key holds it, and a button goes on. A reader who wants no motion, a still and a printed page see the end.
+   */
+  moves(apply, milliseconds) {
+    const { box } = this, button = this.button("", () => frame ? hold() : go());
+    button.className = "play-moves";
+    box.querySelector(".play-controls").prepend(button);
+    let share = +matchMedia("(prefers-reduced-motion: reduce)").matches, frame = 0, last = 0, moving = false;
+    const tell = () => {
+      button.textContent = frame ? "pause" : share === 1 ? "▶ again" : "▶ play";
+      this.said.ariaLive = frame ? "off" : "polite";
+    };
+    const place = at => { share = at; tell(); apply(at); };
+    const step = now => {
+      const next = Math.min(share + Math.min(Math.max(now - last, 0), 100) / milliseconds, 1);  // none is left out
+      [last, frame] = [now, next < 1 ? requestAnimationFrame(step) : 0];
+      place(next);
+    };
+    const hold = () => { cancelAnimationFrame(frame); frame = 0; inView.disconnect(); tell(); };
+    const go = () => { [share, last, frame] = [share % 1, performance.now(), requestAnimationFrame(step)]; tell(); };
+    const inView = new IntersectionObserver(([seen]) => {
+      if (seen.intersectionRatio < 0.6) return;
+      inView.disconnect();
+      go();
+    }, { threshold: 0.6 });
+    const touched = ({ target }) => { if (target !== button) { moving = frame > 0; hold(); } };
+    for (const kind of ["pointerdown", "keydown", "input"]) box.addEventListener(kind, touched, true);
+    box.addEventListener("pointercancel", () => moving && go());  // the finger only scrolled
+    addEventListener("beforeprint", () => { if (!share) place(1); });
+    if (!share) inView.observe(box.querySelector(".play-panels"));
+    place(share);
   }
 
   /** Add a drawing of this size in pixels; `label` is its name for those who cannot see it. */

@@ -18,6 +18,10 @@ start("clock", play => {
     return { before, after, turn, head, words: draw("text", panel, { class: "middle", x: centre, y: 166 }) };
   });
 
+  const from = play.slider("position", { min: reach, max: last, value: position }, () => show());
+  const fold = play.more("The distance, and the dot product (for section 5)");
+  fold.ontoggle = () => show();
+  const far = play.slider("distance", { min: -reach, max: reach, value: distance, show: k => fixed(k, 0) }, () => show());
   const chart = play.panel(320, 150, "the dot product of two positions, by their distance");
   const spot = (k, product) => [20 + 280 * (k + reach) / (2 * reach), 112 - 20 * product];
   const dot = (one, other) =>
@@ -32,10 +36,10 @@ start("clock", play => {
   for (const height of [0, rates.length]) note("end", 14, spot(0, height)[1] + 4, height);
   note("middle", 160, 146, "distance");
   const mark = draw("circle", chart, { r: 6, fill: "var(--ink)" });
-  const product = draw("text", chart, { class: "middle bold", x: 160, y: 14 });
+  const product = draw("text", chart, { class: "middle small", x: 160, y: 14 });
 
-  const show = () => {
-    const here = from.value, there = here + far.value, parts = dot(here, there), total = sum(parts);
+  const show = (here = from.value) => {
+    const there = here + far.value, parts = dot(here, there), total = sum(parts);
     dials.forEach(({ before, after, turn, head, words }, i) => {
       const [start, end] = [here * rates[i], there * rates[i]];
       const winding = share => start + share * (end - start);  // each full turn further out, so that none hides another
@@ -46,15 +50,14 @@ start("clock", play => {
       const [x, y] = wound(1), degrees = end * 180 / Math.PI + (end < start ? 180 : 0);
       set(head, { transform: `translate(${x.toFixed(1)} ${y.toFixed(1)}) rotate(${degrees.toFixed(1)})` });
       set(head, { visibility: Math.abs(end - start) > 0.25 ? "visible" : "hidden" });  // else there is no room for it
-      set(words, { text: `turn ${fixed(end - start, rates[i] < 0.01 ? 3 : 2)}, cos ${fixed(parts[i])}` });
+      set(words, { text: `turn ${fixed(end - start, rates[i] < 0.01 ? 3 : 2)}` });
     });
     const [x, y] = spot(far.value, total);
     set(mark, { cx: x, cy: y });
-    set(product, { text: `dot product ${fixed(total)}` });
-    const turned = `From position ${here} (dashed) to position ${there}.`;
-    play.say(`${turned} The dot product of their encodings is ${fixed(total)}, the sum of the cosines.`);
+    const cosines = parts.map(part => fixed(part)).join(" + ").replace(/\+ −/g, "− ");
+    set(product, { text: `dot product ${cosines} = ${fixed(total)}` });
+    play.say(`From position ${from.value} (dashed) to position ${from.value + far.value}.` +
+      (fold.open ? ` The dot product of their encodings is ${fixed(total)}, the sum of the turns’ cosines.` : ""));
   };
-  const from = play.slider("position", { min: reach, max: last, value: position }, show);
-  const far = play.slider("distance", { min: -reach, max: reach, value: distance, show: k => fixed(k, 0) }, show);
-  show();
+  play.moves(share => show(from.value = reach + share * (position - reach)), 8000);
 });

@@ -41,6 +41,7 @@ class Play {
     // In JupyterLab d d would delete the cell: no key gets out but those that save, run it, or are the browser's.
     const passes = event => event.ctrlKey || event.metaKey || event.altKey || (event.shiftKey && event.key === "Enter");
     box.addEventListener("keydown", event => passes(event) || event.stopPropagation());
+    box.tabIndex = -1;  // a click anywhere in it takes the keys there
   }
 
   /** Say what is to be seen now; a screen reader reads it out. */

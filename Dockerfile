@@ -1,8 +1,7 @@
 # The course in JupyterLab: docker build -t attention . && docker run -p 8888:8888 attention
 FROM python:3.12-slim
 RUN apt-get update && apt-get install -y --no-install-recommends git make && rm -rf /var/lib/apt/lists/*
-# PyTorch's own index has builds without the libraries of GPUs; pip prefers them to PyPI's of the same version.
-ENV PIP_EXTRA_INDEX_URL=https://download.pytorch.org/whl/cpu PIP_NO_CACHE_DIR=1
+ENV PIP_NO_CACHE_DIR=1
 WORKDIR /course
 COPY . .
 RUN make env

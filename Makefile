@@ -1,4 +1,4 @@
-# Every command sets up its own environment the first time: a few minutes, up to 6 GB. Try `make help`.
+# Every command sets up its own environment the first time: a few minutes, up to 3 GB, or 7 with a GPU. Try `make help`.
 
 ifdef TORCH
 VENV := .venv-torch-$(TORCH)
@@ -8,6 +8,7 @@ endif
 PY := $(VENV)/bin/python
 READY := $(VENV)/ready
 BEGUN := $(VENV)/begun
+TORCH_INDEX ?= https://download.pytorch.org/whl/cpu
 EXECUTE := $(PY) -m nbconvert --execute --to notebook --log-level WARN --KernelManager.transport_encryption=auto
 LAB_SETTINGS := $(VENV)/share/jupyter/lab/settings
 NOTEBOOKS := $(sort $(wildcard notebooks/*.ipynb notebooks/solutions/*.ipynb))
@@ -118,6 +119,8 @@ else
 endif
 
 # Without TORCH, requirements.txt as it is. With it, the lines of the newer stack, whatever the Python, and that torch.
+# On Linux, PyPI's torch comes with gigabytes of libraries for GPUs. Where no GPU answers, PyTorch's own index is asked for
+# its build without them: ten seconds at most, then PyPI's will do. (Elsewhere PyPI's has none.)
 $(READY): requirements.txt pyproject.toml $(if $(filter ready,$(STAMP)),,again)
 	@python=; for candidate in $(or $(PYTHON),python3.11 python3.12 python3.13 python3.14 python3 python); do \
 		if $$candidate -c 'import ensurepip, sys, venv; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; then \
@@ -136,7 +139,7 @@ $(READY): requirements.txt pyproject.toml $(if $(filter ready,$(STAMP)),,again)
 		echo 'rename it, or have another made: add VENV=.venv-course to this and every later command.'; \
 		exit 1; \
 	fi >&2; \
-	echo "Setting up $(VENV) with $$($$python --version): a few minutes and up to 6 GB, only this once."; \
+	echo "Setting up $(VENV) with $$($$python --version): a few minutes and up to 3 GB, or 7 with a GPU, only this once."; \
 	mkdir -p $(VENV) && echo '$(WORDS)' > $(BEGUN) && rm -f $@ || exit 1; \
 	if [ "$(STAMP)" != ready ]; then \
 		find $(VENV)/ -mindepth 1 ! -path $(BEGUN) -delete && \
@@ -144,10 +147,17 @@ $(READY): requirements.txt pyproject.toml $(if $(filter ready,$(STAMP)),,again)
 	fi
 ifdef TORCH
 	@sed -e '/python_version < /d' -e 's/;.*//' -e 's/^torch==.*/torch==$(TORCH)/' requirements.txt > $(VENV)/requirements.txt
-	$(PY) -m pip install -r $(VENV)/requirements.txt
 else
-	$(PY) -m pip install -r requirements.txt
+	@cp requirements.txt $(VENV)/requirements.txt
 endif
+	@if [ "$$(uname -s)" = Linux ] && ! nvidia-smi >/dev/null 2>&1; then \
+		grep '^torch=' $(VENV)/requirements.txt > $(VENV)/torch.txt; \
+		from="--index-url $(TORCH_INDEX) --retries 0"; \
+		timeout 10 $(PY) -m pip index versions torch $$from --timeout 5 2>/dev/null | grep -q +cpu && \
+			$(PY) -m pip install --no-deps $$from --timeout 15 -r $(VENV)/torch.txt 2>/dev/null || \
+			echo "No torch for CPUs from $(TORCH_INDEX): PyPI's comes, with libraries for GPUs, up to 7 GB in all."; \
+	fi
+	$(PY) -m pip install -r $(VENV)/requirements.txt
 	$(PY) -m pip install --no-deps -e .
 	$(PY) -m pip check
 	@$(PY) -c 'import matplotlib.font_manager'  # builds the list of fonts, or the first figure would report it

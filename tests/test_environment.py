@@ -82,41 +82,69 @@ def test_the_package_brings_its_types_its_files_and_its_command() -> None:
 
 
 FAKE = """#!/bin/sh
+echo "$*" >> asked
 case "$*" in
 *ensurepip*) ;;
 "-m venv "*) mkdir "$3/bin" && touch "$3/pyvenv.cfg" && cp "$0" "$3/bin/python" ;;
 "-m pip install -r "*) test ! -e offline ;;
+"-m pip index "*" --index-url here "*) cat torches 2>/dev/null ;;
 *print*) echo 3.12 ;;
 esac
 """
 
 
-@once
-def test_make_sets_up_again_what_it_left_half_made_and_leaves_alone_what_it_did_not_make(tmp_path: Path) -> None:
+@pytest.fixture
+def bare(tmp_path: Path) -> Path:
+    """A folder with what make needs, a Python that only notes what it is asked, and a GPU that doesn't answer."""
     for name in ("Makefile", "requirements.txt", "pyproject.toml"):
         shutil.copy(ROOT / name, tmp_path)
-    (tmp_path / "fake").write_text(FAKE)
-    (tmp_path / "fake").chmod(0o755)
-    made, mine, offline = (tmp_path / name for name in (".venv/bin/python", ".venv/mine", "offline"))
+    (tmp_path / "bin").mkdir()
+    for name, content in {"fake": FAKE, "bin/nvidia-smi": "#!/bin/sh\ntest -e gpu\n"}.items():
+        (tmp_path / name).write_text(content)
+        (tmp_path / name).chmod(0o755)
+    return tmp_path
 
-    def make_env() -> str:
-        how = {"cwd": tmp_path, "env": os.environ | {"MAKEFLAGS": ""}, "capture_output": True, "text": True}
-        return subprocess.run(["make", "help", "env", "PYTHON=./fake"], **how).stderr
 
+def make_env(folder: Path) -> subprocess.CompletedProcess[str]:
+    environment = os.environ | {"MAKEFLAGS": "", "TORCH_INDEX": "here", "PATH": f"{folder}/bin:{os.environ['PATH']}"}
+    how = {"cwd": folder, "env": environment, "capture_output": True, "text": True}
+    return subprocess.run(["make", "help", "env", "PYTHON=./fake"], **how)
+
+
+@once
+def test_make_sets_up_again_what_it_left_half_made_and_leaves_alone_what_it_did_not_make(bare: Path) -> None:
+    made, mine, offline = (bare / name for name in (".venv/bin/python", ".venv/mine", "offline"))
     mine.parent.mkdir()
     for name, content in (("mine", ""), ("ready", "x\n"), ("begun", ""), ("ready", "/elsewhere\n")):
         (stamp := mine.with_name(name)).write_text(content)
-        assert ".venv was not made by make" in make_env() and mine.exists() and stamp.read_text() == content
+        assert ".venv was not made by make" in make_env(bare).stderr and mine.exists() and stamp.read_text() == content
     shutil.rmtree(mine.parent)
     offline.touch()
-    assert make_env() and made.exists()  # of an empty folder; then it could not go on
+    assert make_env(bare).stderr and made.exists()  # of an empty folder; then it could not go on
     mine.touch()
     offline.unlink()
-    assert make_env() == "" and made.exists() and not mine.exists()
+    assert make_env(bare).stderr == "" and made.exists() and not mine.exists()
     mine.touch()
-    assert make_env() == "" and mine.exists()  # it was ready
-    (tmp_path / ".venv" / "ready").write_text("/elsewhere\n")
-    assert make_env() == "" and made.exists() and not mine.exists()
+    assert make_env(bare).stderr == "" and mine.exists()  # it was ready
+    (bare / ".venv" / "ready").write_text("/elsewhere\n")
+    assert make_env(bare).stderr == "" and made.exists() and not mine.exists()
+
+
+@once
+@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere PyPI's torch has no libraries for GPUs")
+@pytest.mark.parametrize(("torches", "gpu"), [("2.3.1+cpu, 2.3.0+cpu", False), ("", False), ("2.3.1+cpu", True)])
+def test_make_takes_a_torch_without_gpus_first_where_none_answers_and_says_where_it_cannot(
+    bare: Path, torches: str, gpu: bool
+) -> None:
+    (bare / "torches").write_text(torches)
+    if gpu:
+        (bare / "gpu").touch()
+    printed = make_env(bare).stdout
+    installed = re.findall(r"-m pip install (.*)", (bare / "asked").read_text())
+    first = ["--no-deps --index-url here --retries 0 --timeout 15 -r .venv/torch.txt"] * bool(torches and not gpu)
+    assert installed == [*first, "-r .venv/requirements.txt", "--no-deps -e ."]
+    assert ("No torch for CPUs from here" in printed) == (not torches)
+    assert gpu or (bare / ".venv/torch.txt").read_text().startswith('torch==2.3.1; python_version < "3.13"\n')
 
 
 def run_python(code: str) -> str:

@@ -223,15 +223,20 @@ def test_the_attention_shown_is_what_the_model_records_and_a_word_can_be_pinned(
         model(src, torch.tensor([[BOS, *greedy_decode(model, src)[0].ids]]))
     translate(page, DOGS, "where")
     left, right = (page.locator("#looks .words").nth(i).locator("button") for i in (0, 1))
+    assert page.locator("#thumbnails button[aria-pressed=true]").get_attribute("value") == "decoder.2.cross.0"
     for stack, name, layer, head, query in (
         ("encoder", "self", 0, 1, 2),
         ("decoder", "self", 1, 3, 5),
         ("decoder", "cross", 2, "mean", 0),
     ):
-        for choice, value in (("kind", f"{stack}.{name}"), ("layer", str(layer)), ("head", str(head))):
-            page.locator(f"#{choice}").select_option(value)
+        thumbnail = page.locator(f'#thumbnails [value="{stack}.{layer}.{name}.{head}"]')
+        thumbnail.click()
         weights = recorded[f"{stack}.layers.{layer}.{name}_attention"][-1][0]
         weights = 100 * (weights.mean(dim=0) if head == "mean" else weights[head])
+        drawn = thumbnail.locator("canvas").evaluate(
+            "it => [...it.getContext('2d').getImageData(0, 0, it.width, it.height).data].filter((_, i) => i % 4 === 3)"
+        )
+        assert drawn == pytest.approx((2.55 * weights).flatten().tolist(), abs=0.6)
         right.nth(query).hover()
         shown = numbers(page, "#looks .words:first-child button i")
         assert shown == pytest.approx(weights[query].tolist(), abs=0.51)
@@ -244,7 +249,9 @@ def test_the_attention_shown_is_what_the_model_records_and_a_word_can_be_pinned(
     right.nth(1).click()
     page.mouse.move(0, 0)
     before = text(page, "#looks-said")
-    page.locator("#head").select_option("1")
+    page.get_by_role("button", name="the piece before").click()
+    page.mouse.move(0, 0)
+    assert text(page, "#view") == "German at German, layer 1, head 1"
     assert " looks most at “" in before != text(page, "#looks-said")
     page.keyboard.press("Escape")
     assert text(page, "#looks-said").startswith("Point at a word")
@@ -440,9 +447,10 @@ def test_it_can_be_used_without_a_mouse(page) -> None:
     page.wait_for_function("/gone/.test(find('changed').textContent)")
     page.keyboard.press("Enter")
     scroll_to(page, "where")
-    head = page.locator("#head").input_value()
-    tab_to("#looks .words:first-child button", "ArrowRight")
-    assert page.locator("#head").input_value() != head
+    tab_to("#thumbnails button", "ArrowDown", "Space")
+    assert text(page, "#view") == "German at German, layer 1, head 0"
+    tab_to("#looks .words:first-child button", "ArrowLeft")
+    assert text(page, "#view") == "German at German, layer 1, its heads averaged"
     scroll_to(page, "search")
     tab_to("#beam", "ArrowLeft")
     page.wait_for_function("find('verdict').textContent.includes('beam of 3')")
@@ -466,7 +474,6 @@ def test_without_its_weights_the_page_says_so_and_stays_calm(browser) -> None:
     page.wait_for_function("/There's no model/.test(find('note').textContent)")
     for control in page.locator("button:visible, #positions, #causal, #unmasked").all():
         control.click()
-    page.locator("#kind").select_option("decoder.cross")
     page.locator("#beam").fill("2")
     choose(page, DOGS)
     assert text(page, "#meaning") == "Two dogs are playing with a ball in the snow." and complaints == []

@@ -126,32 +126,77 @@ whenSeen("pieces", () => {
 
 // --- Where it looks --------------------------------------------------------------------------------------------------
 
+const KINDS = [ // of heads
+  ["encoder", "self", "German at German"],
+  ["decoder", "self", "English at English"],
+  ["decoder", "cross", "English at German"],
+];
+const nextDrawing = newest();
 let looks; // the picture
+let view = "decoder.2.cross.0"; // the head that it shows, or "mean" of its layer's
 
 whenSeen("where", () => {
   looks ??= new Look(find("looks"), "is looked at", "looks");
-  const { heads, layers } = model.config;
-  if (!find("layer").length) {
-    for (let i = 0; i < layers; i++) {
-      const name = i === 0 ? "0 (the first)" : i === layers - 1 ? `${i} (the last)` : i;
-      find("layer").add(new Option(name, i, i === layers - 1, i === layers - 1));
-    }
-    find("head").add(new Option(`all ${heads}, averaged`, "mean"));
-    for (let i = 0; i < heads; i++) find("head").add(new Option(i, i));
+  if (!find("thumbnails").children.length) {
+    gridsOfHeads("thumbnails", "heads to look at", ["mean"], (name, ariaLabel) => make(
+      "button", { type: "button", ariaLabel, title: ariaLabel, value: name, onclick: pickHead }, make("canvas")));
   }
+  inSlices(drawThumbnails(), () => {}, nextDrawing());
   showLooks();
 });
 
+/** Fill a place with a grid for each kind: a row for each layer, with a button for each head, and for `more`. */
+function gridsOfHeads(place, what, more, button) {
+  const { heads, layers } = model.config, columns = [...Array(heads).keys(), ...more];
+  find(place).replaceChildren(...KINDS.map(([stack, kind, title]) => {
+    const grid = make("div", { className: "toggles", role: "group", "aria-label": `${title}: ${what}`,
+      style: `grid-template-columns: repeat(${columns.length}, auto)` });
+    fill(grid, [...Array(layers).keys()].flatMap(layer => columns.map(head =>
+      button(`${stack}.${layer}.${kind}.${head}`, `${title}, layer ${layer}, ${headName(head)}`))), columns.length);
+    return make("div", {}, make("p", { textContent: title }), grid);
+  }));
+}
+
+const headName = head => head === "mean" ? "its heads averaged" : `head ${head}`;
+
+/** Give a head's weights, or its layer's on average, as (query, key) => weight. */
+function weigh(name) {
+  const [stack, layer, kind, head] = name.split("."), heads = shown.looks[`${stack}.${layer}.${kind}`];
+  return (q, k) => head === "mean" ? mean(heads, q, k) : weightOf(heads[head], q, k);
+}
+
+/** Draw each head small: a row for each word that looks, a column for each that is looked at. */
+function* drawThumbnails() {
+  for (const { value, firstChild: canvas } of find("thumbnails").querySelectorAll("button")) {
+    const weight = weigh(value), [stack, , kind] = value.split(".");
+    canvas.width = (kind === "cross" || stack === "encoder" ? shown.source : shown.steps).length;
+    canvas.height = (stack === "encoder" ? shown.source : shown.steps).length;
+    const image = new ImageData(canvas.width, canvas.height);
+    for (let q = 0; q < image.height; q++) {
+      for (let k = 0; k < image.width; k++) image.data.set([80, 146, 228, 255 * weight(q, k)], 4 * (q * image.width + k));
+    }
+    canvas.getContext("2d").putImageData(image, 0, 0);
+    yield;
+  }
+}
+
+/** Show another head. */
+function lookAt(name) {
+  view = name;
+  if (looks) showLooks();
+}
+
 function showLooks() {
-  const [stack, kind] = find("kind").value.split("."), layer = find("layer").value, head = find("head").value;
-  const weights = shown.looks[`${stack}.${layer}.${kind}`];
+  const [stack, layer, kind, head] = view.split(".");
   const source = labels(shown.source), written = labels(shown.steps.map(step => step.token));
   const seen = ["⟨start⟩", ...written.slice(0, -1)];
   const lookers = stack === "encoder" ? source : seen.map((word, i) => `${word} → ${written[i]}`);
   const looked = kind === "cross" || stack === "encoder" ? source : seen;
-  const where = `layer ${layer}, ${head === "mean" ? "its heads averaged" : `head ${head}`}`;
+  const where = `layer ${layer}, ${headName(head)}`;
+  find("view").textContent = `${KINDS.find(one => one[0] === stack && one[1] === kind)[2]}, ${where}`;
+  for (const one of find("thumbnails").querySelectorAll("button")) one.ariaPressed = one.value === view;
   looks.show({
-    lookers, looked, weight: (q, k) => head === "mean" ? mean(weights, q, k) : weightOf(weights[head], q, k),
+    lookers, looked, weight: weigh(view),
     onPoint: (side, place, best, weight) => {
       const strength = `${Math.round(100 * weight)} % (${where}).`;
       find("looks-said").textContent =
@@ -164,24 +209,25 @@ function showLooks() {
   });
 }
 
-for (const id of ["kind", "layer", "head"]) find(id).onchange = () => looks && showLooks();
+/** Show the head that a button names, where one sees it. */
+function pickHead({ currentTarget }) {
+  lookAt(currentTarget.value);
+  find("looks").scrollIntoView({ block: "nearest", behavior: isCalm() ? "auto" : "smooth" });
+}
+
+for (const button of document.querySelectorAll("#where > .buttons button")) button.onclick = pickHead;
 
 find("looks").addEventListener("keydown", event => {
-  const turn = { ArrowRight: 1, ArrowLeft: -1 }[event.key], head = find("head");
+  const turn = { ArrowRight: 1, ArrowLeft: -1 }[event.key];
   if (!turn) return;
   event.preventDefault();
   event.stopPropagation();
-  head.selectedIndex = (head.selectedIndex + turn + head.length) % head.length;
-  showLooks();
+  const row = [...Array(model.config.heads).keys(), "mean"].map(String), [head, ...layer] = view.split(".").reverse();
+  lookAt([...layer.reverse(), row.at((row.indexOf(head) + turn) % row.length)].join("."));
 }, true);
 
 // --- Break it --------------------------------------------------------------------------------------------------------
 
-const STACKS = [ // with heads
-  ["encoder", "self", "German at German"],
-  ["decoder", "self", "English at English"],
-  ["decoder", "cross", "English at German"],
-];
 const broken = { hidden: new Set(), positions: true, causal: true, heads: new Set() };
 const nextBreak = newest();
 let brokenText; // of which the words in `broken.hidden` are
@@ -198,18 +244,21 @@ whenSeen("break", () => {
   isOld = !wish && (isOld || (brokenText !== undefined && brokenText !== shown.text));
   wish = null;
   brokenText = shown.text;
-  const named = labels(shown.source);
+  const words = labels(shown.source);
   fill(find("hide"), shown.source.slice(0, -1).map((id, i) =>
-    toggle(named[i], broken.hidden, i, { className: continues(id) && i ? "joined" : "" })));
-  if (!find("heads").children.length) drawHeads();
+    toggle(words[i], broken.hidden, i, { className: continues(id) && i ? "joined" : "" })));
+  if (!find("heads").children.length) {
+    gridsOfHeads("heads", "heads to switch off", [], (name, label) =>
+      toggle(name.replace(/\D+/g, ".").slice(1), broken.heads, name, { ariaLabel: `switch off ${label}` }));
+  }
   breakIt();
 });
 
 /** Name what is changed now, "" if nothing. */
 function tellChanges({ hidden, positions, causal, heads }) {
-  const named = labels(shown.source), count = heads.size;
+  const words = labels(shown.source), count = heads.size;
   return [
-    hidden.size ? `${named.filter((_, i) => hidden.has(i)).map(word => `“${word}”`).join(", ")} hidden` : "",
+    hidden.size ? `${words.filter((_, i) => hidden.has(i)).map(word => `“${word}”`).join(", ")} hidden` : "",
     positions ? "" : "positions off", causal ? "" : "causal mask off",
     count ? `${count} ${count === 1 ? "head" : "heads"} off` : "",
   ].filter(Boolean).join("; ");
@@ -226,20 +275,6 @@ function toggle(textContent, set, item, properties) {
       breakIt();
     },
   });
-}
-
-function drawHeads() {
-  const { heads, layers } = model.config;
-  find("heads").replaceChildren(...STACKS.map(([stack, kind, title]) => {
-    const grid = make("div", { className: "toggles", role: "group", "aria-label": `${title}: heads to switch off`,
-      style: `grid-template-columns: repeat(${heads}, auto)` });
-    fill(grid, Array.from({ length: layers * heads }, (_, i) => {
-      const layer = Math.floor(i / heads), head = i % heads;
-      return toggle(`${layer}.${head}`, broken.heads, `${stack}.${layer}.${kind}.${head}`,
-        { ariaLabel: `switch off ${title}, layer ${layer}, head ${head}` });
-    }), heads);
-    return make("div", {}, make("p", { textContent: title }), grid);
-  }));
 }
 
 /** Translate with the changes, and mark what became different. */

@@ -20,16 +20,15 @@ from annotated.decoding import beam_search, greedy_decode, next_log_probs
 from annotated.masking import padding_mask
 from annotated.multi_head import record_attention
 from annotated.transformer import Transformer
-from annotated_workbench.checkpoint import load_translator
 from annotated_workbench.vocabulary import Tokenizer
 from tests.pages import barriers, fits, opened
-from tools.live import LIVE, MODEL, STEPS, packed
+from tools.live import FIRST, LIVE, MODEL, packed, recorded, rounded
 from tools.sync import ROOT
 
 pytestmark = once
 
 PAGE = LIVE / "index.html"
-DOGS = "Zwei Hunde spielen im Schnee mit einem Ball."
+DOGS = FIRST
 CAT = "Eine Katze sitzt auf dem Fensterbrett und schaut hinaus."
 CYCLIST = "Ein Radfahrer fährt bei Sonnenuntergang über eine Brücke."
 SOFA = "Zwei Männer tragen ein Sofa die Treppe hinauf."
@@ -44,12 +43,7 @@ TEXTS = [
 @pytest.fixture(scope="module")
 def translator() -> tuple[Transformer, Tokenizer]:
     """The delivered model, its matrices rounded to nine bits as the page has them, and its tokenizer."""
-    model, tokenizer, _ = load_translator([MODEL])
-    with torch.no_grad():
-        for matrix in (each for each in model.parameters() if each.dim() == 2):
-            scales = matrix.abs().amax(dim=1, keepdim=True) / STEPS
-            matrix.copy_((matrix / scales).round() * scales)
-    return model.eval(), tokenizer
+    return rounded(MODEL)
 
 
 @pytest.fixture(scope="module")
@@ -121,10 +115,25 @@ def test_the_weights_are_the_delivered_model_s_and_the_page_says_its_figures(tra
     sizes = f"N = {config.layers}, d_model = {config.d_model}, {config.heads} heads, d_ff = {config.d_ff}, "
     assert f"{sizes}{millions:.1f} million weights of nine bits each" in said and f"{len(tokenizer):,} pieces" in said
     megabytes = round((LIVE / "weights.js").stat().st_size / 1e6)
-    assert f"on their way: {megabytes} MB" in (LIVE / "page.js").read_text("utf-8")
+    assert megabytes == 8
     card = (MODEL.parent / "README.md").read_text("utf-8").split(f"\n## {MODEL.name}\n")[1].split("\n## ")[0]
     bleu, split = re.search(r"BLEU ([\d.]+) on Multi30k's (test_2016_flickr)", said).groups()
     assert f"{split} | BLEU {bleu}" in card
+
+
+def test_what_was_recorded_of_the_first_sentence_is_what_the_page_computes(page, translator) -> None:
+    made = (LIVE / "recorded.js").read_text("utf-8")
+    assert made.split('"merges"')[1] == recorded(MODEL).split('"merges"')[1]
+    translate(page, CAT)
+    translate(page, FIRST)
+    told = """run => [run.source, run.ids, run.steps.map(({ logProbs, token }) => [token, ...largest(logProbs, 5)]),
+      run.steps.map(({ logProbs }) => largest(logProbs, 5).map(id => Math.exp(logProbs[id]))),
+      run.steps.map((_, q) => run.source.map((_, k) => mean(run.looks[lastCross()], q, k)))]"""
+    *ids, parts, looks = page.evaluate(f"({told})(shown)")
+    *known, recorded_parts, recorded_looks = page.evaluate(f"({told})(recorded())")
+    assert ids == known
+    torch.testing.assert_close(torch.tensor(recorded_parts), torch.tensor(parts), atol=2e-4, rtol=0)
+    torch.testing.assert_close(torch.tensor(recorded_looks), torch.tensor(looks), atol=2e-3, rtol=0)
 
 
 def test_texts_become_the_same_tokens(page, translator) -> None:
@@ -394,14 +403,14 @@ def test_a_sentence_is_shared_by_its_address_and_a_caption_comes_with_its_meanin
     page.evaluate("text => { location.hash = '#s=' + encodeURIComponent(text); }", CAT)
     wait(page, CAT)
     assert page.locator("#sentence").input_value() == CAT and page.url.endswith(f"#s={quote(CAT)}")
-    assert text(page, "#meaning") == "A cat is sitting on the windowsill, looking out."
+    assert text(page, "#meaning") == "The German means: A cat is sitting on the windowsill, looking out."
     page.get_by_role("button", name="Ten more captions").click()
     captions = page.locator("#captions button")
     assert captions.count() == 10
     german, english = captions.nth(2).inner_text().split("\n")
     captions.nth(2).click()
     wait(page, german)
-    assert text(page, "#meaning") == english and not page.locator("#captions").is_visible()
+    assert text(page, "#meaning") == f"The German means: {english}" and not page.locator("#captions").is_visible()
 
 
 @torch.inference_mode()
@@ -472,11 +481,16 @@ def test_without_its_weights_the_page_says_so_and_stays_calm(browser) -> None:
     page.on("pageerror", lambda error: complaints.append(str(error)))
     page.goto(PAGE.as_uri())
     page.wait_for_function("/There's no model/.test(find('note').textContent)")
-    for control in page.locator("button:visible, #positions, #causal, #unmasked").all():
+    page.wait_for_function("find('skip').textContent === 'Play again'")  # a recording
+    assert "".join(texts(page, "#translation button")) == "Twodogsareplayingwithaballinthesnow.⟨end⟩"
+    assert "This part waits" in page.evaluate("getComputedStyle(find('where'), '::after').content")
+    controls = ".try, .buttons button:not(#more), #mend, #run-sides, #positions, #causal, #unmasked"
+    for control in page.locator(controls).all():
         control.click()
     page.locator("#beam").fill("2")
     choose(page, DOGS)
-    assert text(page, "#meaning") == "Two dogs are playing with a ball in the snow." and complaints == []
+    page.wait_for_function("find('meaning').textContent.includes('Two dogs are playing with a ball in the snow.')")
+    assert complaints == []
     page.close()
 
 

@@ -42,7 +42,7 @@ class Look {
     Object.assign(this, { words, weight, onPoint, count: lookers.length });
     const height = ROW * Math.max(lookers.length, looked.length);
     this.lines.setAttribute("viewBox", `0 0 100 ${height}`);
-    this.lines.style.height = `${height}px`;
+    this.lines.style.height = `calc(var(--row) * ${height / ROW})`; // smaller on a phone
     this.release();
   }
 

@@ -27,8 +27,10 @@ const MEANINGS = new Map([...CAPTIONS,
   ["Wann fährt der nächste Zug nach Berlin?", "When does the next train to Berlin leave?"],
 ]);
 
-let model, tokenizer; // as soon as the weights have come
+const tokenizer = new Tokenizer(RECORDED);
+let model; // as soon as the weights have come
 let shown = null; // the translation that the page is about: see `translate`
+let staged = null; // the translation that is written at the top: the same, or before there's a model, the recorded one
 
 // --- Translating -----------------------------------------------------------------------------------------------------
 
@@ -48,6 +50,19 @@ async function translate(text, source, isWanted) {
   if (!isWanted()) return null;
   const logProb = steps.reduce((sum, step) => sum + step.logProbs[step.token], 0);
   return { text, source, ids, steps, looks, logProb, seconds };
+}
+
+/** Give what was recorded of the first sentence as `translate` would: so the page moves while the weights come. */
+function recorded() {
+  const { text, source, steps, look } = RECORDED;
+  return {
+    text, source, looks: { [lastCross()]: [look] }, ids: steps.map(step => step.token).filter(id => id !== EOS),
+    steps: steps.map(({ token, best }) => {
+      const logProbs = new Float32Array(tokenizer.tokens.length).fill(-Infinity);
+      for (const [id, part] of best) logProbs[id] = Math.log(part);
+      return { token, logProbs };
+    }),
+  };
 }
 
 /** Read source and translation again, and record where each head looks. */
@@ -81,31 +96,46 @@ function read(text) {
 }
 
 const nextSentence = newest(), nextShow = newest();
+let wasTyped = false; // whether the sentence in the address came by a pause in typing
 let skip = () => {};
 
-/** Translate what stands in the field, and write it word by word. */
-async function go() {
+/** Translate what stands in the field, and write it word by word; `isTyped` if whoever types has only paused. */
+async function go(isTyped = false) {
   const text = find("sentence").value.replace(/\p{Surrogate}/gu, "\ufffd"); // half a character has no address
-  const isWanted = nextSentence();
+  const isWanted = nextSentence(), goesOn = Boolean(model && !shown && staged?.text === text);
   clearTimeout(pausing);
-  tellMeaning();
-  if (!model) return;
-  nextShow(); // stops the one before from being written
+  fitSentence();
   const { source, note } = read(text);
   const still = shown && !source ? ` The sections below are still about “${brief(shown.text)}”` : "";
   find("note").textContent = note + still;
-  find("stage").className = `stage ${source ? "waiting" : "empty"}`;
-  const address = source ? `#s=${encodeURIComponent(text)}` : "";
-  if (location.hash !== address) history.replaceState(null, "", location.href.split("#")[0] + address);
-  if (!source) return;
-  find("time").textContent = "Translating …";
-  find("skip").textContent = "Skip";
-  const run = await translate(text, source, isWanted);
+  remember(source ? `#s=${encodeURIComponent(text)}` : "", isTyped);
+  if (!goesOn) { // the recorded one is just being written
+    nextShow(); // stops the one before from being written
+    find("meaning").textContent = "";
+    find("stage").className = `stage ${source ? "waiting" : "empty"}`;
+    if (!source) return;
+    find("time").textContent = model ? "Translating …" : "Your sentence will be translated as soon as the model is here: ";
+    find("skip").textContent = "Skip";
+  }
+  const run = model ? await translate(text, source, isWanted) : text === RECORDED.text ? recorded() : null;
   if (!run) return;
-  shown = run;
-  for (const part of parts) part.stale = true;
-  parts.forEach(bringUpToDate);
-  await show();
+  const isOther = !goesOn || run.ids.join() !== staged.ids.join();
+  staged = run;
+  if (model) {
+    shown = run;
+    for (const part of parts) part.stale = true;
+    parts.forEach(bringUpToDate);
+  }
+  if (isOther) await show();
+  else if (find("skip").textContent === "Play again") tellTime();
+}
+
+/** Keep a sentence in the address, each that was chosen as a step for the browser's Back. */
+function remember(address, isTyped) {
+  if (location.hash === address) return;
+  const isStep = location.hash && address && !(isTyped && wasTyped);
+  history[isStep ? "pushState" : "replaceState"](null, "", location.href.split("#")[0] + address);
+  wasTyped = isTyped;
 }
 
 /** Shorten what is only to be recognised. */
@@ -113,7 +143,7 @@ const brief = text => text.length > 60 ? `${text.slice(0, 60)}…` : text;
 
 /** Write the translation that was found, word by word. */
 async function show() {
-  const isWanted = nextShow(), run = shown, labelled = labels(run.steps.map(step => step.token));
+  const isWanted = nextShow(), run = staged, labelled = labels(run.steps.map(step => step.token));
   let isSkipped = isCalm();
   find("stage").className = "stage";
   find("time").textContent = "";
@@ -152,22 +182,34 @@ async function show() {
   tellCandidates(doubts.indexOf(Math.min(...doubts)), "Least sure here: "); // there's most to see
   skip = show;
   find("skip").textContent = "Play again";
-  find("time").textContent = `${run.seconds.toFixed(2)} s to compute` +
-    (isCalm() ? "." : ", slowed down so you can follow.") +
-    (isFinished(run) ? "" : " It found no end, and was cut off.");
+  tellTime();
+  tellMeaning();
   find("spoken").textContent = `Translation: ${tokenizer.decode(run.ids) || "nothing"}`;
 }
 
+/** Say how long it took to compute what was written. */
+function tellTime() {
+  find("time").textContent = staged === shown ? `${shown.seconds.toFixed(2)} s to compute` +
+    (isCalm() ? "." : ", slowed down so you can follow.") +
+    (isFinished(shown) ? "" : " It found no end, and was cut off.") : "A recording, until the model is here: ";
+}
+
+/** Say what a caption of ours means; what a visitor has typed, only the visitor knows. */
+function tellMeaning() {
+  const meaning = MEANINGS.get(staged.text);
+  find("meaning").textContent = meaning ? `The German means: ${meaning}` : "";
+}
+
 const isFinished = run => run.steps.at(-1).token === EOS;
-const lastCross = () => `decoder.${model.config.layers - 1}.cross`;
+const lastCross = () => `decoder.${RECORDED.config.layers - 1}.cross`;
 const weightOf = (head, q, k) => head[q][k] ?? 0; // what had not been written yet, nobody looked at
 const mean = (heads, q, k) => heads.reduce((sum, head) => sum + weightOf(head, q, k), 0) / heads.length;
 
 /** Show the five likeliest tokens at a step, and what all others have together; `why` this step. */
 function tellCandidates(step, why = "") {
-  const { logProbs, token } = shown.steps[step];
+  const { logProbs, token } = staged.steps[step];
   [...find("translation").querySelectorAll("button")].forEach((one, i) => one.classList.toggle("asked", i === step));
-  const before = tokenizer.decode(shown.steps.slice(0, step).map(one => one.token));
+  const before = tokenizer.decode(staged.steps.slice(0, step).map(one => one.token));
   const end = before.length > 60 ? `… ${before.slice(-60).replace(/^\S*\s/, "")}` : before;
   const could = before ? `After “${end}” it could go on with` : "It could begin with";
   find("could").textContent = why + (why ? could[0].toLowerCase() + could.slice(1) : could);
@@ -186,22 +228,17 @@ function tellCandidates(step, why = "") {
 let pausing; // set while someone types
 let alignment; // the picture beside the translation
 
-/** Say what a caption of ours means; what a visitor has typed, only the visitor knows. */
-function tellMeaning() {
-  find("meaning").textContent = MEANINGS.has(find("sentence").value) ? MEANINGS.get(find("sentence").value) : "";
-  fitSentence();
-}
-
 /** Make the field as high as its sentence. */
 function fitSentence() {
   find("sentence").style.height = "auto";
   find("sentence").style.height = `${find("sentence").scrollHeight + 2}px`;
 }
 
-/** Put a sentence into the field and translate it. */
-function choose(sentence) {
+/** Put a sentence into the field, translate it, and bring to sight where its result will stand. */
+function choose(sentence, place = find("form")) {
   find("sentence").value = sentence;
   go();
+  place?.scrollIntoView({ block: "nearest", behavior: isCalm() ? "auto" : "smooth" });
 }
 
 /** Give the sentence in the address, if there is one. */
@@ -245,15 +282,18 @@ function start() {
   const theme = stored(storage => storage.getItem("live-theme"));
   if (Object.hasOwn(THEMES, theme)) useTheme(theme);
   alignment = new Look(find("alignment"), "German", "English");
-  find("sentence").value = addressed() ?? CAPTIONS[0][0];
-  tellMeaning();
+  find("sentence").value = addressed() ?? RECORDED.text;
   find("captions").replaceChildren(...CAPTIONS.slice(1).map(([german, english]) => make("li", {},
-    make("button", { type: "button", onclick: () => { choose(german); find("more").click(); find("more").focus(); } },
+    make("button", { type: "button", onclick: () => choose(german) },
       make("span", { lang: "de", textContent: german }), make("small", { textContent: english })))));
-  find("more").onclick = () => {
-    find("captions").hidden = !find("captions").hidden;
-    find("more").setAttribute("aria-expanded", !find("captions").hidden);
+  const unfold = isWanted => {
+    if (find("captions").contains(document.activeElement)) find("more").focus({ preventScroll: true });
+    find("captions").hidden = !isWanted;
+    find("more").setAttribute("aria-expanded", isWanted);
   };
+  find("more").onclick = () => unfold(find("captions").hidden);
+  addEventListener("click", event => event.target.closest("#more") || unfold(false)); // on a caption, or elsewhere
+  addEventListener("keydown", event => event.key === "Escape" && unfold(false));
   find("surprise").onclick = () => {
     const others = CAPTIONS.map(([german]) => german).filter(german => german !== find("sentence").value);
     choose(others[Math.floor(Math.random() * others.length)]);
@@ -265,32 +305,31 @@ function start() {
     go();
   };
   find("sentence").oninput = () => {
-    tellMeaning();
+    fitSentence();
     clearTimeout(pausing);
-    pausing = setTimeout(go, 1000);
+    pausing = setTimeout(go, 1000, true);
   };
   for (const button of document.querySelectorAll(".try")) {
-    button.onclick = () => choose(button.dataset.sentence);
+    const place = button.closest("section").querySelector("[data-result]");
+    button.onclick = () => choose(button.dataset.sentence, place);
   }
   find("skip").onclick = () => skip();
   find("theme").onclick = switchTheme;
   addEventListener("hashchange", () => {
     const sentence = addressed();
-    if (sentence !== null && sentence !== find("sentence").value) choose(sentence);
+    if (sentence !== null && sentence !== find("sentence").value) choose(sentence, null);
   });
   addEventListener("resize", fitSentence);
-  find("time").textContent = "The model's weights are on their way: 8 MB …";
+  go();
   requestAnimationFrame(() => setTimeout(() => document.head.append(make("script", {
     src: "weights.js",
     onload: () => {
-      tokenizer = new Tokenizer(WEIGHTS);
       model = loadTransformer(WEIGHTS);
       document.documentElement.dataset.ready = "true";
       document.dispatchEvent(new Event("model"));
       go();
     },
     onerror: () => {
-      find("time").textContent = "";
       find("note").textContent = "There's no model: the file weights.js isn't beside this page.";
     },
   })))); // after the page has been drawn

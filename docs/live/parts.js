@@ -112,7 +112,7 @@ function labels(ids) {
 }
 
 /** Tell whether a token goes on with the word before it. */
-const continues = id => id >= SPECIALS && !tokenizer.tokens[id].startsWith("Ġ");
+const continues = id => id >= SPECIALS.length && !tokenizer.tokens[id].startsWith("Ġ");
 
 const percent = part => part < 0.001 ? "< 0.1 %" : `${(100 * part).toFixed(part < 0.0995 ? 1 : 0)} %`;
 const number = (value, digits = 2) => value.toFixed(digits).replace("-", "−");

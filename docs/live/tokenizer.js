@@ -1,7 +1,7 @@
 // Text to token ids and back: byte-pair encoding (§5.1; Sennrich et al., 2016), on bytes, so that it takes any text.
 "use strict";
 
-const SPECIALS = 4; // <pad>, <bos>, <eos>, <unk> stand first in the vocabulary
+const SPECIALS = ["<pad>", "<bos>", "<eos>", "<unk>"]; // which stand first in the vocabulary
 
 /** Bytes as visible characters, as the `tokenizers` library writes them: a space is Ġ. */
 const BYTES = (() => {
@@ -17,13 +17,10 @@ const PIECES = new RegExp(
 const OUTER_SPACE = /^\p{White_Space}+|\p{White_Space}+$/gu;
 
 class Tokenizer {
-  /**
-   * @param tokens every token at its id
-   * @param merges pairs of tokens that become one, as "a b", the first merge first
-   */
-  constructor({ tokens, merges }) {
-    this.tokens = tokens;
-    this.ids = new Map(tokens.map((token, id) => [token, id]));
+  /** @param merges pairs of tokens that become one, as "a b", the first merge first; tokens have their numbers so, too */
+  constructor({ merges }) {
+    this.tokens = [...SPECIALS, ...[...BYTES].sort(), ...merges.map(pair => pair.replace(" ", ""))];
+    this.ids = new Map(this.tokens.map((token, id) => [token, id]));
     this.ranks = new Map(merges.map((pair, rank) => [pair, rank]));
   }
 
@@ -49,7 +46,7 @@ class Tokenizer {
 
   /** Join ids into text, without specials and outer spaces. */
   decode(ids) {
-    const written = ids.filter(id => id >= SPECIALS).map(id => this.tokens[id]).join("");
+    const written = ids.filter(id => id >= SPECIALS.length).map(id => this.tokens[id]).join("");
     const bytes = Uint8Array.from(written, character => BYTES.indexOf(character));
     return new TextDecoder("utf-8", { ignoreBOM: true }).decode(bytes).replace(OUTER_SPACE, "");
   }

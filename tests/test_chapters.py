@@ -138,7 +138,6 @@ def test_a_heading_that_is_not_there_is_named() -> None:
 
 ABOUT = """title = "A dummy"
 build = "nothing"
-paper = "after"
 minutes = 5
 
 [picture]
@@ -196,10 +195,10 @@ def test_a_new_chapter_is_one_folder_and_two_notebooks(tmp_path: Path) -> None:
     for _, write in sync.refresh(tmp_path):
         write()
     assert FIRST in (notebooks / "99_dummy.ipynb").read_text("utf-8") and (folder / "thumb.png").is_file()
-    (row,) = re.findall(r"^\| \[99_dummy\].*", (tmp_path / "README.md").read_text("utf-8"), re.MULTILINE)
-    assert row.endswith('alt="A square"> | nothing | after | 5 | 1 |')
+    (row,) = re.findall(r"^.*\[99 · .*", (tmp_path / "README.md").read_text("utf-8"), re.MULTILINE)
+    assert row.endswith('alt="A square"> | **[99 · A dummy](notebooks/99_dummy.ipynb)** · 5&nbsp;minutes<br>nothing |')
     assert "## 99 · A dummy\n\n| they think" in (tmp_path / module.MISCONCEPTIONS).read_text("utf-8")
     environment = os.environ | {"PYTHONPATH": str(tmp_path), "ANNOTATED_WORK": str(tmp_path / "work")}
     printed = subprocess.check_output([sys.executable, "-c", LISTS], cwd=tmp_path, env=environment, text=True)
     assert "✗ 99.1 Four: one less.\n✓ 99.1 Four\n" in printed and "\n99  ○\n" in printed
-    assert "| 5 | ○ |" in (tmp_path / "work" / "start.md").read_text("utf-8").partition("[99_dummy]")[2]
+    assert "<br>nothing<br>○ |" in (tmp_path / "work" / "start.md").read_text("utf-8").partition("[99 · ")[2]

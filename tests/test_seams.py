@@ -40,7 +40,7 @@ def test_the_hours_of_each_way_are_the_sum_of_its_chapters() -> None:
     readme = (ROOT / "README.md").read_text(encoding="utf-8")
     cards = {"A weekend": "00 to 09", "The whole course": "00 to 20"}
     for card, way in cards.items():
-        assert f"<b>{card}</b> · {hours(way)}<br>" in readme
+        assert f"**{card}**, {hours(way)}:" in readme
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)

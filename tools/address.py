@@ -20,6 +20,9 @@ BADGES = re.compile(r"(?<=<!-- in one click: begin -->\n).*?(?=<!-- in one click
 TO_LIVE = re.compile(rf'(?<=\]\(|=")(?:https://[\w.-]+/[\w.-]+/)?{re.escape(LIVE)}')
 CLONED = re.compile(r"(?<=git clone )https://\S+")
 CITED = re.compile(r"(?<=^repository-code: ).*$", re.MULTILINE)
+UNSEEN = """\
+On GitHub that link shows source: download the repository (*Code → Download ZIP*) and open `docs/live/index.html`.
+"""
 NOWHERE = """\
 This copy of the course has no public address yet, so the three below can't fetch it.
 [CONTRIBUTING.md](../CONTRIBUTING.md#where-it-can-be-fetched) says how to give it one.
@@ -77,7 +80,7 @@ def edits(repository: str) -> list[Edit]:
     """List what stands where the documents name the address."""
     url = f"https://github.com/{repository}"
     return [
-        ("README.md", BADGES, badges(repository, "docs/drawings")),
+        ("README.md", BADGES, badges(repository, "docs/drawings") or UNSEEN),
         ("README.md", TO_LIVE, pages(repository)),
         ("docs/INSTALL.md", BADGES, badges(repository, "drawings") or NOWHERE),
         ("docs/INSTALL.md", CLONED, url),

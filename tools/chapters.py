@@ -1,7 +1,7 @@
 """What is made of the chapters' folders: tables of documents, the small drawings of 01 to 09, the README's pictures.
 
 `annotated_course/chapters/cNN_name/about.toml` says once what a chapter is: its title, what a reader builds, the
-paper's sections, the minutes, which part of which figure is its picture, what of the whole model it lights, what people
+minutes, which part of which figure is its picture, what of the whole model it lights, what people
 get wrong, and where it takes up a part of the paper. `make sync` writes all this where readers look for it.
 """
 
@@ -24,7 +24,7 @@ MISCONCEPTIONS, PAPER_MAP = "docs/MISCONCEPTIONS.md", "docs/PAPER_MAP.md"
 BLOCK = re.compile(r"(?<=<!-- made by `make sync`: begin -->\n).*?(?=<!-- made by `make sync`: end -->)", re.DOTALL)
 PLACE = re.compile(r"^\| (\[(§[\d.]+(?= )|[^]§]+)[^]]*\]\(https:\S+\)) \| .*", re.MULTILINE)  # a row of PAPER_MAP
 PART = re.compile(r'class="(\w+)" data-part="([^"]+)"')  # of where.svg
-SIZE = 320, 200  # pixels of a picture; the README shows it half as large, so that it stays sharp on a fine screen
+SIZE = 320, 200  # pixels of a picture; the README shows it smaller, so that it stays sharp on a fine screen
 BORDER, COLOURS = 4, 64
 
 
@@ -80,17 +80,13 @@ def drawings(root: Path, listed: list[Chapter]) -> dict[Path, str]:
 
 def readme_rows(listed: list[Chapter]) -> str:
     """Write the README's table of notebooks."""
-    rows = [
-        "| notebook | a&nbsp;look&nbsp;inside | you build | paper | minutes | exercises |",
-        "|---|---|---|---|---|---|",
-    ]
-    for folder, notebook, about in listed:
-        cells = read(notebook).cells
-        exercises = sum(cell.cell_type == "code" and cell.source.startswith("check(") for cell in cells)
-        shown = f'<img src="{FOLDERS}/{folder.name}/thumb.png" width="160" alt="{about["picture"]["shows"]}">'
-        link = f"[{notebook.stem}](notebooks/{notebook.name})"
-        facts = (about["build"], about["paper"], about["minutes"], exercises or "–")
-        rows.append(f"| {link} | {shown} | {' | '.join(map(str, facts))} |")
+    rows = ["| a&nbsp;look&nbsp;inside | chapter, and what you build |", "|---|---|"]
+    for chapter in listed:
+        about = chapter.about
+        shown = f'<img src="{FOLDERS}/{chapter.folder.name}/thumb.png" width="100" alt="{about["picture"]["shows"]}">'
+        link = f"[{f'{chapter.number} · ' * bool(chapter.number)}{about['title']}](notebooks/{chapter.notebook.name})"
+        time = f"{about['minutes']}{'&nbsp;minutes' * isinstance(about['minutes'], int)}"
+        rows.append(f"| {shown} | **{link}** · {time}<br>{about['build']} |")
     return "\n".join(rows) + "\n"
 
 

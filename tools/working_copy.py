@@ -27,7 +27,7 @@ from tools.chapters import BLOCK
 from tools.sync import ROOT, notebook_paths
 
 GIVEN, START = ".given.json", "start.md"
-ROW = re.compile(r"^\| \[(\d\d)_\w+\]\(.*$", re.MULTILINE)
+ROW = re.compile(r"^\|.*\]\((\d\d)_\w+\.ipynb\).*$", re.MULTILINE)
 ADDRESS = re.compile(r'(?<=\]\()(?!https?:|#)[^)]+|(?<=src=")[^"]+')  # of what a page links to or shows
 
 Sources = dict[str, str]  # what each cell of a notebook says, by the cell's id
@@ -174,9 +174,8 @@ def start_page(course: Path, done: set[str]) -> str:
     exercises = all_exercises()
 
     def with_marks(row: re.Match[str]) -> str:
-        numbers = [number for number in exercises if number.startswith(row[1])]
-        marks = "".join("●" if number in done else "○" for number in numbers)
-        return f"{row[0].removesuffix(' |').rpartition(' | ')[0]} | {marks} |"
+        marks = ("●" if number in done else "○" for number in exercises if number.startswith(row[1]))
+        return f"{row[0].removesuffix(' |')}<br>{''.join(marks)} |"
 
     table = BLOCK.search(relinked(course / "README.md", course))[0]
     ways = relinked(course / "docs" / "WAYS.md", course).replace("# ", "## ")

@@ -59,7 +59,7 @@ def site(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
 @pytest.fixture(scope="module")
 def pages(site: Path) -> dict[Path, BeautifulSoup]:
     """Every page, read."""
-    paths = (path for path in sorted(site.rglob("*.html")) if "_static" not in path.parts and path.stat().st_size)
+    paths = (path for path in sorted(site.rglob("*.html")) if path.stat().st_size)
     return {path: BeautifulSoup(path.read_bytes(), "lxml") for path in paths}
 
 
@@ -121,7 +121,7 @@ def test_what_is_folded_unfolds_checks_are_a_list_and_tables_fit_a_phone(site: P
     assert re.search(passed, text) and re.search(r'<li class="open"><p>○ 01\.1 not attempted yet', text)
     assert "tensor([1.39, 0.00, 0.00])\n</pre>" in text  # what is no check stays as it was printed
     text = (site / "index.html").read_text(encoding="utf-8")
-    assert 'class="pictured' in text and re.search(r'<span class="column">minutes\s*</span>', text)
+    assert 'class="pictured' in text and "that link shows source" not in text
 
 
 def test_a_folder_that_it_did_not_make_is_left_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -144,6 +144,11 @@ def test_a_link_that_leads_nowhere_is_named(tmp_path: Path) -> None:
             "notebooks/09_whole_transformer.ipynb",
             "[a](05_decoder.ipynb#8.-One-matrix%2C-three-times-%28%C2%A73.4%29) [b](../README.md#the-house) `[f](x)`",
             "[a](05_decoder.ipynb#8-one-matrix-three-times-34) [b](../index.md#the-house) `[f](x)`",
+        ),
+        (
+            "notebooks/20_paper_code_today.ipynb",
+            "[a](#The-case-file)",
+            "[a](20_paper_code_today.ipynb#the-case-file)",
         ),
         (
             "notebooks/01_attention.ipynb",
@@ -216,6 +221,7 @@ LED = {  # as beginners type it, and to which page, or heading of it
     "what is beam search": "notebooks/08_decoding.html#beam-search-by-hand",
     "my loss is nan": "notebooks/questions.html",
     "learning rate warmup": "notebooks/07_training.html#the-learning-rate",
+    "warmup": "notebooks/07_training.html",
     "translate my own sentence": "notebooks/08_decoding.html#translate-your-own-sentence",
 }
 
@@ -238,6 +244,18 @@ def test_search_leads_a_beginner_s_words_to_the_place(site: Path, visit) -> None
         assert below.startswith(question), f"{query}: {below}"
     for query, place in LED.items():
         assert re.sub(r"\?[^#]*", "", first(query)).startswith(f"{site.as_uri()}/{place}"), query
+
+
+def test_on_paper_no_line_of_code_is_cut_and_the_magnifier_lies_on_no_letter(site: Path, visit) -> None:
+    page = visit((site / "notebooks" / "01_attention.html").as_uri(), width=720)
+    page.emulate_media(media="print")
+    assert page.locator("pre").evaluate_all("all => all.filter(one => one.scrollWidth > one.clientWidth)") == []
+    page.emulate_media(media="screen")
+    page.keyboard.press("Control+k")
+    glass, field = (
+        page.locator(f"dialog .bd-search {part}").bounding_box() for part in (".fa-magnifying-glass", "input")
+    )
+    assert glass["x"] + glass["width"] <= field["x"]
 
 
 @pytest.mark.parametrize(("name", "scheme"), [("index", "dark"), ("notebooks/00_tour", "light")])

@@ -28,6 +28,7 @@ from fontTools import subset
 from sphinx.cmd.build import build_main
 
 from annotated_workbench.files import emptied
+from tools.address import UNSEEN
 from tools.sync import PACKAGES, ROOT, is_lesson, notebook_paths
 
 DOCUMENTS = [f"docs/{name}.md" for name in ("INSTALL", "WAYS", "COMMANDS", "PAPER_MAP", "RESULTS", "TEACHING")]
@@ -40,7 +41,7 @@ API = Path("api")
 FONT = "STIXTwoMath-Regular"  # of the formulas
 # What a browser draws though no formula writes it: the root, and the slanted h, Latin and Greek letters of variables.
 DRAWN = [0x221A, 0x210E, *range(0x1D434, 0x1D468), *range(0x1D6A8, 0x1D71C)]
-LINK = re.compile(r"(!?)\[((?:!\[[^\]]*\]\([^)]*\)|[^\]])*)\]\((?!https?:|#)([^)#\s]+)(#[^)\s]*)?\)")
+LINK = re.compile(r"(!?)\[((?:!\[[^\]]*\]\([^)]*\)|[^\]])*)\]\((?!https?:)([^)#\s]*)(#[^)\s]*)?\)")
 ATTRIBUTE = re.compile(r'\b(href|src|srcset)="(?![a-z]+:|#)([^"#]+)(#[^"]*)?"')
 ALSO = re.compile(r"^<small>Also asked as: (.+)</small>$", re.MULTILINE)
 DETAILS = re.compile(r"<details><summary>(.*?)</summary>(.*?)</details>", re.DOTALL)
@@ -60,6 +61,8 @@ def main() -> int:
     options = ["-W", "--keep-going", "-q", "-j", cores, "-d", f"{source}/.trees", str(source), str(folder)]
     status = build_main(options)
     (folder / "_static" / "scripts" / "fontawesome.js").write_text("")  # 1.5 MB for icons of one's own: there are none
+    for template in (folder / "_static").glob("*.html"):  # the theme's own, whose links lead nowhere
+        template.unlink()
     pages = (path.read_text(encoding="utf-8") for path in folder.rglob("*.html"))
     formulas = "".join(formula for page in pages for formula in re.findall(r"<math.*?</math>", page, re.DOTALL))
     (folder / "_static" / f"{FONT}.woff").write_bytes(math_font(formulas, DRAWN))
@@ -106,15 +109,14 @@ def lay_out(source: Path) -> None:
     solutions = [path for path in notebooks if path.parent == SOLUTIONS]
     write(source / SOLUTIONS / "index.md", f"# Solutions\n\n{contents(solutions, SOLUTIONS)}")
     lines = "\n".join(line for _, line in modules)
-    table = contents((page for page, _ in modules), API, ":hidden:")
-    write(source / API / "index.md", f"# The module\n\n{lines}\n\n{table}")
+    write(source / API / "index.md", f"# The module\n\n{lines}\n\n{contents(dict(modules), API, ':hidden:')}")
     beside = [path for path in notebooks if path.parent.name == "notebooks" and not is_lesson(path)]
     lists = {
         "Chapters": [path for path in notebooks if is_lesson(path)],
         "Beside the chapters": [*beside, SOLUTIONS / "index.md", API / "index.md"],
         "Documents": [Path(name) for name in DOCUMENTS],
     }
-    readme = page_text((ROOT / "README.md").read_text(encoding="utf-8"), Path("README.md"), source)
+    readme = page_text((ROOT / "README.md").read_text("utf-8").replace(UNSEEN, ""), Path("README.md"), source)
     trees = [contents(paths, Path(), ":hidden:", f":caption: {caption}") for caption, paths in lists.items()]
     write(source / "index.md", "\n\n".join([WIDE, readme, *trees]))
 
@@ -161,7 +163,7 @@ def page_text(text: str, page: Path, source: Path) -> str:
     """
 
     def resolved(link: re.Match[str], address: str) -> tuple[Path, Path | None]:
-        target = Path(os.path.normpath(page.parent / address))
+        target = Path(os.path.normpath(page.parent / (address or page.name)))
         if not (ROOT / target).exists():
             raise FileNotFoundError(f"{page}: the link {link[0]} leads nowhere.")
         return target, page_for(target)

@@ -114,22 +114,13 @@ def list_checks(app: Any, page: nodes.document) -> None:
 
 
 def prepare_tables(app: Any, page: nodes.document) -> None:
-    """Mark what a phone must know of a table: cells too short to break, and the columns' names if it has pictures."""
+    """Mark what the style must know of a table: cells too short to break, and that it has pictures."""
     for table in page.findall(nodes.table):
-        rows = [[entry for entry in row if isinstance(entry, nodes.entry)] for row in table.findall(nodes.row)]
         for entry in table.findall(nodes.entry):
             if len(entry.astext()) <= SHORT:
                 entry["classes"].append("short")
-        if not any("<img" in node.astext() for node in table.findall(nodes.raw)) and not any(
-            table.findall(nodes.image)
-        ):
-            continue
-        table["classes"].append("pictured")
-        names = [entry.astext() for entry in rows[0]]
-        for row in rows[1:]:
-            for name, entry in zip(names, row, strict=True):
-                if name and entry.children:
-                    entry[0].insert(0, nodes.inline("", f"{name} ", classes=["column"]))
+        if any("<img" in node.astext() for node in table.findall(nodes.raw)) or any(table.findall(nodes.image)):
+            table["classes"].append("pictured")
 
 
 def setup(app: Any) -> None:

@@ -10,7 +10,8 @@ const LIKE = 0.27; // 1: the same words; 0: none in common
 
 var Scorer = {
   score: (result) => {
-    const [page, , , , score, , kind] = result;
+    const [page, , , description, score, , kind] = result;
+    if (kind === "object" && description.includes("attribute")) return 0; // a field of a class explains nothing
     const words = new URLSearchParams(window.location.search).get("q").trim().split(/\s+/);
     if (words.length > 2) return page === QUESTIONS ? score + Scorer.title : score;
     return kind === "index" && score < 100 ? Scorer.term : score; // 100: the whole entry was typed

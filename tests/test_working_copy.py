@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from nbformat import NotebookNode
+from nbformat.sign import NotebookNotary
 from once import once
 
 from annotated_course.exercises import all_exercises
@@ -34,9 +35,15 @@ def texts(path: Path) -> list[str]:
     return [cell.source for cell in nbformat.read(path, as_version=4).cells]
 
 
+def trusted(path: Path) -> bool:
+    """Whether JupyterLab runs the scripts in a notebook's outputs."""
+    return NotebookNotary().check_signature(nbformat.read(path, as_version=4))
+
+
 @pytest.fixture
-def course(tmp_path: Path) -> Path:
+def course(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A course of one lesson and its solutions."""
+    monkeypatch.setenv("JUPYTER_DATA_DIR", str(tmp_path / "data"))
     write(tmp_path / "notebooks" / "01_attention.ipynb", CARD, STUB)
     write(tmp_path / "notebooks" / "solutions" / "01_solutions.ipynb", ("a", "answer = 1"))
     return tmp_path / "notebooks"
@@ -47,20 +54,25 @@ def test_the_first_time_all_is_copied_and_the_second_time_nothing_is_done(course
     (line,) = update(course, work)
     assert line.startswith(f"2 notebooks of the course copied to {work}")
     for name in ("01_attention.ipynb", "solutions/01_solutions.ipynb"):
-        assert (work / name).read_bytes() == (course / name).read_bytes()
+        assert (work / name).read_bytes() == (course / name).read_bytes() and trusted(work / name)
     write(work / "01_attention.ipynb", CARD, ("stub", "answer = 1"))
     before = (work / "01_attention.ipynb").read_bytes()
     assert update(course, work) == []
-    assert (work / "01_attention.ipynb").read_bytes() == before
+    assert (work / "01_attention.ipynb").read_bytes() == before and not trusted(work / "01_attention.ipynb")
     assert not (work / "kept").exists()
 
 
-def test_an_update_replaces_what_nobody_touched_and_keeps_answers(course: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("sure", [False, True])
+def test_an_update_replaces_what_nobody_touched_and_keeps_answers_and_trust(
+    course: Path, tmp_path: Path, sure: bool
+) -> None:
     work = tmp_path / "work"
     update(course, work)
     mine = work / "01_attention.ipynb"
     write(mine, CARD, ("stub", "answer = 1"), ("note", "# a thought"))
     worked_in = mine.read_bytes()
+    if sure:  # as JupyterLab does when it saves what was run there
+        NotebookNotary().sign(nbformat.read(mine, as_version=4))
     better = ("card", "# What to do, said better")
     write(course / "01_attention.ipynb", ("new", "# Before"), better, STUB, ("end", "end"))
     write(course / "solutions" / "01_solutions.ipynb", ("a", "answer = 2"))
@@ -69,6 +81,7 @@ def test_an_update_replaces_what_nobody_touched_and_keeps_answers(course: Path, 
     assert second.startswith("1 notebooks of the course copied")
     assert texts(mine) == ["# Before", "# What to do, said better", "answer = 1", "# a thought", "end"]
     assert texts(work / "solutions" / "01_solutions.ipynb") == ["answer = 2"]
+    assert trusted(work / "solutions" / "01_solutions.ipynb") and trusted(mine) == sure
     (kept,) = (work / "kept").iterdir()
     assert kept.read_bytes() == worked_in and str(kept) in first
     assert update(course, work) == []

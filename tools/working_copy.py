@@ -18,6 +18,7 @@ from pathlib import Path
 
 import nbformat
 from nbformat import NotebookNode
+from nbformat.sign import NotebookNotary
 from nbformat.validator import normalize
 
 from annotated_course.exercises import all_exercises
@@ -46,7 +47,7 @@ def main() -> None:
 
 
 def update(course: Path, work: Path) -> list[str]:
-    """Bring a working copy up to date with the course.
+    """Bring a working copy up to date with the course, and sign what it gives, or no picture moves before it is run.
 
     Returns:
         A line for each notebook that was worked in and changed, and one for all others that are new.
@@ -54,13 +55,14 @@ def update(course: Path, work: Path) -> list[str]:
     Raises:
         OSError: something cannot be written. The next call goes on.
     """
-    lines, replaced = [], 0
+    lines, replaced, notary = [], 0, NotebookNotary()
     work.mkdir(parents=True, exist_ok=True)
     given = remembered(work)
     for path in notebook_paths(course.parent):
         name = path.relative_to(course).as_posix()
         mine = Path(os.path.realpath(work / name))  # a link stays one
         new = read(path)
+        notary.sign(new)
         if mine.exists() and given.get(name) == sources(new):
             continue
         own: set[str] = set()
@@ -74,8 +76,10 @@ def update(course: Path, work: Path) -> list[str]:
             own = changed(reader.cells, given.get(name, {}), sources(new))
         if own:
             kept = keep(mine, work)
-            merged = merge(reader.cells, new.cells, own)
-            write_whole(mine, nbformat.writes(NotebookNode({**new, "cells": merged})).encode() + b"\n")
+            merged = NotebookNode({**new, "cells": merge(reader.cells, new.cells, own)})
+            if notary.check_signature(reader):  # what was trusted stays so
+                notary.sign(merged)
+            write_whole(mine, nbformat.writes(merged).encode() + b"\n")
             lines.append(f"{mine}: brought up to date around your {len(own)} cells; as it was: {kept}")
         else:
             write_whole(mine, path.read_bytes())
@@ -160,8 +164,7 @@ def update_page(page: str, work: Path) -> list[str]:
     Raises:
         OSError: it cannot be read or written.
     """
-    mine, given = work / START, work / f".{START}"
-    lines = []
+    mine, given, lines = work / START, work / f".{START}", []
     if mine.exists() and not (given.exists() and given.read_bytes() == mine.read_bytes()):
         lines.append(f"{mine}: written anew; as it was: {keep(mine, work)}")
     for path in (mine, given):
@@ -184,14 +187,12 @@ def start_page(course: Path, done: set[str]) -> str:
     return (
         "# Attention Is All You Need, in notebooks\n\n"
         "**Begin with [the tour](00_tour.ipynb)**: half an hour with a trained Transformer; nothing to know first. "
-        "Click it, then press Shift+Enter to run one cell after another.\n\n"
-        f"{ways}\n"
-        f"## The notebooks\n\n{ROW.sub(with_marks, table)}\n"
-        f"**{len(done & exercises.keys())} of {len(exercises)} exercises solved** when this page was written.{ahead} "
-        "How it stands now, `progress()` prints in a notebook, after "
-        "`from annotated_course import progress`, and `python -m annotated progress` in a terminal.\n\n"
-        "This folder is your copy of the course: change what you like. `make lab` brings it up to date with the course "
-        "and keeps all that you wrote. [More about the course](../README.md)\n"
+        "Click it, then press Shift+Enter to run one cell after another. Only a minute? "
+        "[Watch one translate](../docs/live/index.html).\n\n"
+        "This folder is your own copy: change what you like. `make lab` brings it up to date and keeps all that "
+        f"you wrote. **{len(done & exercises.keys())} of {len(exercises)} exercises solved** at the last `make lab`."
+        f"{ahead} To see how it stands now, run `from annotated_course import progress; progress()` in any notebook. "
+        f"[More about the course](../README.md)\n\n{ways}\n## The notebooks\n\n{ROW.sub(with_marks, table)}"
     )
 
 
@@ -199,9 +200,7 @@ def relinked(page: Path, course: Path) -> str:
     """Give a page's text with the addresses in it as they are seen from the working copy, beside `notebooks/`."""
 
     def follow(address: re.Match[str]) -> str:
-        target = Path(os.path.relpath(os.path.normpath(page.parent / address[0]), course))
-        inside = target.parts[0] == "notebooks"
-        return target.relative_to("notebooks").as_posix() if inside else f"../{target.as_posix()}"
+        return Path(os.path.relpath(page.parent / address[0], course / "notebooks")).as_posix()
 
     return ADDRESS.sub(follow, page.read_text("utf-8"))
 

@@ -77,11 +77,12 @@ timing: env  ## test, and list what took longest
 lab: env  ## open your copy of the notebooks in JupyterLab, at the tour; ARGS="--no-browser --port 9999" are passed on
 	@mkdir -p $(LAB_SETTINGS)
 	@echo '{"@jupyterlab/docmanager-extension:plugin": {"defaultViewers": {"markdown": "Markdown Preview"}},' \
+		'"@jupyterlab/htmlviewer-extension:plugin": {"trustByDefault": true},' \
 		'"@jupyterlab/apputils-extension:notification": {"fetchNews": "false", "checkForUpdates": false}}' \
 		> $(LAB_SETTINGS)/overrides.json
 	@$(PY) -m tools.working_copy
 	$(PY) -m jupyterlab --LabApp.default_url=/lab/tree/work/start.md --KernelManager.transport_encryption=auto \
-		$(if $(filter 0,$(shell id -u)),--allow-root) $(ARGS)
+		--ServerApp.extra_static_paths=docs $(if $(filter 0,$(shell id -u)),--allow-root) $(ARGS)
 
 site: env  ## build the course as web pages into build/site, to read anywhere, offline
 	$(PY) -m tools.site

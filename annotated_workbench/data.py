@@ -290,9 +290,7 @@ def make_batches(
     longer = torch.maximum(source, target)
     if longer.max() > max_tokens:
         pair = int(longer.argmax())
-        raise ValueError(
-            f"pair {pair + 1} has {longer[pair]} tokens; max_tokens = {max_tokens} must hold any one pair."
-        )
+        raise ValueError(f"pair {pair + 1} has {longer[pair]} tokens; max_tokens = {max_tokens} must hold any pair.")
     generator = torch.Generator()
     order = torch.arange(len(longer))
     if seed is not None:

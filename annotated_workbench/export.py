@@ -68,9 +68,7 @@ def check_exportable(model: Any, tokenizer: Tokenizer, engine: str) -> None:
     if engine != "onnx" and refused:
         raise ValueError(f"{engine} has no form for a model with {', '.join(refused)}: export it to onnx.")
     if not isinstance(tokenizer, SubwordTokenizer):
-        raise ValueError(
-            f"{engine} cannot read a {type(tokenizer).__name__}: only a model of subwords can be exported."
-        )
+        raise ValueError(f"{engine} cannot read a {type(tokenizer).__name__}: only models of subwords are exported.")
 
 
 def write(model: nn.Module, tokenizer: Tokenizer, engine: str, folder: Path) -> Any:
@@ -227,13 +225,9 @@ def write_onnx(model: Transformer, library: Any, folder: Path) -> None:
         names = list(signature(part.forward).parameters)
         dynamic = dict(zip(names, sizes, strict=True))
         options: dict[str, Any] = dict(input_names=names, output_names=returned, dynamic_shapes=dynamic)
-        torch.onnx.export(part.eval(), tuple(given), dynamo=True, verbose=False, **options).save(
-            folder / f"{name}.onnx"
-        )
+        program: Any = torch.onnx.export(part.eval(), tuple(given), dynamo=True, verbose=False, **options)
+        program.save(folder / f"{name}.onnx")
 
 
-EXPORTS: dict[str, Callable[[Any, Any, Path], None]] = {
-    "ctranslate2": write_ctranslate2,
-    "huggingface": write_hugging_face,
-    "onnx": write_onnx,
-}
+Writer = Callable[[Any, Any, Path], None]
+EXPORTS: dict[str, Writer] = {"ctranslate2": write_ctranslate2, "huggingface": write_hugging_face, "onnx": write_onnx}

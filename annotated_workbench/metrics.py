@@ -114,6 +114,4 @@ def check_texts(**lists: Sequence[str]) -> None:
     """Raise a TypeError that names the list where one string is given for several."""
     for name, texts in lists.items():
         if isinstance(texts, str):
-            raise TypeError(
-                f"{name} is one string, which would be read letter by letter: give a list, [{texts[:9]!r}…]."
-            )
+            raise TypeError(f"{name} is one string, to be read letter by letter: give a list, [{texts[:9]!r}…].")

@@ -1,10 +1,13 @@
-"""Texts in, texts out: tokens, batches of similar length, search."""
+"""Texts in, texts out: tokens, batches of similar length, search; and which of the words written were guesses."""
 
+import math
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
+import torch
+
 from annotated import decoding
-from annotated.config import EOS
+from annotated.config import BOS, EOS
 from annotated.fast import decoding as fast
 from annotated.fast.accelerate import accelerate, has_fast_form
 from annotated.fast.decoding import in_bfloat16
@@ -12,6 +15,16 @@ from annotated.fast.model import FastModel
 from annotated_workbench.data import pad
 from annotated_workbench.metrics import check_texts
 from annotated_workbench.vocabulary import Tokenizer, sentence
+
+GUESS = 0.3  # a word that is less probable is a guess
+EVEN = 0.5  # below this geometric mean of its words' probabilities, a translation is not to be trusted
+
+
+class Word(NamedTuple):
+    """A word of a translation, signs included, and its probability: the product of its pieces', signs left out."""
+
+    text: str
+    probability: float
 
 
 class Scored(NamedTuple):
@@ -91,3 +104,26 @@ def encode_sources(tokenizer: Tokenizer, texts: Sequence[str], language: str, li
                 f"text {number} is {len(row)} tokens long and the model takes {limit}: split it into sentences."
             )
     return rows
+
+
+@torch.inference_mode()
+def words_written(model: Any, tokenizer: Tokenizer, text: str, translation: str, src: str, tgt: str) -> list[Word]:
+    """List the words of the translation of a text, from the language `src` into `tgt`."""
+    rows = encode_sources(tokenizer, [text], src, model.config.max_length)
+    ids = tokenizer.encode(translation, tgt)
+    device = next(model.parameters()).device
+    logits = decoding.in_eval_mode(model)(*(torch.tensor([row], device=device) for row in (rows[0], [BOS, *ids[:-1]])))
+    words, before = [Word("", 1.0)], ""
+    for i, probabilities in enumerate(logits[0, : len(ids)].float().softmax(dim=-1)):
+        after = tokenizer.decode(ids[: i + 1])
+        piece, before = after[len(before) :], after
+        if piece.startswith(" "):
+            words.append(Word("", 1.0))
+        probability = probabilities[ids[i]].item() if any(map(str.isalnum, piece)) else 1.0
+        words[-1] = Word(words[-1].text + piece.strip(), words[-1].probability * probability)
+    return [word for word in words if any(map(str.isalnum, word.text))]
+
+
+def is_unsure(words: Sequence[Word]) -> bool:
+    """Tell whether a translation's words are, in the geometric mean, less probable than not; of none, it is unsure."""
+    return not words or sum(math.log(word.probability + 1e-99) for word in words) < len(words) * math.log(EVEN)

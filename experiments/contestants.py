@@ -1,4 +1,4 @@
-"""Who takes part in `experiments.speed` and `experiments.gpu`: updates and searches, ours and other people's."""
+"""Who takes part in `experiments.speed`: updates and searches, ours and other people's."""
 
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -12,7 +12,6 @@ from torch.optim import Optimizer
 from annotated import training as plain
 from annotated.config import BOS, EOS, PAD, UNK, TransformerConfig
 from annotated.fast import training as fast
-from annotated.fast.accelerate import accelerate
 from annotated.fast.decoding import beam_search, greedy_decode, in_bfloat16
 from annotated.transformer import Transformer
 from experiments import peers
@@ -55,28 +54,22 @@ def textbook(
     device: str = "cpu",
     *,
     bf16: bool = False,
-    compiled: bool = False,
     optimizer: Callable[..., Optimizer] = plain.make_optimizer,
 ) -> Call:
     """Make the tutorials' update of a model that gives logits; like ours it returns the loss."""
     model, (src, tgt) = make(config).to(device).train(), batch(config, rows, length, device)
-    forward, adam, answers = torch.compile(model) if compiled else model, optimizer(model, RATE), tgt[:, 1:].flatten()
+    adam, answers = optimizer(model, RATE), tgt[:, 1:].flatten()
 
     def step() -> float:
         adam.zero_grad()
         with torch.autocast(src.device.type, dtype=torch.bfloat16, enabled=bf16):
-            logits = forward(src, tgt[:, :-1]).flatten(0, 1)
+            logits = model(src, tgt[:, :-1]).flatten(0, 1)
             loss = F.cross_entropy(logits, answers, ignore_index=PAD, label_smoothing=0.1)
         loss.backward()
         adam.step()
         return loss.item()
 
     return step
-
-
-def our_module(config: TransformerConfig) -> nn.Module:
-    """Make our fast form, as a module for `textbook`."""
-    return accelerate(Transformer(config), bf16=True)
 
 
 def search(config: TransformerConfig, sizes: Sequence[int], device: str = "cpu", *, beam: int, bf16: bool) -> Call:

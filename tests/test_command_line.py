@@ -246,7 +246,8 @@ def test_a_terminal_is_asked_for_sentences(capsys, monkeypatch):
     assert printed.out.splitlines() == run_translate(DELIVERED, ["Ein Hund rennt.", "", "Wie heißt du?"], beam=0)
     assert printed.err == (
         "Sentences to translate from de, one a line; Ctrl-D ends.\n> > > "
-        "annotated: unsure of 'Wie heißt du?': a model knows only what is like the sentences it learned from.\n> \n"
+        "annotated: unsure of 'Wie heißt du?' (words guessed: 5 of 5): a model knows only what is like the sentences "
+        "it learned from.\n> \n"
     )
 
 

@@ -100,7 +100,7 @@ def test_an_engine_is_given_only_what_it_can_represent(engine, bpe, tmp_path) ->
 
     refused(RecurrentTranslator(RecurrentConfig(len(bpe), d_model=8)), bpe, "has no form for a RecurrentTranslator")
     refused(with_rotary(bpe), bpe, "parts that its configuration does not make")
-    refused(small(bpe), words(), "cannot read a WordTokenizer: only a model of subwords")
+    refused(small(bpe), words(), "cannot read a WordTokenizer: only models of subwords")
     if engine != "onnx":
         refused(small(bpe, tie_embeddings=False), bpe, "with tie_embeddings=False: export it to onnx")
         refused(small(bpe, norm_first=True, d_k=3), bpe, "with norm_first=True, d_k=3: export it to onnx")

@@ -1,30 +1,9 @@
-"""The commands that time us beside others: every path is alive at tiny sizes, and the tables say what was measured."""
-
-import json
+"""What the measurements of speed count, and that their figures are what the documents say."""
 
 import pytest
-import torch
 
 from annotated.config import TransformerConfig
-from experiments import gpu
 from experiments.paper_run import weights_and_operations
-
-
-def test_every_path_of_the_gpus_command_is_alive(tmp_path):
-    gpu.main(["--quick", str(tmp_path / "gpu.json")])
-    results = json.loads((tmp_path / "gpu.json").read_text(encoding="utf-8"))
-    assert [*results["training"]] == [*results["decoding"]] == ["small", "base", "big"]
-    rows = results["training"]["small"]
-    assert rows["ours, bfloat16"]["times_ours"] == 1
-    for row in rows.values():
-        assert row["tokens_per_second"] == pytest.approx(24 / row["seconds"])
-
-
-def test_without_a_gpu_nothing_is_measured(monkeypatch, capsys):
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    with pytest.raises(SystemExit):
-        gpu.main([])
-    assert "there is no GPU that CUDA can use" in capsys.readouterr().err
 
 
 def test_operations_are_counted_by_hand():

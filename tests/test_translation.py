@@ -1,17 +1,21 @@
-"""Texts in, texts out: tokens, batches of similar length, and either kind of search."""
+"""Texts in, texts out: tokens, batches of similar length, either kind of search, and which words were guesses."""
+
+import json
+import re
 
 import pytest
 import torch
 from parity import randomise
 
 from annotated import decoding
-from annotated.config import EOS
+from annotated.config import BOS, EOS
 from annotated.decoding import Hypothesis, beam_search, greedy_decode
 from annotated.fast import decoding as fast
 from annotated.models.recurrence import RecurrentConfig, RecurrentTranslator
 from annotated.transformer import Transformer
-from annotated_workbench.data import pad
-from annotated_workbench.translation import translate
+from annotated_workbench.checkpoint import load_translator
+from annotated_workbench.data import DATA_FOLDER, pad
+from annotated_workbench.translation import is_unsure, translate, words_written
 from annotated_workbench.vocabulary import SubwordTokenizer
 from tests.models import biased, make_doubtful
 
@@ -78,7 +82,7 @@ def test_a_text_is_searched_with_the_given_beam_and_penalty(tokenizer, texter):
 def test_what_cannot_be_translated_is_named(tokenizer, texter):
     with pytest.raises(ValueError, match=r"text 2 is \d+ tokens long and the model takes 59"):
         translate(texter, tokenizer, ["Ein Hund", "Hund " * 60], "de")
-    with pytest.raises(TypeError, match="texts is one string, which would be read letter by letter: give a list"):
+    with pytest.raises(TypeError, match="texts is one string, to be read letter by letter: give a list"):
         translate(texter, tokenizer, "Ein Hund", "de")
 
 
@@ -106,3 +110,35 @@ def test_in_bfloat16_a_copy_translates(tokenizer, texter, monkeypatch, bf16):
     translate(texter, tokenizer, ["Hund"], "de", bf16=bf16)
     assert heard == [(False, {torch.bfloat16}) if bf16 else (True, {torch.float32})]
     assert {parameter.dtype for parameter in texter.parameters()} == {torch.float32}
+
+
+def test_a_word_s_probability_is_its_pieces_product_and_the_doubts_are_those_that_the_documents_count():
+    model, subwords, _ = load_translator([DATA_FOLDER / "checkpoints" / "de-en-best"])
+    ids, text = subwords.encode("A well-dressed man , - smiles.", "en"), "Ein gut gekleideter Mann lächelt."
+    words = words_written(model, subwords, text, subwords.decode(ids), "de", "en")
+    assert [word.text for word in words] == ["A", "well-dressed", "man", "smiles."]
+    with torch.inference_mode():
+        steps = model(torch.tensor([[*subwords.encode(text, "de"), EOS]]), torch.tensor([[BOS, *ids]]))[0].softmax(
+            dim=-1
+        )
+    pieces = [i for i, piece in enumerate(ids) if subwords.decode([piece]) in ("well", "dress", "ed")]
+    assert words[1].probability == pytest.approx(steps[pieces, [ids[i] for i in pieces]].prod().item(), rel=1e-4)
+    assert is_unsure([]) and not is_unsure([words[0]._replace(probability=0.51)])
+
+    measured = json.loads((DATA_FOLDER / "results" / "doubt.json").read_text("utf-8"))["rows"]
+    unlike = [line.split("\t")[1] for line in (DATA_FOLDER / "unlike_captions.tsv").read_text("utf-8").splitlines()]
+    pairs = zip(unlike, translate(model, subwords, unlike, "de", beam=0), strict=True)
+    caught = sum(is_unsure(words_written(model, subwords, *pair, "de", "en")) for pair in pairs)
+    assert abs(caught - measured["de-en-best, greedy, the rule"]["caught"]) <= 1  # another machine rounds otherwise
+    said = (DATA_FOLDER.parent / "docs" / "RESULTS.md").read_text("utf-8").split("### When it is unsure")[1]
+    table = [list(map(int, re.findall(r"\d+", row))) for row in re.findall(r"^\| `.*?\|(.*)", said, re.MULTILINE)[:6]]
+    rules = [
+        ("-best, greedy", "the rule"),
+        ("-best, beam", "the rule"),
+        (", greedy", "the rule"),
+        (", beam", "the rule"),
+    ]
+    rules += [("-best, greedy", "a guess"), ("-best, greedy", "a quarter guesses")]
+    names = [f"de-en{how}, {rule}" for how, rule in rules]
+    keys = ("caught", "false of 200", "false of 1,000", "bad caught", "bad")
+    assert table == [[measured[name][key] for key in keys] for name in names]

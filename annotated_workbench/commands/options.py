@@ -75,45 +75,24 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "out": dict(type=path_text, required=True, help="folder to write"),
     "to": dict(choices=EXPORTS, required=True, help="the engine"),
     "resume": dict(action="store_true", help="go on with the run in --out, with its settings"),
-    "init": dict(
-        type=run_folder,
-        metavar="RUN",
-        help="begin with the model, tokenizer and languages of a run, perhaps of other data (fine-tuning); a --rate "
-        "well below 1 keeps more of what it knows",
-    ),
+    "init": dict(type=run_folder, metavar="RUN", help="begin with a run's model; a low --rate keeps more of it"),
     "preset": dict(choices=PRESETS, help="size of the model, or the LSTM it replaced; follows from the corpus"),
     "layers": dict(type=limits.LAYERS, help="layers of each stack; the preset's unless given"),
     "dropout": dict(type=limits.SHARE, help="probability of dropping; follows from the corpus"),
-    "norm-first": dict(
-        action="store_true", help="LayerNorm before each sub-layer, not after it, as it always is but in translation"
-    ),
+    "norm-first": dict(action="store_true", help="LayerNorm before each sub-layer, as it always is but in translation"),
     "tokenizer": dict(choices=("bpe", "words"), help="bpe unless given, words to sort texts"),
     "vocab-size": dict(type=limits.VOCABULARY_SIZE, help="number of subwords; follows from the corpus"),
     "count": dict(type=limits.COUNT, default=500, help="tokens to add"),
-    "temperature": dict(
-        type=limits.TEMPERATURE, default=1.0, help="below 1 the likely gets likelier; 0 takes the likeliest"
-    ),
+    "temperature": dict(type=limits.TEMPERATURE, default=1.0, help="below 1 favours the likely; 0 takes the best"),
     "top-k": dict(type=limits.COUNT, help="draw from the k likeliest tokens only"),
     "top-p": dict(type=limits.NUCLEUS, help="draw from the likeliest tokens that hold this probability only"),
     "split": dict(help="part of the corpus or the reviews; the last one, the test set, unless given"),
     "show": dict(type=limits.COUNT_OR_NONE, default=0, help="translations to print beside their references"),
-    "ensemble": dict(
-        type=run_folder,
-        action="append",
-        default=[],
-        metavar="RUN",
-        help="folder of a run to average the probabilities with, of another seed; may be given again",
-    ),
+    "ensemble": dict(type=run_folder, action="append", default=[], metavar="RUN", help="a run to average with; repeat"),
     "beam": dict(type=limits.BEAM_WIDTH, default=BEAM, help="hypotheses per sentence; 0 decodes greedily"),
-    "nbest": dict(
-        type=limits.COUNT,
-        help="translations of each sentence, at most --beam: its number, the score (log-probability over the length "
-        "penalty) and the translation, with tabs between",
-    ),
+    "nbest": dict(type=limits.COUNT, help="translations of each, at most --beam, after its number and their scores"),
     "alpha": dict(type=limits.LENGTH_PENALTY, default=ALPHA, help="exponent of the length penalty"),
-    "max-extra": dict(
-        type=limits.COUNT_OR_NONE, default=MAX_EXTRA, help="tokens by which a translation may be longer than its source"
-    ),
+    "max-extra": dict(type=limits.COUNT_OR_NONE, default=MAX_EXTRA, help="tokens that a translation may have more"),
     "device": dict(default="auto", help="auto, cpu, cuda, cuda:1, mps …; auto takes a GPU where there is one"),
     "precision": dict(choices=("auto", "fp32", "bf16"), default="auto", help="auto takes bf16 where it is fast"),
 }

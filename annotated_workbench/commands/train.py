@@ -146,9 +146,7 @@ def _read_init(args: Namespace) -> tuple[nn.Module, vocabulary.Tokenizer, str, s
     for name in ("preset", "layers", "norm_first", "tokenizer", "vocab_size", "src", "tgt"):
         if getattr(args, name) not in (None, False, info.get(name)):
             option = f"--{name.replace('_', '-')}"
-            raise ValueError(
-                f"--init {args.init} keeps that run's model, tokenizer and languages: leave {option} away."
-            )
+            raise ValueError(f"--init {args.init} keeps its model, tokenizer and languages: leave {option} away.")
     if args.dropout is not None:
         config: Any = replace(config_of(model), dropout=args.dropout)
         model = model_of(lambda: make_model(config), dict(model.named_parameters()), folder)

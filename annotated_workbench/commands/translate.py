@@ -5,11 +5,7 @@ from argparse import Namespace
 
 from annotated_workbench.commands.options import COMPUTE, MODEL, SEARCH, TEXTS_TO_READ, Command
 from annotated_workbench.commands.shared import load_model, read_texts, search_options, tell
-from annotated_workbench.data import Pairs
-from annotated_workbench.metrics import loss_per_token
-from annotated_workbench.translation import n_best
-
-UNSURE = 0.65  # nats a token of its own translation; the model of the course is surer of nine captions in ten
+from annotated_workbench.translation import GUESS, is_unsure, n_best, words_written
 
 
 def run(args: Namespace) -> None:
@@ -29,10 +25,11 @@ def run(args: Namespace) -> None:
                 print(f"{number}\t{score:.4f}\t" * bool(args.nbest) + text.replace("\n", " "))  # line n stays line n
         sys.stdout.flush()
         for text, ((translation, _), *_) in zip(texts, found, strict=True) if args.texts or sys.stdin.isatty() else ():
-            pair = Pairs([text], [translation])
-            if text and loss_per_token(model, tokenizer, pair, info["src"], info["tgt"], plain=args.plain) > UNSURE:
+            words = words_written(model, tokenizer, text, translation, info["src"], info["tgt"])
+            if text and is_unsure(words):
+                guesses = f"words guessed: {sum(word.probability < GUESS for word in words)} of {len(words)}"
                 why = "a model knows only what is like the sentences it learned from."
-                tell(f"annotated: unsure of {text!r}: {why}")
+                tell(f"annotated: unsure of {text!r} ({guesses}): {why}")
         done += len(texts)
 
 

@@ -266,6 +266,32 @@ def test_the_attention_shown_is_what_the_model_records_and_a_word_can_be_pinned(
     assert text(page, "#looks-said").startswith("Point at a word")
 
 
+def test_the_map_follows_each_word_and_its_blocks_tell_what_they_do(page) -> None:
+    translate(page, DOGS)
+    page.locator("#translation button").nth(2).focus()
+    assert text(page, "#map-written") == "⟨start⟩ Two dogs" and text(page, "#map-source").startswith("Zwei Hunde")
+    assert texts(page, "#map-next .word") == texts(page, "#candidates .word")[:3]
+    page.get_by_role("button", name="Let the next word pass").click()
+    assert text(page, "#map-written") == "Two dogs are" and text(page, "#could").startswith("After “Two dogs are”")
+    block = page.locator("#machine [value='decoder.1.cross']")
+    block.click()
+    assert text(page, "#block") == "Decoder, layer 1: cross-attention"
+    most = page.evaluate("shown.looks['decoder.1.cross'].map(head => Math.max(...head[3]))")
+    said = f"To write “playing”, head {most.index(max(most))} looks most at “spielen”: {100 * max(most):.0f} %."
+    assert text(page, "#passing") == said
+    block.press("ArrowDown")
+    page.keyboard.press("Enter")
+    assert text(page, "#block") == "Decoder, layer 1: self-attention"
+    assert texts(page, "[data-about]:visible")[0].endswith("See its heads. chapter 06, masks")
+    scroll_to(page, "where")
+    assert text(page, "#view") == "English at English, layer 1, head 0"
+    assert all(page.locator(link).count() == 1 for link in ("#pieces", "#where", "#sides", "#search"))
+    parts = page.locator("[data-about]").evaluate_all("all => all.flatMap(one => one.dataset.about.split(' '))")
+    blocks = page.locator("#machine button").evaluate_all("all => all.map(one => one.value.replace(/\\.\\d/, ''))")
+    assert {*parts} == {*blocks} and len(parts) == len({*parts})
+    page.locator("#machine [value='decoder.2.cross']").click()
+
+
 def set_search(page: Any, beam: int, alpha: float) -> None:
     """Move both sliders, and wait for the search that follows."""
     page.locator("#beam").evaluate("(slider, value) => { slider.value = value; }", beam)
@@ -497,6 +523,7 @@ def test_without_its_weights_the_page_says_so_and_stays_calm(browser) -> None:
 def test_on_a_phone_it_writes_word_by_word_fits_and_links_to_the_course(visit: Callable) -> None:
     page = visit(f"{PAGE.as_uri()}#s={quote(CAT)}", width=390, color_scheme="dark", has_touch=True)
     page.wait_for_function("document.querySelectorAll('#translation button:not(.unwritten)').length === 2")
+    assert page.evaluate("document.getAnimations().length") > 10  # the map lights up
     assert text(page, "#skip") == "Skip" and text(page, "#could").startswith("After “A”")
     left = "document.querySelectorAll('#translation .unwritten').length"
     assert page.evaluate(f"async () => {{ find('skip').click(); await wait(100); return {left}; }}") == 0

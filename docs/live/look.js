@@ -212,7 +212,7 @@ function showLooks() {
 /** Show the head that a button names, where one sees it. */
 function pickHead({ currentTarget }) {
   lookAt(currentTarget.value);
-  find("looks").scrollIntoView({ block: "nearest", behavior: isCalm() ? "auto" : "smooth" });
+  bringToSight(find("looks"));
 }
 
 for (const button of document.querySelectorAll("#where > .buttons button")) button.onclick = pickHead;

@@ -221,6 +221,7 @@ function tellCandidates(step, why = "") {
   const rows = best.map(id => row(labels([id])[0], Math.exp(logProbs[id]), id === token, false));
   const rest = 1 - best.reduce((sum, id) => sum + Math.exp(logProbs[id]), 0);
   find("candidates").replaceChildren(...rows, row("all others", Math.max(0, rest), false, true));
+  passWord(step);
 }
 
 // --- The sentence ----------------------------------------------------------------------------------------------------
@@ -238,7 +239,7 @@ function fitSentence() {
 function choose(sentence, place = find("form")) {
   find("sentence").value = sentence;
   go();
-  place?.scrollIntoView({ block: "nearest", behavior: isCalm() ? "auto" : "smooth" });
+  if (place) bringToSight(place);
 }
 
 /** Give the sentence in the address, if there is one. */

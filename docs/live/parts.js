@@ -37,8 +37,13 @@ function makeSvg(name, attributes, parent) {
 
 /** Put buttons into a group that Tab enters once, and arrow keys walk through; `columns` if they stand in rows. */
 function fill(group, buttons, columns = 1) {
-  buttons.forEach((button, i) => { button.tabIndex = i ? -1 : 0; });
   group.replaceChildren(...buttons);
+  rove(group, buttons, columns);
+}
+
+/** Let Tab enter a group once, and arrow keys walk through its buttons. */
+function rove(group, buttons, columns) {
+  buttons.forEach((button, i) => { button.tabIndex = i ? -1 : 0; });
   group.onkeydown = event => {
     const all = [...group.querySelectorAll("button")], place = all.indexOf(document.activeElement);
     const steps = {
@@ -55,6 +60,9 @@ function focusOn(all, button) {
   for (const one of all) one.tabIndex = one === button ? 0 : -1;
   button.focus();
 }
+
+/** Scroll until an element can be seen, and no further. */
+const bringToSight = element => element.scrollIntoView({ block: "nearest", behavior: isCalm() ? "auto" : "smooth" });
 
 /** Let time pass, in which the browser draws and listens. */
 const wait = milliseconds => new Promise(resolve => { setTimeout(resolve, milliseconds); });

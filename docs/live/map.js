@@ -1,0 +1,54 @@
+// The map: encoder and decoder, as in the paper's Figure 1. Its blocks light up as a word passes, and tell what they do.
+"use strict";
+
+const blocks = [...document.querySelectorAll("#machine button")]; // in the order in which they compute
+let block = blocks.find(one => one.value === "decoder.2.cross"); // which is told of
+let passed = { run: null, step: 0 }; // the word that has passed last
+let pace = 20; // milliseconds from block to block
+
+/** Let the word of a step pass; before a translation's first, the encoder reads. */
+function passWord(step) {
+  const { steps, text } = staged, isFirst = passed.run !== staged, isOther = isFirst || passed.step !== step;
+  passed = { run: staged, step };
+  find("map-source").textContent = text;
+  find("map-written").textContent = labels([BOS, ...steps.slice(0, step).map(one => one.token)]).slice(-3).join(" ");
+  find("map-next").replaceChildren(...[...find("candidates").children].slice(0, 3).map(one => one.cloneNode(true)));
+  tellBlock();
+  if (isCalm() || !isOther) return;
+  blocks.filter(({ value }) => isFirst || value.startsWith("decoder")).forEach((one, i) => one.animate(
+    [{ backgroundColor: "rgba(var(--rgb), 0.5)", offset: 0 }], { duration: 12 * pace, delay: i * pace }));
+}
+
+/** Tell of the chosen block what it's for, and what it does with the word that has just passed. */
+function tellBlock() {
+  const [stack, layer, kind] = block.value.split("."), { run, step } = passed;
+  for (const one of blocks) one.ariaPressed = one === block;
+  for (const about of document.querySelectorAll("[data-about]")) {
+    about.hidden = !about.dataset.about.split(" ").includes(`${stack}.${kind ?? layer}`);
+  }
+  find("block").textContent =
+    `${stack === "encoder" ? "Encoder" : "Decoder"}${kind ? `, layer ${layer}` : ""}: ${block.textContent}`;
+  const heads = kind && stack === "decoder" && run?.looks[block.value];
+  find("passing").textContent = "";
+  if (!heads) return;
+  const tokens = run.steps.map(one => one.token), most = heads.map(head => Math.max(...head[step]));
+  const head = most.indexOf(Math.max(...most)), place = heads[head][step].indexOf(most[head]);
+  const looked = labels(kind === "cross" ? run.source : [BOS, ...tokens])[place];
+  find("passing").textContent = `To write “${labels(tokens)[step]}”, ${heads.length > 1 ? `head ${head}` : "it"} looks ` +
+    `most at “${looked}”: ${percent(most[head])}.`;
+}
+
+for (const one of blocks) one.onclick = () => {
+  block = one;
+  tellBlock();
+  bringToSight(find("passing").parentElement);
+  if (/\d\.(self|cross)$/.test(one.value)) lookAt(`${one.value}.0`);
+};
+
+find("next-word").onclick = () => {
+  pace = 120;
+  if (staged) tellCandidates((passed.step + 1) % staged.steps.length);
+  pace = 20;
+};
+rove(find("machine"), blocks, -1);
+tellBlock();

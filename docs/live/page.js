@@ -322,18 +322,32 @@ function start() {
   });
   addEventListener("resize", fitSentence);
   go();
-  requestAnimationFrame(() => setTimeout(() => document.head.append(make("script", {
-    src: "weights.js",
-    onload: () => {
-      model = loadTransformer(WEIGHTS);
+  requestAnimationFrame(() => setTimeout(loadWeights)); // after the page has been drawn
+}
+
+/** Load the weights part by part, as scripts, which a page in a folder may do; then translate. */
+function loadWeights() {
+  const { parts, megabytes } = RECORDED, take = unpacker(RECORDED);
+  const tell = text => document.documentElement.style.setProperty("--loaded", JSON.stringify(text));
+  let asked = 0, come = 0;
+  const load = () => {
+    const part = asked++;
+    if (part < parts) document.head.append(make("script", { src: `weights-${part}.js`, onerror, onload: () => {
+      model = take(part, WEIGHTS[part]);
+      tell(`${Math.round(100 * ++come / parts)} % of ${megabytes} MB`);
+      load();
+      if (!model) return;
       document.documentElement.dataset.ready = "true";
       document.dispatchEvent(new Event("model"));
       go();
-    },
-    onerror: () => {
-      find("note").textContent = "There's no model: the file weights.js isn't beside this page.";
-    },
-  })))); // after the page has been drawn
+    } }));
+  };
+  const onerror = () => {
+    tell("it isn't there");
+    find("note").textContent = "There's no model: the files weights-0.js and so on aren't all beside this page.";
+  };
+  load();
+  load(); // the second one hides the first one's way to the server and back
 }
 
 document.addEventListener("DOMContentLoaded", start);

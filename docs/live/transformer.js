@@ -289,47 +289,61 @@ function largest(values, count) {
 
 // --- The weights ----------------------------------------------------------------------------------------------------
 
-const DIGITS = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz!#$%&()*+-;<=>?@^_`{|}~";
+const WEIGHTS = []; // as the files hold them
+const DIGITS = 0x10000 - 0x800 - 0x100; // as many units of UTF-16 are written with
 
-/** Turn each five characters into four bytes, as Python's `base64.b85decode` does. */
-function decodeBase85(text) {
-  const digit = new Uint8Array(128), bytes = new DataView(new ArrayBuffer(text.length / 5 * 4));
-  for (let i = 0; i < 85; i++) digit[DIGITS.charCodeAt(i)] = i;
-  for (let i = 0; i < text.length / 5; i++) {
-    let number = 0;
-    for (let k = 0; k < 5; k++) number = number * 85 + digit[text.charCodeAt(5 * i + k)];
-    bytes.setUint32(4 * i, number);
+/**
+ * Unpack whole numbers that `python -m tools.live` has packed, by asymmetric numeral systems (Duda, 2009): the state's
+ * lower half lies in a range that tells the number, as wide as the number is frequent.
+ *
+ * @param output filled
+ * @param frequencies of each number; their sum is 65,536
+ */
+function unpack(text, output, frequencies) {
+  const numbers = new Uint16Array(65536), starts = [];
+  frequencies.reduce((start, frequency, number) => {
+    starts.push(start);
+    numbers.fill(number, start, start + frequency);
+    return start + frequency;
+  }, 0);
+  let state = 0, place = 0;
+  const readDigit = () => {
+    const unit = text.charCodeAt(place++);
+    state = state * DIGITS + unit - (unit < 0xd800 ? 0x100 : 0x900);
+  };
+  for (let i = 0; i < 3; i++) readDigit();
+  for (let i = 0; i < output.length; i++) {
+    const low = state & 65535, number = numbers[low];
+    output[i] = number;
+    state = frequencies[number] * (state >>> 16) + low - starts[number];
+    while (state < 65536) readDigit();
   }
-  return bytes.buffer;
 }
 
 /**
- * Unpack what `python -m tools.live` has packed: a vector as it is; a matrix as a scale for each row, then whole numbers
- * from -255 to 255, first the upper eight bits of all, then the last bit of all.
+ * Make a function that takes the weights part by part, in any order: a number and a text. The last one gives the model.
+ * Part 0 holds each vector, and a scale for each row of a matrix; the others hold steps, of which 255 are 0.
  *
- * @param packed { config, shapes: [[name, shape], …], data: base 85 }
+ * @param shapes [[name, shape], …]
  */
-function loadTransformer({ config, shapes, data }) {
-  const bytes = decodeBase85(data), tensors = {};
-  let offset = 0;
-  const take = (count, Kind) => {
-    const end = offset + count * Kind.BYTES_PER_ELEMENT;
-    const numbers = new Kind(bytes.slice(offset, end));
-    offset = end;
-    return numbers;
+function unpacker({ config, shapes, frequencies, parts }) {
+  const bytes = new Uint8Array(4 * shapes.reduce((sum, [, [rows]]) => sum + rows, 0));
+  const steps = new Float32Array(shapes.reduce((sum, [, [rows, columns = 0]]) => sum + rows * columns, 0));
+  const size = steps.length / (parts - 1);
+  let missing = parts;
+  return (part, text) => {
+    if (part) unpack(text, steps.subarray((part - 1) * size, part * size), frequencies);
+    else unpack(text, bytes, Array(256).fill(256));
+    if (--missing) return null;
+    const floats = new Float32Array(bytes.buffer), tensors = {};
+    let place = 0, start = 0;
+    for (const [name, [rows, columns]] of shapes) {
+      const numbers = tensors[name] = floats.subarray(place, place += rows);
+      if (!columns) continue;
+      const values = steps.subarray(start, start += rows * columns);
+      for (let i = 0; i < values.length; i++) values[i] = (values[i] - 255) * numbers[Math.floor(i / columns)];
+      tensors[name] = { rows, columns, values };
+    }
+    return new Transformer(config, tensors);
   };
-  for (const [name, [rows, columns]] of shapes) {
-    if (columns === undefined) {
-      tensors[name] = take(rows, Float32Array);
-      continue;
-    }
-    const count = rows * columns, values = new Float32Array(count);
-    const scales = take(rows, Float32Array), upper = take(count, Int8Array);
-    const last = take(Math.ceil(count / 8), Uint8Array);
-    for (let i = 0; i < count; i++) {
-      values[i] = (2 * upper[i] + (last[i >> 3] >> (i & 7) & 1)) * scales[Math.floor(i / columns)];
-    }
-    tensors[name] = { rows, columns, values };
-  }
-  return new Transformer(config, tensors);
 }

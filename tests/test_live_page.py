@@ -274,6 +274,34 @@ def test_the_attention_shown_is_what_the_model_records_and_a_word_can_be_pinned(
     assert text(page, "#looks-said").startswith("Point at a word")
 
 
+@torch.inference_mode()
+def test_the_heads_worth_knowing_do_what_they_are_named_for(page, translator) -> None:
+    model, tokenizer = translator
+    before, governed, needed = [], [], []
+    for german in page.evaluate("CAPTIONS.map(([german]) => german)"):
+        src = source_of(tokenizer, german)
+        tgt = torch.tensor([[BOS, *greedy_decode(model, src)[0].ids]])
+        with record_attention(model) as recorded:
+            whole = model(src, tgt)[0].log_softmax(dim=-1)
+        piece = recorded["encoder.layers.1.self_attention"][-1][0, 1].argmax(dim=-1)
+        own = recorded["decoder.layers.2.self_attention"][-1][0, 1].argmax(dim=-1)
+        cross = recorded["decoder.layers.2.cross_attention"][-1][0, 0].argmax(dim=-1)
+        before += (piece[1:] == torch.arange(len(piece) - 1)).tolist()
+        last = None
+        for place, word in enumerate(map(tokenizer.decode, tgt.T.tolist())):
+            if re.fullmatch(r"\s?(\w+ing|in|on|with|to|for|of|at|over|across|up)", word):
+                last = place
+            elif last is not None and re.fullmatch(r"\s?\w+", word):
+                governed.append(own[place].item() == last)
+        masks = ~torch.eye(src.shape[1], dtype=torch.bool)[:, None, None]  # each word hidden in turn
+        hidden = model(src.expand(len(masks), -1), tgt.expand(len(masks), -1), masks).log_softmax(dim=-1)
+        written = torch.tensor([*tgt[0, 1:].tolist(), EOS])[:, None]
+        loss = (whole.gather(1, written) - hidden.gather(2, written.expand(len(masks), -1, -1)))[..., 0]
+        needed += (cross == loss.argmax(dim=0))[loss.amax(dim=0) > 1].tolist()
+    for hits in (before, governed, needed):
+        assert sum(hits) > 0.5 * len(hits) > 20, (sum(hits), len(hits))
+
+
 def test_the_map_follows_each_word_and_its_blocks_tell_what_they_do(page) -> None:
     translate(page, DOGS)
     page.locator("#translation button").nth(2).focus()
@@ -287,6 +315,7 @@ def test_the_map_follows_each_word_and_its_blocks_tell_what_they_do(page) -> Non
     most = page.evaluate("shown.looks['decoder.1.cross'].map(head => Math.max(...head[3]))")
     said = f"To write “playing”, head {most.index(max(most))} looks most at “spielen”: {100 * max(most):.0f} %."
     assert text(page, "#passing") == said
+    assert page.locator("#block-heads canvas").count() == 4
     block.press("ArrowDown")
     page.keyboard.press("Enter")
     assert text(page, "#block") == "Decoder, layer 1: self-attention"
@@ -492,8 +521,8 @@ def test_it_can_be_used_without_a_mouse(page) -> None:
     scroll_to(page, "where")
     tab_to("#thumbnails button", "ArrowDown", "Space")
     assert text(page, "#view") == "German at German, layer 1, head 0"
-    tab_to("#looks .words:first-child button", "ArrowLeft")
-    assert text(page, "#view") == "German at German, layer 1, its heads averaged"
+    tab_to("#looks .words:first-child button", "ArrowDown")
+    assert text(page, "#looks-said").startswith("“Katze” is looked at")
     scroll_to(page, "search")
     tab_to("#beam", "ArrowLeft")
     page.wait_for_function("find('verdict').textContent.includes('beam of 3')")

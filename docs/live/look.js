@@ -138,8 +138,7 @@ let view = "decoder.2.cross.0"; // the head that it shows, or "mean" of its laye
 whenSeen("where", () => {
   looks ??= new Look(find("looks"), "is looked at", "looks");
   if (!find("thumbnails").children.length) {
-    gridsOfHeads("thumbnails", "heads to look at", ["mean"], (name, ariaLabel) => make(
-      "button", { type: "button", ariaLabel, title: ariaLabel, value: name, onclick: pickHead }, make("canvas")));
+    gridsOfHeads("thumbnails", "heads to look at", ["mean"], headButton);
   }
   inSlices(drawThumbnails(), () => {}, nextDrawing());
   showLooks();
@@ -165,17 +164,24 @@ function weigh(name) {
   return (q, k) => head === "mean" ? mean(heads, q, k) : weightOf(heads[head], q, k);
 }
 
-/** Draw each head small: a row for each word that looks, a column for each that is looked at. */
+/** Make a small picture of a head: a row for each word that looks, or with `row` one above all, a column for each seen. */
+function pictureOf(name, row) {
+  const weight = weigh(name), [stack, , kind] = name.split("."), { source, steps } = shown;
+  const width = (kind === "cross" || stack === "encoder" ? source : steps).length;
+  const height = (stack === "encoder" ? source : steps).length, image = new ImageData(width, height);
+  const pixels = new Uint32Array(image.data.buffer); // each 0xAABBGGRR
+  for (let q = 0; q < height; q++) {
+    const strength = q === (row ?? q) ? 255 : 110;
+    for (let k = 0; k < width; k++) pixels[q * width + k] = 0xe49250 | Math.round(strength * weight(q, k)) << 24;
+  }
+  const canvas = make("canvas", { width, height });
+  canvas.getContext("2d").putImageData(image, 0, 0);
+  return canvas;
+}
+
 function* drawThumbnails() {
-  for (const { value, firstChild: canvas } of find("thumbnails").querySelectorAll("button")) {
-    const weight = weigh(value), [stack, , kind] = value.split(".");
-    canvas.width = (kind === "cross" || stack === "encoder" ? shown.source : shown.steps).length;
-    canvas.height = (stack === "encoder" ? shown.source : shown.steps).length;
-    const image = new ImageData(canvas.width, canvas.height);
-    for (let q = 0; q < image.height; q++) {
-      for (let k = 0; k < image.width; k++) image.data.set([80, 146, 228, 255 * weight(q, k)], 4 * (q * image.width + k));
-    }
-    canvas.getContext("2d").putImageData(image, 0, 0);
+  for (const button of find("thumbnails").querySelectorAll("button")) {
+    button.replaceChildren(pictureOf(button.value));
     yield;
   }
 }
@@ -215,23 +221,16 @@ function pickHead({ currentTarget }) {
   bringToSight(find("looks"));
 }
 
-for (const button of document.querySelectorAll("#where > .buttons button")) button.onclick = pickHead;
+const headButton = (value, ariaLabel, ...pictures) =>
+  make("button", { type: "button", ariaLabel, title: ariaLabel, value, onclick: pickHead }, ...pictures);
 
-find("looks").addEventListener("keydown", event => {
-  const turn = { ArrowRight: 1, ArrowLeft: -1 }[event.key];
-  if (!turn) return;
-  event.preventDefault();
-  event.stopPropagation();
-  const row = [...Array(model.config.heads).keys(), "mean"].map(String), [head, ...layer] = view.split(".").reverse();
-  lookAt([...layer.reverse(), row.at((row.indexOf(head) + turn) % row.length)].join("."));
-}, true);
+for (const button of document.querySelectorAll("#where > .buttons button")) button.onclick = pickHead;
 
 // --- Break it --------------------------------------------------------------------------------------------------------
 
 const broken = { hidden: new Set(), positions: true, causal: true, heads: new Set() };
 const nextBreak = newest();
 let brokenText; // of which the words in `broken.hidden` are
-let isOld = false; // whether the changes were made for another sentence
 let wish = null; // a sentence, and the place of a word in it that a button asks to hide
 
 for (const button of document.querySelectorAll("[data-hide]")) {
@@ -241,7 +240,6 @@ for (const button of document.querySelectorAll("[data-hide]")) {
 whenSeen("break", () => {
   if (brokenText !== shown.text || wish) broken.hidden.clear();
   if (wish?.sentence === shown.text) broken.hidden.add(Number(wish.hide));
-  isOld = !wish && (isOld || (brokenText !== undefined && brokenText !== shown.text));
   wish = null;
   brokenText = shown.text;
   const words = labels(shown.source);
@@ -271,7 +269,6 @@ function toggle(textContent, set, item, properties) {
     onclick: event => {
       if (!set.delete(item)) set.add(item);
       event.target.ariaPressed = set.has(item);
-      isOld = false;
       breakIt();
     },
   });
@@ -284,7 +281,7 @@ async function breakIt() {
   broken.causal = find("causal").checked;
   const changes = { ...broken, hidden: new Set(broken.hidden), heads: new Set(broken.heads) };
   const changed = tellChanges(changes);
-  find("still").textContent = changed && `${isOld ? "Still changed" : "Changed"}: ${changed}.`;
+  find("still").textContent = changed && `Changed: ${changed}.`;
   find("changed").textContent = "Translating …";
   await inSlices(greedyDecode(model, source, changes), step => steps.push(step.token), isWanted);
   if (!isWanted()) return;
@@ -321,10 +318,7 @@ function commonWords(old, now) {
   return places;
 }
 
-for (const id of ["positions", "causal"]) find(id).onchange = () => {
-  isOld = false;
-  if (shown) breakIt();
-};
+for (const id of ["positions", "causal"]) find(id).onchange = () => shown && breakIt();
 
 find("mend").onclick = () => {
   broken.hidden.clear();

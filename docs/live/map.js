@@ -6,16 +6,16 @@ let block = blocks.find(one => one.value === "decoder.2.cross"); // which is tol
 let passed = { run: null, step: 0 }; // the word that has passed last
 let pace = 20; // milliseconds from block to block
 
-/** Let the word of a step pass; before a translation's first, the encoder reads. */
+/** Let the word of a step pass; before the first, the encoder reads. */
 function passWord(step) {
-  const { steps, text } = staged, isFirst = passed.run !== staged, isOther = isFirst || passed.step !== step;
+  const { steps, text } = staged, isOther = passed.run !== staged || passed.step !== step;
   passed = { run: staged, step };
   find("map-source").textContent = text;
   find("map-written").textContent = labels([BOS, ...steps.slice(0, step).map(one => one.token)]).slice(-3).join(" ");
   find("map-next").replaceChildren(...[...find("candidates").children].slice(0, 3).map(one => one.cloneNode(true)));
   tellBlock();
   if (isCalm() || !isOther) return;
-  blocks.filter(({ value }) => isFirst || value.startsWith("decoder")).forEach((one, i) => one.animate(
+  blocks.filter(({ value }) => !step || value.startsWith("decoder")).forEach((one, i) => one.animate(
     [{ backgroundColor: "rgba(var(--rgb), 0.5)", offset: 0 }], { duration: 12 * pace, delay: i * pace }));
 }
 
@@ -28,9 +28,11 @@ function tellBlock() {
   }
   find("block").textContent =
     `${stack === "encoder" ? "Encoder" : "Decoder"}${kind ? `, layer ${layer}` : ""}: ${block.textContent}`;
-  const heads = kind && stack === "decoder" && run?.looks[block.value];
+  const heads = run?.looks[block.value], row = stack === "decoder" ? step : undefined;
+  fill(find("block-heads"), (run === shown && heads || []).map((_, head) =>
+    headButton(`${block.value}.${head}`, `head ${head}`, pictureOf(`${block.value}.${head}`, row))));
   find("passing").textContent = "";
-  if (!heads) return;
+  if (!heads || stack === "encoder") return;
   const tokens = run.steps.map(one => one.token), most = heads.map(head => Math.max(...head[step]));
   const head = most.indexOf(Math.max(...most)), place = heads[head][step].indexOf(most[head]);
   const looked = labels(kind === "cross" ? run.source : [BOS, ...tokens])[place];
@@ -50,5 +52,9 @@ find("next-word").onclick = () => {
   if (staged) tellCandidates((passed.step + 1) % staged.steps.length);
   pace = 20;
 };
-rove(find("machine"), blocks, -1);
+whenSeen("map", () => { // which may have shown the recording, and now has the model's own
+  if (passed.run?.text === shown.text) passed.run = shown;
+  tellBlock();
+});
+fill(find("machine"), blocks, -1); // the first stands at the bottom
 tellBlock();

@@ -35,15 +35,10 @@ function makeSvg(name, attributes, parent) {
   return element;
 }
 
-/** Put buttons into a group that Tab enters once, and arrow keys walk through; `columns` if they stand in rows. */
+/** Let Tab enter a group of buttons, new ones or its own, once, and arrow keys walk through; `columns` if in rows. */
 function fill(group, buttons, columns = 1) {
-  group.replaceChildren(...buttons);
-  rove(group, buttons, columns);
-}
-
-/** Let Tab enter a group once, and arrow keys walk through its buttons. */
-function rove(group, buttons, columns) {
   buttons.forEach((button, i) => { button.tabIndex = i ? -1 : 0; });
+  if (!group.contains(buttons[0])) group.replaceChildren(...buttons);
   group.onkeydown = event => {
     const all = [...group.querySelectorAll("button")], place = all.indexOf(document.activeElement);
     const steps = {

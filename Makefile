@@ -13,8 +13,10 @@ EXECUTE := $(PY) -m nbconvert --execute --to notebook --log-level WARN --KernelM
 LAB_SETTINGS := $(VENV)/share/jupyter/lab/settings
 NOTEBOOKS := $(sort $(wildcard notebooks/*.ipynb notebooks/solutions/*.ipynb))
 
-# One thread a process: the saved numbers then agree, and two test processes do not fight over the cores.
-ONE_THREAD := OMP_NUM_THREADS=1 OMP_WAIT_POLICY=passive
+# One thread a process: the saved numbers then agree, and two test processes do not fight over the cores. PASSIVE: threads
+# that wait in a loop crawl where anything else is running. On two busy cores the tour took 167 s; with PASSIVE, 11.
+PASSIVE := OMP_WAIT_POLICY=passive
+ONE_THREAD := OMP_NUM_THREADS=1 $(PASSIVE)
 # As many processes as there are cores, eight at most; in this order, the notebooks first, which are the longest. Their
 # solutions are run by tests/test_exercises.py, without kernels.
 PYTEST = $(ONE_THREAD) $(PY) -m pytest -n auto --maxprocesses 8 --dist loadfile --no-loadscope-reorder \
@@ -59,7 +61,7 @@ help:  ## show this list
 env: $(READY)  ## only set up .venv (every other command does it too, the first time)
 
 run: env  ## execute the notebooks, train briefly on the embedded corpus, translate a few sentences, say what differed
-	@OMP_WAIT_POLICY=passive $(PY) -m tools.run  # threads that wait in a loop crawl where anything else is running
+	@$(PASSIVE) $(PY) -m tools.run
 
 # What does not depend on torch, `once` in the tests, is seen on the pinned one.
 test: $(if $(TORCH),env,check)  ## run the checks, the tests, and every notebook against its saved outputs
@@ -81,8 +83,9 @@ lab: env  ## open your copy of the notebooks in JupyterLab, at the tour; ARGS="-
 		'"@jupyterlab/apputils-extension:notification": {"fetchNews": "false", "checkForUpdates": false}}' \
 		> $(LAB_SETTINGS)/overrides.json
 	@$(PY) -m tools.working_copy
-	$(PY) -m jupyterlab --LabApp.default_url=/lab/tree/work/start.md --KernelManager.transport_encryption=auto \
-		--ServerApp.extra_static_paths=docs $(if $(filter 0,$(shell id -u)),--allow-root) $(ARGS)
+	$(PASSIVE) $(PY) -m jupyterlab --LabApp.default_url=/lab/tree/work/start.md \
+		--KernelManager.transport_encryption=auto --ServerApp.extra_static_paths=docs \
+		$(if $(filter 0,$(shell id -u)),--allow-root) $(ARGS)
 
 site: env  ## build the course as web pages into build/site, to read anywhere, offline
 	$(PY) -m tools.site

@@ -5,6 +5,7 @@ Skipped where Chromium is not found, and on an imitated processor: it draws no o
 
 import copy
 import json
+import math
 import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -21,6 +22,7 @@ from annotated.decoding import beam_search, greedy_decode, next_log_probs
 from annotated.masking import padding_mask
 from annotated.multi_head import record_attention
 from annotated.transformer import Transformer
+from annotated_workbench.translation import GUESS, is_unsure, words_written
 from annotated_workbench.vocabulary import Tokenizer
 from tests.pages import barriers, fits, opened
 from tools.live import FIRST, LIVE, MODEL, packed, rounded
@@ -430,10 +432,13 @@ def test_training_and_writing_show_the_same_numbers_until_the_mask_is_off(page, 
 
 def test_whatever_is_typed_gets_a_result_or_a_friendly_word(page) -> None:
     for typed, note in (
-        ("<script>alert(1)</script> ${1} \\", ""),
+        ("<script>alert(1)</script> ${1} \\", "Is that German?"),
         ("\u200b\u0000\u202e", "“\u200b” isn't among"),
         ("Ein Hund " * 60, "That's long. Only the first 60 pieces are translated, up to “… "),
-        ("The man is sitting on the bench.", "Is that English?"),
+        ("two dogs play in snow", "Is that English?"),
+        ("Deux chiens jouent dans la neige.", "Is that German?"),
+        ("\u4f60\u597d", "Is that German?"),
+        ("Angela Merkel", ""),
         (DOGS, ""),
     ):
         translate(page, typed)
@@ -446,6 +451,49 @@ def test_whatever_is_typed_gets_a_result_or_a_friendly_word(page) -> None:
         assert text(page, "#note").endswith(f"The sections below are still about “{DOGS}”")
         assert not page.locator("#translation").is_visible() and "#" not in page.url
     assert page.evaluate("read('x'.repeat(600)).source.length") == 61  # one word without an end is cut, too
+
+
+def test_it_doubts_what_the_module_doubts_and_underlines_the_guesses(page, translator) -> None:
+    model, tokenizer = translator
+    for sentence, said in (
+        (HEADLINE, "Don't trust it. 5 of 8 words are guesses: this model has read photo captions, and nothing else."),
+        ("Ein Junge hilft im Laden seines Vaters.", "1 of 8 words is a guess: less than three chances in ten."),
+        ("?", "Don't trust it. Its only word is a guess: "),
+        (DOGS, ""),
+    ):
+        translate(page, sentence)
+        assert text(page, "#doubt").startswith(said) and bool(said) == bool(text(page, "#doubt"))
+        translation = tokenizer.decode(greedy_decode(model, source_of(tokenizer, sentence))[0].ids)
+        words = words_written(model, tokenizer, sentence, translation, "de", "en")
+        log_probs = page.evaluate("wordsWritten(shown.steps).map(word => word.logProb)")
+        assert log_probs == pytest.approx([math.log(word.probability) for word in words], abs=1e-3)
+        assert said.startswith("Don't trust it") == is_unsure(words)
+        guesses = "".join(word.text.strip(".?") for word in words if word.probability < GUESS)
+        assert "".join(texts(page, "#translation .guess")) == guesses
+
+
+@pytest.mark.parametrize(
+    ("typed", "meant"),
+    [
+        ("ein mann mit hut spielt auf der strasse gitarre", "Ein Mann mit Hut spielt auf der Straße Gitarre."),
+        (
+            "Ein Maedchen faehrt mit dem Fahrrad ueber die Strasse.",
+            "Ein Mädchen fährt mit dem Fahrrad über die Straße.",
+        ),
+        ("ZWEI HUNDE SPIELEN IM SCHNEE", "Zwei Hunde spielen im Schnee."),
+        ("Ein Mann spielt Gitarre. Ein Hund schläft.", "Ein Mann spielt Gitarre.\nEin Hund schläft."),
+        ("Eine neue Frau isst auf dem Gehsteig", ""),  # nothing to mend
+        ("Drei Arbeiter machen Ausbesserungen auf dem Gehsteig.", ""),  # of an ß here, the model is less sure
+    ],
+)
+def test_it_asks_for_what_was_meant_and_reads_sentences_one_by_one(page, typed: str, meant: str) -> None:
+    translate(page, typed)
+    page.evaluate("advise(shown, () => true)")  # perhaps once more, but done
+    assert dict.fromkeys(texts(page, "#note .try")) == dict.fromkeys(meant.split("\n") if meant else [])
+    if meant:
+        page.locator("#note .try").last.click()
+        wait(page, meant.split("\n")[-1])
+        assert text(page, "#doubt") == text(page, "#note") == ""
 
 
 def test_the_page_answers_while_it_works(page) -> None:

@@ -62,6 +62,7 @@ def packed(run: Path) -> dict[str, bytes]:
         "shapes": [[name, list(tensor.shape)] for name, tensor in tensors.items()],
         "frequencies": frequencies.tolist(),
         "merges": [" ".join(pair) for pair in merges],
+        "foreign": json.loads((ROOT / "data" / "results" / "doubt.json").read_text("utf-8"))["foreign"],  # pieces
     }
     text = json.dumps(known, ensure_ascii=False, separators=(",", ":"))
     return {"recorded.js": script(f"const RECORDED = {text}", "utf-8"), **files}

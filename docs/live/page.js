@@ -6,8 +6,6 @@
 const PACE = 250; // milliseconds a word, so that one can watch
 const LONGEST_TEXT = 600; // characters; longer ones are refused
 const LONGEST_SOURCE = 60; // tokens; what follows is cut off
-const ENGLISH = /\b(the|is|are|and|with|of|on|at|this|you)\b/gi;
-const GERMAN = /\b(der|die|das|eine?|ist|sind|und|mit|auf)\b/i;
 const CAPTIONS = [ // German, and what it means
   ["Zwei Hunde spielen im Schnee mit einem Ball.", "Two dogs are playing with a ball in the snow."],
   ["Ein Mann mit Hut spielt auf der Straße Gitarre.", "A man with a hat is playing the guitar in the street."],
@@ -80,19 +78,18 @@ function read(text) {
   }
   const ids = tokenizer.encode(text);
   if (!ids.length) return { note: "There's nothing to translate yet: type a German sentence, or choose a caption." };
-  const source = [...ids.slice(0, LONGEST_SOURCE), EOS];
+  const source = [...ids.slice(0, LONGEST_SOURCE), EOS], language = languageOf(respelled(text));
   if (ids.length > LONGEST_SOURCE) {
     const end = tokenizer.decode(source.slice(-8));
     const cut = `Only the first ${LONGEST_SOURCE} pieces are translated, up to “… ${end}”.`;
-    return { source, note: `That's long. ${cut}` };
+    return { source, note: `${language || "That's long."} ${cut}` };
   }
-  const spelled = labels(source).find(label => / 1\/\d$/.test(label));
+  const spelled = !language && labels(source).find(label => / 1\/\d$/.test(label));
   if (spelled) {
     const unknown = `“${spelled.slice(0, -4)}” isn't among the 6,000 pieces that it knows`;
     return { source, note: `${unknown}: it sees only raw bytes, and guesses.` };
   }
-  const isEnglish = (text.match(ENGLISH) ?? []).length > 1 && !GERMAN.test(text);
-  return { source, note: isEnglish ? "Is that English? This model reads German." : "" };
+  return { source, note: language };
 }
 
 const nextSentence = newest(), nextShow = newest();
@@ -125,6 +122,7 @@ async function go(isTyped = false) {
     shown = run;
     for (const part of parts) part.stale = true;
     parts.forEach(bringUpToDate);
+    advise(run, isWanted);
   }
   if (isOther) await show();
   else if (find("skip").textContent === "Play again") tellTime();
@@ -158,6 +156,7 @@ async function show() {
     button.classList.toggle("special", run.steps[i].token === EOS);
     return alignment.listen("lookers", i, button);
   });
+  tellDoubt(wordsWritten(run.steps), buttons);
   fill(find("translation"), buttons);
   for (const [i, button] of buttons.entries()) { // a word's pieces stay together
     if (i && continues(run.steps[i].token)) find("translation").lastChild.append(button);
@@ -168,6 +167,7 @@ async function show() {
     alignment.reveal(count);
     tellCandidates(Math.max(0, count - 1));
   };
+  find("doubt").classList.add("unwritten"); // so that nothing moves when it comes
   reveal(0);
   for (let count = 0; count < buttons.length;) {
     for (let waited = 0; waited < PACE && !isSkipped; waited += 25) {
@@ -178,12 +178,13 @@ async function show() {
     reveal(count);
   }
   alignment.point(null);
-  const doubts = run.steps.map(step => step.logProbs[step.token]);
-  tellCandidates(doubts.indexOf(Math.min(...doubts)), "Least sure here: "); // there's most to see
+  const logProbs = run.steps.map(step => step.logProbs[step.token]);
+  tellCandidates(logProbs.indexOf(Math.min(...logProbs)), "Least sure here: "); // there's most to see
   skip = show;
   find("skip").textContent = "Play again";
   tellTime();
   tellMeaning();
+  find("doubt").classList.remove("unwritten");
   find("spoken").textContent = `Translation: ${tokenizer.decode(run.ids) || "nothing"}`;
 }
 

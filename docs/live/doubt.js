@@ -1,0 +1,92 @@
+// Of what the model is unsure, by the rule of annotated_workbench/translation.py, and what its reader may have meant.
+"use strict";
+
+const GUESS = 0.3; // a word that is less probable is a guess
+const EVEN = 0.5; // below this geometric mean of its words' probabilities, a translation isn't to be trusted
+const LITTLE_WORDS = /^(avec|che|con|dans|een|el|en|est|et|gli|het|il|la|las|le|les|los|op|per|por|un|una|une|van)$/i;
+const bits = atob(RECORDED.foreign);
+const isForeign = id => bits.charCodeAt(id >> 3) >> (id & 7) & 1; // German captions have it fewer than five times
+
+/** List the words written: { places, logProb }, its steps and the sum of their log P, both without signs. */
+function wordsWritten(steps) {
+  const words = [];
+  steps.forEach(({ token, logProbs }, place) => {
+    if (!words.length || !continues(token)) words.push({ places: [], logProb: 0 });
+    if (token === EOS || !/[\p{L}\p{N}]/u.test(tokenizer.decode([token]))) return;
+    words.at(-1).places.push(place);
+    words.at(-1).logProb += logProbs[token];
+  });
+  return words.filter(word => word.places.length);
+}
+
+const sureness = words => words.length ? words.reduce((sum, word) => sum + word.logProb, 0) / words.length : -Infinity;
+const isUnsure = words => sureness(words) < Math.log(EVEN);
+
+/** Underline the guesses among the words that are written; say how many there are, and whether to trust the whole. */
+function tellDoubt(words, buttons) {
+  const guesses = words.filter(word => word.logProb < Math.log(GUESS)), all = words.length, count = guesses.length;
+  for (const { places, logProb } of guesses) for (const place of places) {
+    buttons[place].classList.add("guess");
+    buttons[place].title = `a guess: ${percent(Math.exp(logProb))}`;
+  }
+  const some = all === 1 ? "Its only word" : count === all ? `All ${all} words` : `${count} of ${all} words`;
+  const said = count ? `${some} ${count === 1 ? "is a guess" : "are guesses"}` : "No word is certain";
+  find("doubt").classList.toggle("unsure", isUnsure(words));
+  find("doubt").textContent = isUnsure(words)
+    ? `Don't trust it. ${said}: this model has read photo captions, and nothing else.`
+    : count ? `${said}: less than three chances in ten.` : "";
+}
+
+/** Ask whether a text is in another language, by its letters, its pieces and its little words. */
+function languageOf(text) {
+  const words = text.match(/\p{L}+/gu) ?? [], pieces = words.map(word => tokenizer.encode(word));
+  const foreign = pieces.filter(ids => ids.some(isForeign)), isMuch = foreign.length >= Math.max(1, words.length / 4);
+  const isOther = /[^\P{L}\p{Script=Latin}]/u.test(text) || words.filter(word => LITTLE_WORDS.test(word)).length > 1;
+  if (isMuch && !isOther && foreign.some(ids => ids.length === 1)) return "Is that English? This model reads German.";
+  return isMuch || isOther ? "Is that German? This model reads nothing else." : "";
+}
+
+/** Spell a text as captions are, a word in the fewest pieces: with ä for ae, ß for ss, capitals for nouns alone. */
+function respelled(text) {
+  const isShouted = !/\p{Ll}/u.test(text), isFlat = isShouted || !/\p{L}.*\p{Lu}/su.test(text);
+  const raise = word => word[0].toUpperCase() + word.slice(1);
+  const cost = word => {
+    const ids = tokenizer.encode(word);
+    return ids.length + (ids.some(isForeign) ? 0.5 : 0) + (isFlat && ids.length > 1 && word === raise(word) ? 1 : 0);
+  };
+  const spelled = text.replace(/\p{L}+/gu, word => {
+    const plain = isShouted ? word.toLowerCase() : word;
+    const dotted = plain.replace(/[aou]e/gi, two => `${two[0]}\u0308`).normalize("NFC");
+    const forms = [plain, dotted, plain.replace("ss", "ß"), dotted.replace("ss", "ß")];
+    return [...forms, ...isFlat ? forms.map(raise) : []].reduce((best, form) => cost(form) < cost(best) ? form : best);
+  });
+  const raised = spelled.replace(/^\p{Ll}|[.!?]\s+\p{Ll}/gu, start => start.toUpperCase());
+  return spelled === text ? text : raised + (/\p{L}$/u.test(raised) ? "." : "");
+}
+
+/** Offer what the writer may have meant, if the model is surer of it, or several sentences one by one. */
+async function advise(run, isWanted) {
+  const offer = (text, english = "") => find("note").append(make("span", { className: "offer" },
+    make("button", { type: "button", className: "try", lang: "de", textContent: text, onclick: () => choose(text) }),
+    make("span", { lang: "en", textContent: ` ${english}` })));
+  const written = async text => {
+    const steps = [];
+    await inSlices(greedyDecode(model, read(text).source), step => steps.push(step), isWanted);
+    return isWanted() ? steps : null;
+  };
+  const sentences = run.text.trim().replace(/(\p{Ll}{2}[.!?]["“”»]?)\s+(?=\p{Lu})/gu, "$1\n").split("\n");
+  const meant = respelled(run.text.trim());
+  if (sentences.length > 1 && sentences.every(one => /\p{L}\s+\p{L}/u.test(one))) {
+    find("note").append(" It has only read one sentence at a time. One by one:");
+    for (const one of sentences) {
+      const steps = await written(one);
+      if (!steps) return;
+      offer(one, tokenizer.decode(steps.map(step => step.token)));
+    }
+  } else if (meant !== run.text.trim() && !languageOf(meant)) {
+    const steps = await written(meant);
+    if (!steps || sureness(wordsWritten(steps)) <= sureness(wordsWritten(run.steps))) return;
+    find("note").append(" Did you mean:");
+    offer(meant);
+  }
+}

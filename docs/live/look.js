@@ -208,18 +208,14 @@ function showLooks() {
       find("looks-said").textContent =
         side === "lookers" ? `“${lookers[place]}” looks most at “${looked[best]}”: ${strength}`
         : side === "looked" ? `“${looked[place]}” is looked at most by “${lookers[best]}”: ${strength}`
-        : stack === "encoder" ? "Point at a word, on either side; click or tap to keep it."
-        : "Point at a word, on either side; click or tap to keep it. “a → ball” has read “a” and is about to write " +
-          "“ball”.";
+        : "Point at a word, on either side; click or tap to keep it." +
+          (stack === "encoder" ? "" : " “a → ball” has read “a” and is about to write “ball”.");
     },
   });
 }
 
 /** Show the head that a button names, where one sees it. */
-function pickHead({ currentTarget }) {
-  lookAt(currentTarget.value);
-  bringToSight(find("looks"));
-}
+const pickHead = ({ currentTarget }) => { lookAt(currentTarget.value); bringToSight(find("looks")); };
 
 const headButton = (value, ariaLabel, ...pictures) =>
   make("button", { type: "button", ariaLabel, title: ariaLabel, value, onclick: pickHead }, ...pictures);
@@ -230,7 +226,6 @@ for (const button of document.querySelectorAll("#where > .buttons button")) butt
 
 const broken = { hidden: new Set(), positions: true, causal: true, heads: new Set() };
 const nextBreak = newest();
-let brokenText; // of which the words in `broken.hidden` are
 let wish = null; // a sentence, and the place of a word in it that a button asks to hide
 
 for (const button of document.querySelectorAll("[data-hide]")) {
@@ -238,10 +233,8 @@ for (const button of document.querySelectorAll("[data-hide]")) {
 }
 
 whenSeen("break", () => {
-  if (brokenText !== shown.text || wish) broken.hidden.clear();
-  if (wish?.sentence === shown.text) broken.hidden.add(Number(wish.hide));
+  broken.hidden = new Set(wish?.sentence === shown.text ? [Number(wish.hide)] : []);
   wish = null;
-  brokenText = shown.text;
   const words = labels(shown.source);
   fill(find("hide"), shown.source.slice(0, -1).map((id, i) =>
     toggle(words[i], broken.hidden, i, { className: continues(id) && i ? "joined" : "" })));

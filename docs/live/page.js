@@ -1,6 +1,6 @@
 // The page "Watch a Transformer translate": the sentence, and its translation word by word.
-// What all parts use is in parts.js; look.js (pieces, where it looks, break it) and search.js (the beam, side by side)
-// show what `translate` here has found.
+// What all parts use is in parts.js; builder.js makes sentences; map.js, look.js (pieces, where it looks, break it) and
+// search.js (the beam, side by side) show what `translate` here has found.
 "use strict";
 
 const PACE = 250; // milliseconds a word, so that one can watch

@@ -17,6 +17,7 @@ from annotated.attention import attention, attention_weights
 from annotated.decoding import length_penalty
 from annotated.models.language_model import sampling_probabilities
 from annotated.positional_encoding import sinusoids
+from annotated.training import make_optimizer, noam_rate, set_rate
 from annotated_course.play import PICTURES, play_html
 from tests.pages import barriers, fits
 from tools.live import BEAM, LIVE
@@ -107,6 +108,9 @@ def test_all_of_them_fit_a_phone_and_axe_finds_nothing_serious(visit) -> None:
         ("clock", "input >> nth=0", "ArrowRight"),
         ("layers", "input[type=range]", "ArrowRight"),
         ("mask", "g[role=checkbox] >> nth=21", "Space"),
+        ("shift", ".play-moves", "Space"),
+        ("cache", "input", "ArrowRight"),
+        ("ball", "input", "ArrowRight"),
         ("tree", ".play-panels > svg", "End"),
         ("sampling", "input >> nth=0", "ArrowRight"),
     ],
@@ -146,7 +150,7 @@ def test_each_picture_answers_keys_and_a_finger_and_lets_a_swipe_scroll(visit, n
     assert page.evaluate("heard") == ["Enter", "Control", "s"]
 
 
-@pytest.mark.parametrize("name", ["clock"])
+@pytest.mark.parametrize("name", ["clock", "shift", "cache", "ball"])
 def test_it_moves_by_itself_once_in_view_a_touch_holds_it_and_a_button_goes_on(visit, name: str) -> None:
     page = visit(html=2 * f"<div style='height: 2000px'></div>{SAVED[name]}")
     picture, other = page.locator("div.play").all()
@@ -264,6 +268,38 @@ def test_the_words_travel_as_the_encoder_moves_them(visit) -> None:
         for key, stop in (("Home", 0), ("ArrowRight", 1), ("End", 24), ("ArrowLeft", 23)):
             slider.press(key)
             agrees(*(stack[name][stop] for name in ("points", "difference", "size")))
+
+
+def test_a_place_must_write_what_it_reads_or_what_comes_next_and_a_cache_saves_what_is_outlined(visit) -> None:
+    words, page = data_of(SAVED["shift"])["words"], visit(html=SAVED["shift"] + SAVED["cache"], reduced_motion="reduce")
+    said, seen = page.locator(".play-said"), page.locator("svg >> nth=0").locator("g:not([opacity='0'])")
+    for key, answers, loss in (("Home", words[:-1], 0), ("End", words[1:], 20)):
+        page.get_by_label("shift").press(key)
+        page.wait_for_timeout(100)
+        across = seen.evaluate_all(ATTRIBUTES, "transform")
+        assert seen.all_text_contents() == words[:-1] + answers and across == 2 * across[: len(answers)]
+        assert numbers(said.first.inner_text()) == [loss]
+    for count in range(1, 11):
+        page.get_by_label("words").fill(str(count))
+        made = f">> g:nth-of-type(-n+{count}) [fill-opacity='1']"
+        keys = [page.locator(f"svg >> nth={i} {made}").count() for i in (1, 2)]
+        assert keys == [sum(range(count + 1)), count] == numbers(said.last.inner_text())[-2:]
+
+
+@pytest.mark.parametrize("warm_up", [0, 2, 3, 100])
+def test_the_ball_goes_where_adam_takes_it(visit, warm_up: int) -> None:
+    data, page = data_of(SAVED["ball"]), visit(html=SAVED["ball"])
+    w, width = torch.nn.Parameter(torch.tensor(data["start"]).double()), data["width"]
+    adam, places = make_optimizer(torch.nn.ParameterList([w])), [data["start"]]
+    for step in range(1, 201):
+        w.grad = (w / width**2 * torch.exp(-((w / width) ** 2) / 2)).detach()  # of the loss, 1 − e^(−(w/width)²/2)
+        set_rate(adam, 0.5 * noam_rate(max(step, 100), 64, 100) * min(1, step / max(warm_up, 1)))
+        adam.step()
+        places.append(w.item())
+    page.get_by_label("warm-up").fill(str(warm_up))
+    first, *_, last, _ = numbers(page.locator(".play-said").inner_text())
+    assert [first, last] == pytest.approx([places[1] - places[0], places[-1]], abs=6e-5)
+    assert page.get_by_text("thrown out").count() == (warm_up < 3)
 
 
 def mask_on(page) -> Tensor:

@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from annotated_course.comparison import difference
+from annotated_course.comparison import described, difference
 from annotated_workbench.extras import load
 
 _passed: ContextVar[list[str] | None] = ContextVar("passed", default=None)  # the statements of the open group
@@ -79,6 +79,8 @@ def claim(
         between: in place of `expected`, the lowest and the highest value that an entry may have.
         raises: in place of `expected`, the error that the function must end in.
     """
+    if not isinstance(statement, str):
+        return print('✗ say first, in words, what is claimed: claim("each row sums to 1", rows, 1)')
     problem = _problem(found, expected, within, between, raises)
     passed = _passed.get()
     if problem is not None:
@@ -106,7 +108,10 @@ def _problem(
         return f"no error, expected {raises.__name__}"
     if between is None:
         return difference(found, expected, within)
-    entries = torch.as_tensor(found)
+    try:
+        entries = torch.as_tensor(found)
+    except (TypeError, ValueError, RuntimeError):
+        return f"{described(found)}, expected {between[0]:g} to {between[1]:g}"
     outside = entries[~((entries >= between[0]) & (entries <= between[1]))]
     if not entries.numel():
         return "nothing to compare"

@@ -23,10 +23,16 @@ def difference(given: Any, expected: Any, within: float = 1e-4, *, strict: bool 
     given, expected = _plain(given), _plain(expected)
     if strict and isinstance(expected, float) and type(given) is int:
         given = float(given)
-    if strict and _kind(given) != _kind(expected):
-        return f"{_kind(given)}, expected {_kind(expected)}"
+    if strict and kind(given) != kind(expected):
+        alike = isinstance(expected, Tensor) and isinstance(given, Tensor | list | tuple | int | float)
+        cure = f": torch.as_tensor(…, dtype={expected.dtype}) makes one" if alike else ""
+        return f"got {kind(given)}, expected {kind(expected)}{cure}"
     if isinstance(given, Tensor) or isinstance(expected, Tensor):
-        return _tensor_difference(torch.as_tensor(given), torch.as_tensor(expected), within, strict)
+        try:
+            tensors = torch.as_tensor(given), torch.as_tensor(expected)
+        except (TypeError, ValueError, RuntimeError):
+            return f"{described(given)}, expected {described(expected)}"
+        return _tensor_difference(*tensors, within, strict)
     if isinstance(given, Mapping) and isinstance(expected, Mapping):
         if given.keys() != expected.keys():
             return f"the names {list(given)}, expected {list(expected)}"
@@ -72,12 +78,24 @@ def _plain(value: Any) -> Any:
     return value.tolist() if scalar or isinstance(value, np.ndarray | np.generic) else value
 
 
-def _kind(value: Any) -> str:
-    if isinstance(value, Tensor):
-        return f"a tensor of {value.dtype}"
-    name = "list" if isinstance(value, list | tuple) else type(value).__name__
+def kind(value: Any) -> str:
+    """Name the kind of a value: "a string", "a tensor of torch.int64", "the class Layer"."""
+    if value is None or isinstance(value, Tensor):
+        return "None" if value is None else f"a tensor of {value.dtype}"
+    if callable(value) and not isinstance(value, torch.nn.Module):
+        return f"the class {value.__name__}" if isinstance(value, type) else "a function"
+    name = {"str": "string", "dict": "dictionary", "tuple": "list"}.get(type(value).__name__, type(value).__name__)
     return f"{'an' if name[0] in 'aeiou' else 'a'} {name}"
 
 
+def described(value: Any) -> str:
+    """Say a little more: "a list of an int, None", "a tensor of torch.int64, shape (2, 3)", "a string, '4, 9'"."""
+    if isinstance(value, list | tuple):
+        return f"a list of {', '.join(map(kind, value[:5])) or 'nothing'}" + ", …" * (len(value) > 5)
+    if isinstance(value, Tensor):
+        return f"{kind(value)}, shape {tuple(value.shape)}"
+    return kind(value) + f", {value!r:.60}" * isinstance(value, int | float | str | dict)
+
+
 def _text(value: Any) -> str:
-    return f"{value:.4g}" if isinstance(value, float) else f"{value!r:.200}"
+    return f"{value:.4g}" if isinstance(value, float) else kind(value) if callable(value) else f"{value!r:.200}"

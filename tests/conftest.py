@@ -4,6 +4,7 @@ And what nbval does with a lesson: after the whole, its sections are run again.
 """
 
 import contextlib
+import importlib
 import io
 import os
 import re
@@ -28,6 +29,8 @@ if not torch.__version__.startswith(PINNED):  # what no other torch can change i
     collect_ignore = [file.name for file in files if "\npytestmark = once\n" in file.read_text("utf-8")]
 
 shapes.install()  # before any test imports the packages: from here on a wrong shape is an error
+own_line = importlib.import_module("annotated_course.own_line")
+own_line.NOT_THE_READERS += (shapes.__file__,)
 
 torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS", "1")))
 

@@ -15,13 +15,12 @@ import pytest
 import torch
 from once import once
 
-from annotated_course.exercises import check, is_untouched
+from annotated_course.exercises import check, exercises_of, is_untouched
 
 pytestmark = once
 
 
-def attend(query, key, value):
-    return (query @ key.mT / query.size(-1) ** 0.5).softmax(-1) @ value
+attend = exercises_of("01")["01.2"].right
 
 
 def test_a_class_is_untouched_until_one_of_its_methods_is_written() -> None:
@@ -85,7 +84,7 @@ OWN_LINE = r" \(line \d+: torch\.nn\.functional\.cross_entropy\(query, .*\)\)"  
 @pytest.mark.parametrize(
     ("answer", "printed"),
     [
-        (lambda query, key, value: print("here") or attend(query, key, value), r"here\nhere\n✓ 01\.2 .*\n"),
+        (lambda query, key, value: print("here") or attend(query, key, value), r"(here\n){3}✓ 01\.2 .*\n"),
         (chatty, r"scores\nx{4993}\n… and 5,006 more characters that your code printed\n✗ 01\.2 .* returned None.*\n"),
         (in_torch, rf"✗ 01\.2 Attention from scratch: your code raised ValueError: [^\n]*{OWN_LINE}\n"),
         (raises(KeyError("a\nb")), r"✗ .*: your code raised KeyError: 'a\\nb' \(line \d+: raise error\)\n"),

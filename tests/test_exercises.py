@@ -1,5 +1,6 @@
 """Every exercise: its stub is seen as untouched, right answers pass, and each mistake earns its own sentence."""
 
+import math
 import re
 from itertools import pairwise
 from pathlib import Path
@@ -7,9 +8,15 @@ from typing import Any
 
 import jaxtyping
 import nbformat
+import numpy as np
 import pytest
 import torch
+from torch import nn
+from torch.nn import functional as F
 
+from annotated.config import TransformerConfig
+from annotated.multi_head import MultiHeadAttention
+from annotated.transformer import Transformer
 from annotated_course.chapters.c12_model_variations.exercises import shuffled_share as share_of
 from annotated_course.exercises import CHAPTERS, all_exercises, check, exercises_of
 from annotated_course.exercises.exercise import AnyOf, Exercise, calls, difference, on_paper, slip, wrong_answers
@@ -77,6 +84,66 @@ def test_the_right_answer_passes_and_every_mistake_earns_its_own_sentence(number
         assert told == [sentence] if sentence in exercise.mistakes else sentence in line and not told
 
 
+class Empty(nn.Module):
+    """A module without any parts."""
+
+
+UNFIT = [None, "4, 9", 7, 3.5, math.nan, [1, 2], (1,), {}, ["a", "b", "c"], [[1, 2], [3]], [None] * 4, np.ones(2)]
+UNFIT += [torch.ones(2).long(), torch.ones(2) > 0, torch.ones(2, 3).double(), torch.full((4,), math.nan), {1}, b"4"]
+UNFIT += [nn.Linear(2, 2), torch.nn, Empty, nn.Linear, torch.softmax, lambda x: x, lambda *, a: a, slice(3), object()]
+RETURNED = [lambda *given, one=one: one for one in (*UNFIT, ..., [], (torch.ones(2), torch.ones(2)))]
+OURS = r"your code raised|not (callable|iterable|subscriptable)|new\(\)|invalid data type|operand|ambiguous|<function"
+
+
+def raising(*given):
+    raise KeyError("mine")
+
+
+@pytest.mark.parametrize("number", EXERCISES)
+def test_an_answer_of_a_wrong_kind_is_told_what_it_is_and_what_is_wanted(number: str, capsys, monkeypatch) -> None:
+    monkeypatch.setattr(jaxtyping.config, "jaxtyping_disable", True)  # no more than the reader's notebook checks
+    for answer in UNFIT + RETURNED:
+        line = verdict(capsys, number, answer)
+        assert line.startswith("✗ ") and not re.search(OURS, line), line
+    if callable(EXERCISES[number].right):
+        assert re.search(r"your code raised KeyError: 'mine' \(line \d+: raise Key", verdict(capsys, number, raising))
+
+
+ONE = torch.ones(1, requires_grad=True)
+HEADS = lambda: MultiHeadAttention(2, 1), lambda: nn.Linear(1, 1)
+LOOPS = lambda: ends(ONE), lambda: {one for one in ONE}, lambda: sum(one for one in ONE)
+SOFTMAXES = lambda: F.softmax(ONE, 0), lambda: nn.Softmax(0)(ONE), lambda: ONE.log_softmax(0)
+GRADIENTS = lambda: torch.autograd.grad(2 * ONE, ONE), lambda: torch.func.grad(torch.sum)(ONE)
+SMALL = TransformerConfig(5, d_model=2, heads=1, layers=1)
+RULED_OUT: dict[str, Any] = {
+    "01.2": [*SOFTMAXES, *LOOPS],
+    **dict.fromkeys(("01.5", "04.5", "05.7", "13.4"), (*GRADIENTS, lambda: (2 * ONE).backward())),
+    **dict.fromkeys(("02.2", "09.1"), HEADS),
+    "02.3": [*LOOPS, lambda: torch.cat([ONE, ONE])],
+    "02.4": [*LOOPS, HEADS[0], lambda: ONE.reshape(1, 1)],
+    **dict.fromkeys(("03.2", "06.3", "08.3"), LOOPS),
+    "04.4": HEADS[:1],
+    "05.3": [lambda: Transformer(SMALL).new_cache()],
+    "07.2": [lambda: nn.CrossEntropyLoss()(ONE, ONE)],
+    "07.5": [lambda: torch.optim.SGD([ONE])],
+    "10.2": [lambda: nn.GRUCell(1, 1)(torch.ones(1, 1))],
+    "14.3": [*LOOPS, lambda: ONE.unfold(0, 1, 1)],
+}
+
+
+def ends(values):
+    while len(values) > 1 or not isinstance(values, list):
+        values = [values]
+
+
+@pytest.mark.parametrize("number", [number for number, exercise in EXERCISES.items() if exercise.forbids])
+def test_what_a_card_rules_out_is_seen_wherever_an_answer_calls_it(number: str, capsys, monkeypatch) -> None:
+    monkeypatch.setattr(jaxtyping.config, "jaxtyping_disable", True)  # no more than the reader's notebook checks
+    for call in RULED_OUT[number]:
+        line = verdict(capsys, number, lambda *given, call=call: (call(), EXERCISES[number].right(*given))[1])
+        assert re.search("the result is right, but .*, which the card rules out: ", line), line
+
+
 @pytest.mark.parametrize("number", BY_HAND)
 def test_a_diagnosis_does_not_tell_a_number_that_is_the_answer(number: str, capsys) -> None:
     right = torch.as_tensor(EXERCISES[number].right, dtype=torch.float64)
@@ -90,7 +157,9 @@ def test_a_diagnosis_does_not_tell_a_number_that_is_the_answer(number: str, caps
 
 def scaled_in_place(query, key, value):
     query /= query.size(-1) ** 0.5
-    return (query @ key.transpose(-2, -1)).softmax(-1) @ value
+    scores = query @ key.mT
+    shares = scores.sub_(scores.amax(-1, keepdim=True)).exp_()
+    return shares / shares.sum(-1, keepdim=True) @ value
 
 
 @pytest.mark.parametrize(
@@ -141,7 +210,7 @@ def test_a_general_remark_gives_the_place_the_two_numbers_and_perhaps_a_reason(g
 
 
 def test_a_mistake_is_a_change_in_the_source_of_the_right_answer() -> None:
-    assert slip(scaled_in_place, "** 0.5 → ** 0; .softmax(-1) →")(*torch.full((3, 1, 1), 2.0)) == 8
+    assert slip(scaled_in_place, "/ shares.sum(-1, keepdim=True) →; exp_() → add_(4)")(*torch.full((3, 1, 1), 2.0)) == 8
     with pytest.raises(ValueError, match=r"'\(4\)' does not stand in scaled_in_place"):
         slip(scaled_in_place, "(4) → (3)")(5)
 
@@ -151,4 +220,4 @@ def test_numbers_by_hand_are_told_one_by_one() -> None:
     assert three.diagnose((1, 2, 3)) is None
     assert three.diagnose([1, 4, 5]) == "number 1: squared"
     assert three.diagnose(torch.tensor([1, 2, 5])) == "number 2: 5 is not right"
-    assert three.diagnose([1, 2]) == "give 3 things: number 0, number 1, number 2."
+    assert three.diagnose([1, 2]) == "expected 3 things, number 0, number 1, number 2; got a list of a float, a float."

@@ -7,14 +7,17 @@ import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
-from typing import Any
+from typing import Any, cast
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
 from annotated_course import comparison
+from annotated_course.comparison import described, kind
 from annotated_course.exercises.settings import kept_settings
+from annotated_course.own_line import own_line
+from annotated_course.promises import broken
 
 Run = Callable[[Any], Any]  # takes an answer, returns what is compared
 FAILED = object()
@@ -22,6 +25,9 @@ FAILED = object()
 
 class WrongFormError(Exception):
     """What a case raises where an answer is not even of the kind that can be compared; says so in its text."""
+
+    def __init__(self, told: str, *given: Any) -> None:
+        super().__init__(f"{told}; got {described(*given)}." if given else told)
 
 
 class AnyOf(tuple[Any, ...]):
@@ -45,17 +51,19 @@ class Exercise:
             answer whose result must be that of the right one.
         mistakes: a sentence to tell, and the wrong answer that earns it, or `AnyOf` several. The first one counts whose
             result is the reader's. A string with an arrow changes the source of the right answer: "a + b → a - b".
+        forbids: what the card rules out, as `promises.broken` takes it, and what to do: "softmax loop: use sums."
         examine: what no comparison sees: tells what is wrong with an answer that passes all cases, or None.
         caught: for the tests, a part of what `examine` says, and the wrong answer that earns it, or `AnyOf` several.
         tolerance: how far a number may be off, absolutely and relatively.
         by_hand: the numbers themselves are the answer, so that no diagnosis tells them.
-        copies: run a function on copies of what it is given, since it may change it.
+        copies: whether to call it with copies of what it is given.
     """
 
     title: str
     right: Any
     cases: Mapping[str, Run] = field(default_factory=lambda: {"": lambda answer: answer})
     mistakes: Mapping[str, Any] = field(default_factory=dict)
+    forbids: str = ""
     examine: Callable[[Any], str | None] = lambda answer: None
     caught: Mapping[str, Any] = field(default_factory=dict)
     tolerance: float = 1e-4
@@ -65,14 +73,37 @@ class Exercise:
 
     def diagnose(self, answer: Any) -> str | None:
         """Say what is wrong with an answer, or None if it is right."""
-        if self.copies and callable(answer) and not isinstance(answer, type):
-            answer = on_copies(answer)
+        wanted = "class" if isinstance(self.right, type) else "function" * callable(self.right)
+        made = isinstance(answer, nn.Module)  # callable, too
+        if wanted and (made or not callable(answer) or isinstance(answer, type) > (wanted == "class")):
+            return f"expected the {wanted} itself, by its name, without brackets or quotes; got {described(answer)}."
+        watched = Watched(answer, self.copies) if wanted else answer
+        try:
+            return self.diagnosis(watched)
+        except WrongFormError as error:
+            return str(error)
+        except Exception as error:
+            if own_line(error):
+                raise
+            return self.misfit(watched, error)
+
+    def misfit(self, answer: Any, error: Exception) -> str:
+        """Say what is wrong with an answer of which our own code can make nothing."""
+        if not isinstance(answer, Watched):
+            return f"expected {kind(self.right)}, got {described(answer)}."
+        if answer.at_work:
+            return f"{next(iter(str(error).splitlines()), error)}: begin as the stub does, with the same arguments."
+        if isinstance(self.right, type):
+            return f"what it makes, {kind(answer.returned)}, is not what card and stub describe: {error}."
+        right = Watched(self.right)
+        next(iter(self.cases.values()), self.examine)(right)
+        return f"your function returned {described(answer.returned)}, expected {described(right.returned)}."
+
+    def diagnosis(self, answer: Any) -> str | None:
+        """Compare an answer's results with the right ones, case by case."""
         remarks = list(self.cases)
         for place, remark in enumerate(remarks):
-            try:
-                expected, given = self.result(self.right, remark), self.run(answer, remark)
-            except WrongFormError as error:
-                return str(error)
+            expected, given = self.result(self.right, remark), self.run(answer, remark)
             if is_same(given, expected, self.tolerance):
                 continue
             known = wrong_answers(self.mistakes, self.right)
@@ -82,6 +113,9 @@ class Exercise:
                     more = self.attempt(answer, later)
                     suspects = [one for one in suspects if self.matches(more, one[1], later)] or suspects
             return remark + (suspects[0][0] if suspects else difference(given, expected, self.tolerance, self.by_hand))
+        names, _, instead = self.forbids.partition(": ")
+        if names and (found := broken(names, answer.answer, lambda: self.run(answer, remarks[0]))):
+            return f"the result is right, but {found}, which the card rules out: {instead}"
         return self.examine(answer)
 
     def run(self, answer: Any, remark: str) -> Any:
@@ -167,9 +201,12 @@ def in_32_bits(result: Any) -> Any:
     return result.float() if isinstance(result, Tensor) and result.is_floating_point() else result
 
 
-def as_numbers(answer: Any) -> Tensor:
+def as_numbers(answer: Any, dtype: torch.dtype = torch.float32) -> Tensor:
     """Read the numbers that an exercise by hand asks for, in whatever form they come."""
-    return torch.as_tensor(answer, dtype=torch.float32)
+    try:
+        return torch.as_tensor(answer, dtype=dtype)
+    except Exception:
+        raise WrongFormError("expected numbers, as a list such as [1.5, 2]", answer) from None
 
 
 def parts(run: Run, *names: str, place: str = "") -> dict[str, Run]:
@@ -179,7 +216,7 @@ def parts(run: Run, *names: str, place: str = "") -> dict[str, Run]:
         def read(answer: Any) -> Any:
             results = run(answer)
             if results is not None and not (isinstance(results, tuple | list) and len(results) == len(names)):
-                raise WrongFormError(f"give {len(names)} things: {', '.join(names)}.")
+                raise WrongFormError(f"expected {len(names)} things, {', '.join(names)}", results)
             return results and results[i]
 
         return read
@@ -196,7 +233,7 @@ def on_paper(
         return [number if i == place else one for i, one in enumerate(right)]
 
     names = names or [f"number {place}" for place in range(len(right))]
-    cases = parts(lambda answer: torch.as_tensor(answer, dtype=torch.float64).tolist(), *names)
+    cases = parts(lambda answer: as_numbers(answer, torch.float64).tolist(), *names)
     tables = {
         sentence: AnyOf(*(with_mistake(*one) for one in (wrong if isinstance(wrong, AnyOf) else (wrong,))))
         for sentence, wrong in mistakes.items()
@@ -204,15 +241,25 @@ def on_paper(
     return Exercise(title, right, cases, tables, tolerance=tolerance, by_hand=True)
 
 
-def on_copies(answer: Callable[..., Any]) -> Callable[..., Any]:
-    """Call an answer with copies of tensors and lists, so that what it changes in place is not what we compare with."""
+class Watched:
+    """An answer that is called with copies; what it `returned` last, and whether it is still `at_work`."""
 
-    def copied(value: Any) -> Any:
-        if isinstance(value, Tensor):
-            return value.clone()
-        return copy.deepcopy(value) if isinstance(value, list | dict) else value
+    def __init__(self, answer: Callable[..., Any], copies: bool = True) -> None:
+        self.answer, self.copies, self.at_work, self.returned = answer, copies, False, cast(Any, None)
 
-    return lambda *given, **named: answer(*map(copied, given), **named)
+    def __call__(self, *given: Any, **named: Any) -> Any:
+        """Call the answer."""
+        self.at_work = True
+        self.returned = self.answer(*map(copied, given) if self.copies else given, **named)
+        self.at_work = False
+        return self.returned
+
+
+def copied(value: Any) -> Any:
+    """Copy a tensor, list or dictionary."""
+    if isinstance(value, Tensor):
+        return value.clone()
+    return copy.deepcopy(value) if isinstance(value, list | dict) else value
 
 
 def is_same(given: Any, expected: Any, tolerance: float = 1e-4) -> bool:
@@ -225,7 +272,10 @@ def difference(given: Any, expected: Any, tolerance: float = 1e-4, by_hand: bool
     text = comparison.difference(given, expected, tolerance, strict=True) or "no difference"
     if given is None:
         return "your function returned None: does it end in a return?"
-    if by_hand and not text.startswith("shape"):
+    if by_hand and isinstance(expected, Tensor) and text[:2] != "at" and expected.shape != given.shape:
+        count = f"{expected.numel()} numbers, in a list" if expected.dim() else "one number"
+        return f"expected {count}, got {described(given.tolist())}."
+    if by_hand:
         return f"{text.partition(', expected')[0]} is not right"
     if isinstance(given, Tensor) and text.startswith("at") and given.is_floating_point():
         if (expected.isfinite() & ~given.isfinite()).any():
@@ -234,6 +284,17 @@ def difference(given: Any, expected: Any, tolerance: float = 1e-4, by_hand: bool
         if factor and is_same(given, factor * expected, tolerance):
             return f"{text}; all numbers are off by the factor {factor:.4g}"
     return text
+
+
+def no_larger(most: int, told: str, *given: Any) -> Callable[[Any], str | None]:
+    """Make an `examine` that runs an answer once more and tells of a tensor with more than so many numbers, {}."""
+
+    def examine(answer: Any) -> str | None:
+        with LargestTensor() as seen:
+            answer(*given)
+        return told.format(seen.largest) if seen.largest > most else None
+
+    return examine
 
 
 class LargestTensor(TorchFunctionMode):

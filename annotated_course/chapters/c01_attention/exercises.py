@@ -41,7 +41,9 @@ EXERCISES["01.1"] = Exercise(
 def from_scratch(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
     """Attention, Eq. 1."""
     scores = query @ key.mT / math.sqrt(query.size(-1))
-    return scores.softmax(-1) @ value
+    shares = (scores - scores.amax(-1, keepdim=True)).exp()
+    weights = shares / shares.sum(-1, keepdim=True)
+    return weights @ value
 
 
 EXERCISES["01.2"] = Exercise(
@@ -56,10 +58,11 @@ EXERCISES["01.2"] = Exercise(
     mistakes={
         "it is Eq. 1 without the division by √d_k: did you scale?": "/ math.sqrt(query.size(-1)) →",
         "you divided by d_k; divide by its square root.": "math.sqrt(query.size(-1)) → query.size(-1)",
-        "your softmax runs over the queries; over the keys, dim=-1, weights sum to 1.": "softmax(-1) → softmax(-2)",
+        "your softmax runs over the queries; over the keys, dim=-1, weights sum to 1.": "(-1, keepdim → (-2, keepdim",
         "these are the weights; multiply them by the values.": "@ value →",
-        "the scores never went through a softmax.": "scores.softmax(-1) → scores",
+        "the scores never went through a softmax.": "return weights → return scores",
     },
+    forbids="attention softmax logsumexp loop: write it with exp, amax, sums and matrix products.",
 )
 
 
@@ -95,7 +98,7 @@ def looks(length: int) -> Run:
     def run(answer: Callable[[int], Any]) -> Tensor:
         pair = answer(length)
         if not isinstance(pair, tuple) or [tuple(one.shape)[0:1] for one in pair] != [(length,), (length,)]:
-            raise WrongFormError(f"return two tensors: query and key, both of the shape ({length}, d_k).")
+            raise WrongFormError(f"return two tensors: query and key, both ({length}, d_k)", pair)
         largest, place = attention_weights(*(one.float() for one in pair)).max(-1)
         return torch.where(largest < 0.99, -1, place)
 
@@ -110,9 +113,7 @@ EXERCISES["01.4"] = Exercise(
         "each position attends to itself: flip queries or keys.": lambda n: (300 * torch.eye(n), torch.eye(n)),
         "a weight must be at least 0.99: larger vectors give larger scores.": lambda length: mirror(length, sharp=20.0),
     },
-    caught={
-        "return two tensors": AnyOf(lambda length: 99 * torch.eye(length), lambda length: mirror(5)),
-    },
+    caught={"return two tensors": AnyOf(lambda length: 99 * torch.eye(length), lambda length: mirror(5))},
 )
 
 
@@ -133,6 +134,7 @@ EXERCISES["01.5"] = Exercise(
         "this is the gradient at the weights: pass it through the softmax.": "p * (g - mean) → g",
         "the mean to subtract is weighted by p: (p * g).sum(-1, keepdim=True).": "(p * g).sum → g.mean",
     },
+    forbids="backward grad: write down the formula that you find on paper.",
 )
 
 

@@ -12,7 +12,6 @@ from annotated.multi_head import MultiHeadAttention
 from annotated_course.exercises.exercise import Exercise, as_numbers, calls, is_same
 
 EXERCISES: dict[str, Exercise] = {}
-
 WEIGHTS = torch.tensor([[0.5, 0.5, 0.0], [0.0, 0.25, 0.75]])
 VALUES = torch.tensor([[4.0, 8.0, 1.0], [3.0, 4.0, 8.0]])
 W_O = torch.tensor([[1.0, 2.0, 0.0], [3.0, 0.0, 1.0]])
@@ -46,6 +45,7 @@ EXERCISES["02.2"] = Exercise(
         "W^V and W^O have the width of the values, d_v.": lambda d, h, k, v: 4 * d * h * k,
         "without biases: the matrices alone.": lambda d, h, k, v: 2 * d * h * (k + v) + h * (2 * k + v) + d,
     },
+    forbids="annotated torch.nn: the sizes alone tell the entries of the four matrices.",
 )
 
 
@@ -67,6 +67,7 @@ EXERCISES["02.3"] = Exercise(
         ),
         "the heads are interleaved: all of head 0 must come first, then all of head 1.": "2, 0, 3 → 2, 3, 0",
     },
+    forbids="cat concat concatenate hstack column_stack loop: exchange axes, then join two of them.",
 )
 
 
@@ -106,6 +107,7 @@ EXERCISES["02.4"] = Exercise(
         "right without a mask, but with a mask for each head: ": calls(*STACKED, PER_HEAD),
     },
     mistakes=STACKED_HEADS,
+    forbids="view reshape unflatten flatten cat concat concatenate annotated.multi_head loop: let a product broadcast.",
 )
 
 
@@ -122,12 +124,6 @@ def head_made(pair: tuple[Tensor, Tensor]) -> Tensor:
 
 
 SCORES_6, SCORES_7 = (3 * left @ right.T for left, right in (draw((6, 2), (6, 2)), draw((7, 3), (7, 3))))
-HEADS_TO_ORDER = {
-    "the scores are too small by the factor √d_k: the head divides by it.": "math.sqrt(d_k) * →",
-    "the scores are too large by the factor √d_k: the head divides by it once.": "math.sqrt(d_k) → d_k",
-    "the singular values are missing: U and V alone do not make the table.": "math.sqrt(d_k) * (U * s) → U",
-    "the singular values are in twice: one side is enough.": "math.sqrt(d_k) * →; Vh.T → (Vh.T * s)",
-}
 EXERCISES["02.5"] = Exercise(
     "A head to order",
     right=by_svd,
@@ -136,7 +132,12 @@ EXERCISES["02.5"] = Exercise(
         "n=6, d_k=2: ": lambda answer: head_made(answer(SCORES_6, 2)),
         "n=7, d_k=5: ": lambda answer: head_made(answer(SCORES_7, 5)),
     },
-    mistakes=HEADS_TO_ORDER,
+    mistakes={
+        "the scores are too small by the factor √d_k: the head divides by it.": "math.sqrt(d_k) * →",
+        "the scores are too large by the factor √d_k: the head divides by it once.": "math.sqrt(d_k) → d_k",
+        "the singular values are missing: U and V alone do not make the table.": "math.sqrt(d_k) * (U * s) → U",
+        "the singular values are in twice: one side is enough.": "math.sqrt(d_k) * →; Vh.T → (Vh.T * s)",
+    },
     tolerance=1e-3,
 )
 
@@ -205,13 +206,6 @@ def grouped(x_q, x_kv, W_q, W_k, W_v, W_o, heads, groups) -> Tensor:
     return mixed.transpose(1, 2).flatten(2) @ W_o
 
 
-GROUPINGS = {
-    "neighbouring heads share a group: 0, 0, 0, 1, …": "head * groups // heads → head % groups",
-    "all heads use the first group.": "head * groups // heads → 0",
-    CONCATENATION: "@ W_o →",
-    ACROSS: "mixed.transpose(1, 2).flatten(2) → mixed.reshape(2, 3, 24)",
-    "the scores are not scaled: divide by √d_k.": "queries, keys[ → queries * math.sqrt(7), keys[",
-}
 EXERCISES["02.7"] = Exercise(
     "Shared keys and values",
     right=grouped,
@@ -221,5 +215,11 @@ EXERCISES["02.7"] = Exercise(
         )
         for groups in (2, 1, 6)
     },
-    mistakes=GROUPINGS,
+    mistakes={
+        "neighbouring heads share a group: 0, 0, 0, 1, …": "head * groups // heads → head % groups",
+        "all heads use the first group.": "head * groups // heads → 0",
+        CONCATENATION: "@ W_o →",
+        ACROSS: "mixed.transpose(1, 2).flatten(2) → mixed.reshape(2, 3, 24)",
+        "the scores are not scaled: divide by √d_k.": "queries, keys[ → queries * math.sqrt(7), keys[",
+    },
 )

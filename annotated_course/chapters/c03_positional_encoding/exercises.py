@@ -9,7 +9,7 @@ from torch import Tensor
 
 from annotated.attention import attention_weights
 from annotated.positional_encoding import sinusoids
-from annotated_course.exercises.exercise import Exercise, LargestTensor, Run, WrongFormError, as_numbers, calls
+from annotated_course.exercises.exercise import Exercise, Run, WrongFormError, as_numbers, calls, no_larger
 
 EXERCISES: dict[str, Exercise] = {}
 
@@ -67,6 +67,7 @@ EXERCISES["03.2"] = Exercise(
         "height {}, width {}, d_model {}: ".format(*size): calls(*size) for size in ((3, 5, 8), (4, 4, 12), (1, 30, 64))
     },
     mistakes=PICTURES,
+    forbids="loop: let two tables expand, one over the columns and one over the rows.",
     examine=examine_widths,
     caught={"d_model = 10 must end": "d_model % 4 → False; d_model // 2 → d_model // 4 * 2"},
 )
@@ -118,16 +119,6 @@ POSITIONS = torch.randint(2_000, 30_000, (100,), generator=torch.Generator().man
 ANGLES = POSITIONS[:, None] * rates(64)
 NOISY = torch.stack([ANGLES.sin(), ANGLES.cos()], dim=-1).flatten(1).float()
 NOISY += 0.05 * torch.randn(100, 64, generator=torch.Generator().manual_seed(1))
-
-
-def examine_clock(answer: Any) -> str | None:
-    """Look at the largest tensor that is built on the way."""
-    with LargestTensor() as seen:
-        answer(NOISY)
-    large = f"the positions are right, but you built a tensor of {seen.largest} numbers: read the hands instead."
-    return large if seen.largest >= 100_000 else None
-
-
 EXERCISES["03.4"] = Exercise(
     "Read the clock",
     right=read_clock,
@@ -139,7 +130,7 @@ EXERCISES["03.4"] = Exercise(
         "let the fastest hands have the last word, and round.": "range(30, -1, -1) → range(30, 7, -1)",
         "choose the number of full turns that is nearest to the position so far.": "torch.round( → torch.floor(",
     },
-    examine=examine_clock,
+    examine=no_larger(99_999, "right, but you built a tensor of {} numbers: read the hands instead.", NOISY),
     caught={"read the hands instead": lambda encodings: torch.cdist(encodings, sinusoids(30_001, 64)).argmin(dim=1)},
 )
 
@@ -156,7 +147,7 @@ def looks(k: int, d_model: int, d_k: int, length: int) -> Run:
     def run(answer: Any) -> Tensor:
         pair = answer(k, d_model, d_k)
         if not isinstance(pair, tuple) or [tuple(one.shape) for one in pair] != [(d_model, d_k)] * 2:
-            raise WrongFormError(f"return two tensors: w_query and w_key, both of the shape ({d_model}, {d_k}).")
+            raise WrongFormError(f"return two tensors: w_query and w_key, both ({d_model}, {d_k})", pair)
         weights = attention_weights(*(sinusoids(length, d_model) @ one.float() for one in pair))
         largest, place = weights.nan_to_num().max(-1)
         return torch.where(largest < 0.99, -1, place)[k:]
@@ -192,16 +183,17 @@ def rotate(x: Tensor, start: int = 0) -> Tensor:
 
 ROWS = torch.randn(2, 3, 5, 6, generator=torch.Generator().manual_seed(0))
 APART = "x[..., 0::2], x[..., 1::2] → x.chunk(2, -1); torch.stack(both, -1).flatten(-2) → torch.cat(both, -1)"
-ROTATIONS: dict[str, Any] = {
-    "each row turns the wrong way: T(p) has + sin θ in its upper right corner.": "angle = → angle = -1 *",
-    "you paired column i with column i + d/2; the pairs are the columns 2i and 2i + 1.": APART,
-    "the first row is position start = 0 and must not change; yours is turned by T(1).": "+ start → + start + 1",
-    "the exponent of the frequency is 2i/d; you used i/d.": "rates(x.size(-1)) → rates(x.size(-1), 1.0)",
-    "`start` has no effect: the first row is position `start`.": "+ start →",
-}
 EXERCISES["03.6"] = Exercise(
     "Turn instead of add",
     right=rotate,
     cases={"": calls(ROWS), "with start = 7 and one matrix: ": calls(ROWS[0, 0], start=7)},
-    mistakes=ROTATIONS,
+    mistakes={
+        "each row turns the wrong way: T(p) has + sin θ in its upper right corner.": "angle = → angle = -1 *",
+        "you paired column i with column i + d/2; the pairs are the columns 2i and 2i + 1.": APART,
+        "the first row is position start = 0 and must not change; yours is turned by T(1).": "+ start → + start + 1",
+        "the exponent of the frequency is 2i/d; you used i/d.": "rates(x.size(-1)) → rates(x.size(-1), 1.0)",
+        "`start` has no effect: the first row is position `start`.": "+ start →",
+    },
+    examine=no_larger(4095, "right, but of 2 × 64 numbers you built {}: no matrix is needed.", torch.ones(2, 64)),
+    caught={"you built 4096": "x[..., 0::2], → x[..., 0::2] + torch.zeros(64, 64)[0, 0],"},
 )

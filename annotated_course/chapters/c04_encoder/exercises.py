@@ -6,7 +6,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from annotated_course.exercises.exercise import Exercise, Run, WrongFormError, as_numbers, calls
+from annotated_course.exercises.exercise import Exercise, Run, as_numbers, calls
 
 EXERCISES: dict[str, Exercise] = {}
 
@@ -50,10 +50,7 @@ def running(pairs: Tensor) -> Run:
     """Make a case of the network's output, in 64 bits."""
 
     def run(answer: Any) -> Tensor:
-        weights = answer()
-        if not isinstance(weights, tuple | list) or len(weights) != 4:
-            raise WrongFormError("return four tensors: W_1, b_1, W_2, b_2.")
-        w_1, b_1, w_2, b_2 = (one.double() for one in weights)
+        w_1, b_1, w_2, b_2 = (one.double() for one in answer())
         return (pairs.double() @ w_1 + b_1).clamp(min=0) @ w_2 + b_2
 
     return run
@@ -75,7 +72,7 @@ EXERCISES["04.2"] = Exercise(
         "both results are the larger number.": network([[0.5, 0.5], [-0.5, -0.5], [0.5, 0.5], [0.5, 0.5]]),
     },
     caught={
-        "return four tensors": lambda: torch.eye(2),
+        "(2, 2), expected a list of a tensor of torch.float32, a": lambda: torch.eye(2),
         "a ReLU cuts a negative sum away.": network([[0.5, 0.5], [0.0, 0.0], [0.5, -0.5], [0.5, -0.5]]),
     },
 )
@@ -195,6 +192,7 @@ EXERCISES["04.4"] = Exercise(
         "in training, dropout of 0.5 multiplies only what the network adds, by 0 or 2: ": dropping("W_o"),
     },
     mistakes=LAYERS,
+    forbids="annotated: build it from nn.Linear, nn.LayerNorm and nn.Dropout.",
     caught={
         "what attention adds, by 0 or 2: ": "norm_1(x + → norm_1(self.drop(x) +",
         "what the network adds, by 0 or 2": "self.W_1(x).relu() → self.drop(self.W_1(x).relu())",
@@ -221,4 +219,5 @@ EXERCISES["04.5"] = Exercise(
         "the term through the mean is missing.": "- mean(g) →",
         "the term through the variance needs the normalised row n, not x − μ.": "centred / root → centred",
     },
+    forbids="backward grad: write down the formula that you find on paper.",
 )

@@ -17,8 +17,6 @@ from annotated.transformer import Transformer
 from annotated_course.exercises.exercise import Exercise, Run, as_numbers, calls
 
 EXERCISES: dict[str, Exercise] = {}
-
-
 EXERCISES["05.1"] = Exercise(
     "A sentence's probability by hand",
     right=[0.75 * 0.4 * 0.8, 0.75 * 0.4 + 0.25 * 0.8],
@@ -96,6 +94,7 @@ EXERCISES["05.3"] = Exercise(
         "without a cache, each step must read everything written so far.": "[ids] → [ids[-1:]]",
         "take the logits of the last position, [0, -1]: that is where the next token is predicted.": "[0, -1] → [0, 0]",
     },
+    forbids="new_cache: hand the model all ids so far at each step.",
 )
 
 
@@ -135,7 +134,7 @@ def anatomy(answer: Any) -> dict[str, int]:
     modules = parts_of(layer)
     counted = modules | {"all": layer}
     return {name: sum(parameter.numel() for parameter in part.parameters()) for name, part in counted.items()} | {
-        "different parts": len(set(modules.values())),
+        "different parts": len(set(modules.values()))
     }
 
 
@@ -274,12 +273,13 @@ EXERCISES["05.6"] = Exercise(
 
 def tied(embedding: Tensor, src: Tensor, reads: Tensor, predicts: Tensor) -> Tensor:
     """Add the gradients of the three uses of a matrix."""
-    rows = [one.clone().requires_grad_() for one in (embedding[src], embedding[reads], embedding)]
-    states = math.sqrt(embedding.size(1)) * (rows[1] + rows[0].mean(0))
-    source, target, total = torch.autograd.grad(F.cross_entropy(states @ rows[2].T, predicts), rows)
-    at_source = torch.zeros_like(total).index_put((src,), source, accumulate=True)
-    at_target = torch.zeros_like(total).index_put((reads,), target, accumulate=True)
-    return at_source + at_target + total
+    root = math.sqrt(embedding.size(1))
+    states = root * (embedding[reads] + embedding[src].mean(0))
+    g = ((states @ embedding.T).softmax(-1) - F.one_hot(predicts, len(embedding))) / len(predicts)
+    back, nothing = root * g @ embedding, torch.zeros_like(embedding)
+    at_source = nothing.index_put((src,), back.sum(0) / len(src), accumulate=True)
+    at_target = nothing.index_put((reads,), back, accumulate=True)
+    return at_source + at_target + g.T @ states
 
 
 EXERCISES["05.7"] = Exercise(
@@ -293,9 +293,10 @@ EXERCISES["05.7"] = Exercise(
     },
     mistakes={
         "this is the projection's part alone; the two embeddings send a gradient as well.": "at_source + at_target + →",
-        "the projection's part is missing: the softmax reaches every row.": "+ total →",
+        "the projection's part is missing: the softmax reaches every row.": "+ g.T @ states →",
         "the embeddings' parts lack the factor √d.": "at_source + at_target → (at_source + at_target) / 2",
-        "the loss is the mean over the target's tokens: divide by n.": "predicts) → predicts) * 4",
+        "the loss is the mean over the target's tokens: divide by n.": "/ len(predicts) →",
         "a token that occurs twice must get both gradients: use index_add_.": "accumulate=True → accumulate=False",
     },
+    forbids="backward grad: write down the formulas that you find on paper.",
 )

@@ -9,7 +9,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from annotated.masking import causal_mask, padding_mask
-from annotated_course.exercises.exercise import Exercise, Run, WrongFormError, calls, parts
+from annotated_course.exercises.exercise import Exercise, Run, WrongFormError, as_numbers, calls, parts
 
 EXERCISES: dict[str, Exercise] = {}
 
@@ -18,9 +18,9 @@ def pairs(kind: str) -> Run:
     """Make a case of how many pairs of a query and a key one head allows, with the four lengths of an answer."""
 
     def count(answer: Any) -> int:
-        given = torch.as_tensor(answer, dtype=torch.float64)
+        given = as_numbers(answer)
         if given.shape != (4,) or (given < 1).any() or (given != given.round()).any():
-            raise WrongFormError("give four lengths, whole numbers and each at least 1.")
+            raise WrongFormError("give four lengths, whole numbers and each at least 1", answer)
         source, shorter, target, few = (int(n) for n in given)
         if source < shorter or target < few:
             raise WrongFormError("of two sources, and of two targets, the longer one comes first.")
@@ -94,6 +94,7 @@ EXERCISES["06.3"] = Exercise(
         "the sentences before are visible: a pair is allowed only if both numbers agree.": "(query == key) & →",
         "they count from 1: a token sees itself too, so subtract 1.": "(seen - 1).clamp(min=0) → seen",
     },
+    forbids="loop: compare a column of numbers with a row of numbers.",
 )
 
 

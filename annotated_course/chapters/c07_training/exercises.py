@@ -17,7 +17,6 @@ from annotated_course.exercises.exercise import AnyOf, Exercise, WrongFormError,
 from annotated_workbench.data import pad
 
 EXERCISES: dict[str, Exercise] = {}
-
 SCHEDULE = [50.0, 400.0, 32_000.0, 2**-1.5]
 EXERCISES["07.1"] = on_paper(
     "The schedule read backwards",
@@ -54,7 +53,7 @@ OTHER_LOSSES = {
 LOGITS = torch.randn(3, 5, 7, generator=torch.Generator().manual_seed(0))
 TARGET = torch.tensor([[1, 6, 2, 5, 5], [3, 1, 4, 5, 5], [6, 2, 5, 5, 5]])
 LOSSES = {"": calls(LOGITS, TARGET, 0.3, 5), "with large logits: ": calls(300 * LOGITS, TARGET, 0.3, 5)}
-EXERCISES["07.2"] = Exercise("The other convention", right=smoothed, cases=LOSSES, mistakes=OTHER_LOSSES)
+EXERCISES["07.2"] = Exercise("The other convention", smoothed, LOSSES, OTHER_LOSSES, "cross_entropy: write q yourself.")
 
 
 def merges(counts: Mapping[str, int], limit: int) -> list[tuple[str, str]]:
@@ -120,12 +119,6 @@ def smallest_budget(lengths: Sequence[int], limit: int) -> int:
     return budget
 
 
-BUDGETS: dict[str, Any] = {
-    "that is for the sentences as they come; group those of similar length.": "sorted(lengths) → lengths",
-    "you counted without the padding: a batch takes rows × longest row.": "len(rows) * max(rows) → sum(rows)",
-    "a batch may take exactly the budget: one place less will do.": "> budget → >= budget",
-    "tokens / limit leaves no place for padding.": lambda ns, limit: max(*ns, 1, math.ceil(sum(ns) / limit)),
-}
 LENGTHS = [([4, 12, 5, 11], 2), ([3, 12, 4, 11, 3, 5, 9, 3], 3), ([3, 20, 5], 3), ([7], 1)]
 MANY = torch.randint(3, 21, (97,), generator=torch.Generator().manual_seed(0)).tolist()
 EXERCISES["07.4"] = Exercise(
@@ -133,7 +126,12 @@ EXERCISES["07.4"] = Exercise(
     right=smallest_budget,
     cases={f"for lengths {lengths} and at most {limit} batches: ": calls(lengths, limit) for lengths, limit in LENGTHS}
     | {f"for 97 sentences and at most {limit} batches: ": calls(MANY, limit) for limit in (1, 4, 12, 31, 97, 200)},
-    mistakes=BUDGETS,
+    mistakes={
+        "that is for the sentences as they come; group those of similar length.": "sorted(lengths) → lengths",
+        "you counted without the padding: a batch takes rows × longest row.": "len(rows) * max(rows) → sum(rows)",
+        "a batch may take exactly the budget: one place less will do.": "> budget → >= budget",
+        "tokens / limit leaves no place for padding.": lambda ns, limit: max(*ns, 1, math.ceil(sum(ns) / limit)),
+    },
 )
 
 
@@ -166,6 +164,7 @@ EXERCISES["07.5"] = Exercise(
     right=adam,
     cases={"": keeping(*UPDATES)},
     mistakes=ADAMS,
+    forbids="torch.optim: write section 5's three formulas.",
     caught={"your function changed argument 0": "weight = weight - rate → weight -= rate"},
     copies=False,
 )
@@ -210,8 +209,6 @@ LOGS: list[tuple[str, dict[str, Any]]] = [
     *(("restarted", {"restart": restart}) for restart in (2, 5, 40, 120)),
     *(("factor", {"factor": factor}) for factor in (0.5, 2.0, 2**-0.5, 1.01)),
 ]
-
-
 EXERCISES["07.6"] = Exercise(
     "Six curves of the rate",
     right=named,

@@ -20,7 +20,7 @@ Sentence = tuple[list[int], float]  # ids without <eos>, and a score or a log P 
 def beginnings(answer: Any) -> list[str]:
     """Read two beginnings, in whatever case and with whatever spaces."""
     if not isinstance(answer, list | tuple) or len(answer) != 2 or not all(isinstance(one, str) for one in answer):
-        raise WrongFormError('give a list of two beginnings, such as ["a bird", "the bird"].')
+        raise WrongFormError('give a list of two beginnings, such as ["a bird", "the bird"]', answer)
     return [" ".join(one.lower().split()) for one in answer]
 
 
@@ -74,6 +74,7 @@ EXERCISES["08.3"] = Exercise(
     right=nucleus,
     cases={f"temperature {t}, p = {p}: ": calls(LOGITS, t, p) for t, p in ((1.5, 0.5), (0.6, 0.8), (1.0, 0.05))},
     mistakes=NUCLEI,
+    forbids="loop: sort and add up along the last axis.",
 )
 
 

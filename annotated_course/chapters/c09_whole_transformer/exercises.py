@@ -11,7 +11,7 @@ from annotated.encoder import EncoderLayer, FeedForward, Residual
 from annotated.masking import causal_mask
 from annotated.positional_encoding import SinusoidalEncoding
 from annotated.transformer import Transformer
-from annotated_course.exercises.exercise import Exercise, calls
+from annotated_course.exercises.exercise import Exercise, WrongFormError, calls
 
 EXERCISES: dict[str, Exercise] = {}
 SMALL = TransformerConfig(vocab_size=23, d_model=16, d_ff=28, heads=4, layers=2, dropout=0.0, max_length=32)
@@ -39,6 +39,7 @@ EXERCISES["09.1"] = Exercise(
         for vocab, d_model, d_ff, layers in ((23, 12, 22, 3), (37_000, 512, 2048, 6), (37_000, 1024, 4096, 6))
     },
     mistakes=COUNTS,
+    forbids="annotated torch.nn: add up the sizes of its parts.",
 )
 
 
@@ -146,8 +147,8 @@ def suspects() -> tuple[Transformer, dict[str, Transformer]]:
 
 def examine_sections(answer: Any) -> str | None:
     """Say how many sections are right, but not which."""
-    if set(answer) != set(SUSPECTS):
-        return f"name a section for each of {', '.join(SUSPECTS)}; got {', '.join(map(str, answer)) or 'none'}."
+    if not isinstance(answer, dict) or set(answer) != set(SUSPECTS):
+        raise WrongFormError(f'name a section for each of {", ".join(SUSPECTS)}, as in {{"A": "3.1", …}}', answer)
     given = {name: str(section).lstrip("§ ") for name, section in answer.items()}
     unknown = sorted(set(given.values()) - set(SUSPECTS.values()))
     if unknown:
@@ -163,7 +164,7 @@ EXERCISES["09.4"] = Exercise(
     examine=examine_sections,
     caught={
         "3 of 5 are right.": SUSPECTS | {"A": "3.1", "B": "3.4"},
-        "a section for each of A, B, C, D, E; got A.": {"A": "3.4"},
+        "a section for each of A, B, C, D, E, as in": {"A": "3.4"},
         "§6.1 is not among the sections in question: 3.1,": SUSPECTS | {"E": "§6.1"},
     },
 )

@@ -11,10 +11,9 @@ EXERCISES: dict[str, Exercise] = {}
 RANDOM = torch.Generator().manual_seed(0)
 
 # Where attention costs as much as an LSTM, recurrence beside attention, layers of windows, what a neighbourhood saves.
-COUNTS = [1280.0, 256.0, 20.0, 128.0]
 EXERCISES["10.1"] = on_paper(
     "Four counts on paper",
-    COUNTS,
+    [1280.0, 256.0, 20.0, 128.0],
     {
         "the projections take 3nd², too: of the 8 only 5 are left.": (0, 2048.0),
         "attention compares and mixes, so n has a factor 2.": (0, 2560.0),
@@ -50,6 +49,7 @@ EXERCISES["10.2"] = Exercise(
         "the order is reset, update, candidate: exchange the first two.": "_r, → _t,; _z, → _r,; _t, → _z,",
         "a bias is missing: there are b and c.": AnyOf("b_r + →; b_z + →; b_g + →", "+ c_r →; + c_z →; + c_g →"),
     },
+    forbids="gru gru_cell: write the three equations.",
 )
 
 

@@ -99,10 +99,7 @@ OTHER = torch.tensor([[4, 14], [3, 11], [2, 6], [7, 9], [1, 5], [3, 13], [2, 10]
 EXERCISES["11.3"] = Exercise(
     "An exact test",
     right=p_of,
-    cases={
-        "": calls(ONE, OTHER, precision),
-        "with the systems exchanged: ": calls(OTHER, ONE, precision),
-    },
+    cases={"": calls(ONE, OTHER, precision), "with the systems exchanged: ": calls(OTHER, ONE, precision)},
     mistakes={
         "either direction counts: compare absolute values.": "= differences.abs() → = differences; [0].abs() → [0]",
         "an exchange that makes exactly the real difference counts as well: at least as large.": ">= → >; - 1e → + 1e",

@@ -13,8 +13,6 @@ from annotated.config import TransformerConfig
 from annotated_course.exercises.exercise import Exercise, Run, WrongFormError, calls, on_paper
 
 EXERCISES: dict[str, Exercise] = {}
-
-
 EXERCISES["12.1"] = on_paper(
     "A standard error by hand",
     [3.0, sqrt(12 / 5), sqrt(12 / 5 * 7 / 12)],  # the change, the deviation of a run, the change's standard error
@@ -68,8 +66,6 @@ def widths(base: TransformerConfig, heads: int, width: int) -> Run:
 
     def run(answer: Any) -> list[tuple[int, int, int]]:
         study = answer(base, heads, width)
-        if not isinstance(study, list | tuple) or not all(isinstance(config, TransformerConfig) for config in study):
-            raise WrongFormError("give a list of TransformerConfig, such as dataclasses.replace makes from base.")
         for place, config in enumerate(study):
             if replace(config, heads=base.heads, d_k=base.d_k, d_v=base.d_v) != base:
                 raise WrongFormError(f"model {place}, counted from 0, changes more than its heads and their width.")
@@ -99,7 +95,10 @@ EXERCISES["12.3"] = Exercise(
         "values have a width, too: mind d_v.": design(2, d_v=None),
         "the order is base, number, width, both.": lambda *given: [two_causes(*given)[i] for i in (0, 2, 1, 3)],
     },
-    caught={"model 0, counted from 0, changes more": design(0, dropout=0.2), "give a list": lambda *given: list(given)},
+    caught={
+        "model 0, counted from 0, changes more": design(0, dropout=0.2),
+        "expected a list of a TransformerConfig, a T": lambda *given: list(given),
+    },
 )
 
 

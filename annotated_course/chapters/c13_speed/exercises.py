@@ -1,16 +1,13 @@
 """The exercises of chapter 13, speed."""
 
 import math
-from typing import Any
 
 import torch
 from torch import Tensor
 
-from annotated_course.exercises.exercise import Exercise, LargestTensor, as_numbers, calls, keeping, parts
+from annotated_course.exercises.exercise import Exercise, as_numbers, calls, keeping, no_larger, parts
 
 EXERCISES: dict[str, Exercise] = {}
-
-
 EXERCISES["13.1"] = Exercise(
     "Arithmetic or memory?",
     right=[11, 24],
@@ -116,15 +113,7 @@ def weights_and_gradient(*shape: int) -> tuple[Tensor, Tensor]:
     return p.softmax(dim=-1), g
 
 
-def examine_memory(answer: Any) -> str | None:
-    """Look whether a Jacobian matrix is built."""
-    p, g = weights_and_gradient(5, 5)
-    with LargestTensor() as seen:
-        answer(p, g)
-    built = f"you built a tensor of {seen.largest} numbers from {p.numel()} weights; do without a Jacobian matrix."
-    return f"the result is right, but {built}" if seen.largest > p.numel() else None
-
-
+JACOBIAN = "right, but you built a tensor of {} numbers from 25 weights; do without a Jacobian matrix."
 SEES_KEYS = torch.tensor([1, 0, 1])[:, None]  # the second query is not allowed to see anything
 EXERCISES["13.4"] = Exercise(
     "Back through a softmax",
@@ -141,10 +130,11 @@ EXERCISES["13.4"] = Exercise(
         "the sum to subtract is weighted by p: Σ p · g; yours is Σ g.": "(p * g).sum → g.sum",
         "each row is a softmax of its own: sum over dim=-1, and keep the axis (keepdim=True).": "-1, keepdim=True →",
     },
-    examine=examine_memory,
+    forbids="backward grad: write down the formula that you find on paper.",
+    examine=no_larger(25, JACOBIAN, *weights_and_gradient(5, 5)),
     caught={
         "your function changed argument 0, counted from 0": lambda p, g: p.mul_(back(p, g) / p),
-        "but you built a tensor of 125 numbers from 25 weights": (
+        "you built a tensor of 125 numbers from 25 weights": (
             lambda p, g: ((p.diag_embed() - p[..., :, None] * p[..., None, :]) @ g[..., None])[..., 0]
         ),
     },

@@ -11,7 +11,6 @@ from torch import Tensor
 from annotated_course.exercises.exercise import AnyOf, Exercise, Run, WrongFormError, calls, in_32_bits, on_paper, parts
 
 EXERCISES: dict[str, Exercise] = {}
-
 LN_2 = math.log(2)
 UNITS = [1.5, 1.5 * LN_2, 2**2.5, 1.25]
 EXERCISES["15.1"] = on_paper(
@@ -266,8 +265,6 @@ TEXTS: list[tuple[str, list[int], Counts]] = [
     ("a text of 300 tokens: ", (a_text(300) % 5).tolist(), counting(1, 1, 1, 1, 1, grows=True)),
     ("where a token is very likely: ", [0] * 60 + [1] + [0] * 60, counting(999, 1)),
 ]
-
-
 EXERCISES["15.5"] = Exercise(
     "A text in as many bits as it has",
     right=Coder,

@@ -14,11 +14,9 @@ from annotated.models.bert import NO_TARGET, Bert, BertConfig
 from annotated_course.exercises.exercise import AnyOf, Exercise, calls, in_32_bits, is_same, on_paper, parts
 
 EXERCISES: dict[str, Exercise] = {}
-
-SMALL_GPT = [800.0, 4_800_000.0, math.log(10), 190.0]
 EXERCISES["16.1"] = on_paper(
     "A small GPT-2 on paper",
-    SMALL_GPT,
+    [800.0, 4_800_000.0, math.log(10), 190.0],
     {
         "the biases are missing: 4·d in attention, d_ff + d in the feed-forward network.": (0, 692.0),
         "operations are 6 for each parameter and token: 2 forward, 4 backward.": AnyOf((1, 1.6e6), (1, 8e5)),

@@ -9,23 +9,12 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from annotated.models.relative_positions import signed_distances
-from annotated_course.exercises.exercise import (
-    AnyOf,
-    Exercise,
-    LargestTensor,
-    Run,
-    WrongFormError,
-    calls,
-    difference,
-    on_paper,
-)
+from annotated_course.exercises.exercise import AnyOf, Exercise, LargestTensor, Run, WrongFormError, calls, on_paper
 
 EXERCISES: dict[str, Exercise] = {}
-
-BY_HAND = [6.0, 4.0, -7.0, 1.0]
 EXERCISES["17.1"] = on_paper(
     "Distances by hand",
-    BY_HAND,
+    [6.0, 4.0, -7.0, 1.0],
     {
         "the values have their vectors, too: a^V of the row −1 is missing.": (0, 3.0),
         "divide by the sum of the exponentials.": AnyOf((0, 48.0), (1, 20.0)),
@@ -53,7 +42,7 @@ def looking(n: int, k: int, width: int, size: float) -> Run:
     def run(answer: Any) -> list[Any]:
         table, looks = answer(n, k, query), []
         if not isinstance(table, Tensor) or table.shape != (2 * k + 1, width) or not table.isfinite().all():
-            raise WrongFormError(f"n = {n}, k = {k}: {difference(table, torch.zeros(2 * k + 1, width))}")
+            raise WrongFormError(f"expected finite numbers, ({2 * k + 1}, {width}) for n = {n}, k = {k}", table)
         for length in (k + 2, 1000):
             rows = signed_distances(length, length).clamp(-k, k) + k  # (length, length): the row of each pair
             weights = (table.double() @ query.double() / math.sqrt(width))[rows].softmax(-1)

@@ -13,11 +13,9 @@ from annotated.masking import causal_mask
 from annotated_course.exercises.exercise import AnyOf, Exercise, LargestTensor, Run, calls, on_paper
 
 EXERCISES: dict[str, Exercise] = {}
-
-COUNTS = [768.0, 1024.0, 128.0, 94.0]
 EXERCISES["18.1"] = on_paper(
     "Where it pays, by hand",
-    COUNTS,
+    [768.0, 1024.0, 128.0, 94.0],
     {
         "two products make 4 n² d operations, not 2 n² d.": (0, 1536.0),
         "here with the projections, 8 n d².": (1, 1536.0),

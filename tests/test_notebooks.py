@@ -121,7 +121,7 @@ def prose_and_anchors(path: Path) -> tuple[str, set[str]]:
     cells = [cell.source for cell in read(path).cells if cell.cell_type == "markdown"] if notebook else []
     prose = "\n".join(cells) or path.read_text("utf-8")
     headings = [heading.strip() for heading in re.findall(r"^#+ (.*)", prose, re.MULTILINE)]
-    names = {name if notebook else re.sub(r"[^\w -]", "", name.lower()) for name in headings}
+    names = {re.sub(r"[`*]", "", name) if notebook else re.sub(r"[^\w -]", "", name.lower()) for name in headings}
     return re.sub(r"```.*?```|`[^`\n]+`", "", prose, flags=re.DOTALL), {name.replace(" ", "-") for name in names}
 
 

@@ -132,7 +132,7 @@ def linked(chapter: Chapter, heading: str, words: str) -> str:
     prose = "\n".join(cell.source for cell in read(chapter.notebook).cells if cell.cell_type == "markdown")
     if heading not in re.findall(r"^#+ (.*)", prose, re.MULTILINE):
         raise ValueError(f"{chapter.folder.name}/about.toml: {chapter.notebook.name} has no heading {heading!r}.")
-    anchor = quote(heading.replace(" ", "-"), safe="?,:!'")
+    anchor = quote(heading.replace(" ", "-").replace("`", ""), safe="?,:!'")
     return f"[{words}](../notebooks/{chapter.notebook.name}#{anchor})"
 
 

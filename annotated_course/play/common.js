@@ -55,7 +55,8 @@ class Play {
     const update = () => { input.ariaValueText = output.textContent = show(+input.value); };
     input.addEventListener("input", () => { update(); changed(+input.value); });
     update();
-    return { get value() { return +input.value; }, set value(number) { input.value = number; update(); } };
+    return { get value() { return +input.value; }, set value(number) { input.value = number; update(); },
+      set max(number) { input.max = number; } };
   }
 
   /** Add a button; `clicked` is called at each click. */
@@ -73,7 +74,7 @@ class Play {
   /** Fold away, below the rest, the controls and panels that are added from here on. */
   more(words) {
     const fold = make("details", this.box, { className: "play-more" });
-    this.said.after(fold);
+    this.box.querySelector("details").before(fold);
     make("summary", fold, { textContent: words });
     this.controls = make("div", fold, { className: "play-controls" });
     this.panels = make("div", fold, { className: "play-panels" });
@@ -147,14 +148,18 @@ function onArrows(element, stepped) {
   });
 }
 
+let glides = 0;  // the newest ends those before it
+
 /** Call `apply` with numbers from 0 to 1 for so many milliseconds; with 1 at once, where a reader wants no motion. */
 function glide(apply, milliseconds = 600) {
-  const begun = performance.now() - (matchMedia("(prefers-reduced-motion: reduce)").matches ? milliseconds : 0);
-  requestAnimationFrame(function step(now) {
-    const share = Math.min(Math.max(now - begun, 0) / milliseconds, 1);
+  const mine = ++glides, begun = performance.now();
+  if (matchMedia("(prefers-reduced-motion: reduce)").matches) milliseconds = 0;
+  (function step(now) {
+    if (mine !== glides) return;
+    const share = milliseconds ? Math.min(Math.max(now - begun, 0) / milliseconds, 1) : 1;
     apply(share * share * (3 - 2 * share));
     if (share < 1) requestAnimationFrame(step);
-  });
+  })(begun);
 }
 
 /** Start a picture in each box of its name that has not begun. */

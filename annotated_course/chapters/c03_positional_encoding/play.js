@@ -21,7 +21,8 @@ start("clock", play => {
   const from = play.slider("position", { min: reach, max: last, value: position }, () => show());
   const fold = play.more("The distance, and the dot product (for section 5)");
   fold.ontoggle = () => show();
-  const far = play.slider("distance", { min: -reach, max: reach, value: distance, show: k => fixed(k, 0) }, () => show());
+  const span = { min: -reach, max: reach, value: distance, show: k => fixed(k, 0) };
+  const far = play.slider("distance", span, () => show());
   const chart = play.panel(320, 150, "the dot product of two positions, by their distance");
   const spot = (k, product) => [20 + 280 * (k + reach) / (2 * reach), 112 - 20 * product];
   const dot = (one, other) =>

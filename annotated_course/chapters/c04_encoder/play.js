@@ -45,7 +45,7 @@ start("layers", play => {
     points.forEach(([x, y], i) => set(words[i], { transform: `translate(${at(x)} ${at(-y)})` }));
   }
 
-  function travel() {
+  function travel(milliseconds) {
     const { add, normalise } = switches, at = stop.value, from = shown;
     const { points, difference, size } = stacks.find(stack => stack.add === add && stack.normalise === normalise);
     const to = points[at], largest = Math.max(...to.flat().map(Math.abs));
@@ -55,12 +55,17 @@ start("layers", play => {
     else glide(share => {
       const between = (start, end) => start + share * (end - start);
       place(to.map((point, i) => point.map((end, j) => between(from.points[i][j], end))), between(from.reach, reach));
-    });
+    }, milliseconds);
     showDifference(difference, at);
     showSize(size, at);
     const how = at % 2 ? (add ? ", added" : ", replacing what was there") : at && !normalise ? ", switched off" : "";
     play.say(`After ${name(at)}${how}: the difference between the words is ${fixed(difference[at])}, and the size of ` +
       `their numbers (the standard deviation) ${fixed(size[at])}. The dashed ring marks 1.`);
   }
-  travel();
+  play.moves(share => {
+    const at = Math.round(share * (stops - 1));
+    if (shown && at === stop.value) return;
+    stop.value = at;
+    travel(share < 1 ? 250 : 0);
+  }, 6000);
 });

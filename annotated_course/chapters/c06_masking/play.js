@@ -3,14 +3,15 @@
 start("mask", play => {
   const { words, padded, vectors, nudged } = play.data;
   const size = words.length, side = 44, left = 62, top = 44, all = [...words.keys()];
+  const upTo = ahead => (query, key) => key <= query + ahead && !padded[key];
   const masks = {
     "everything": () => true,
     "causal": (query, key) => key <= query,
     "padding": (_, key) => !padded[key],
-    "both": (query, key) => key <= query && !padded[key],
-    "off by one": (query, key) => key <= query + 1 && !padded[key],
+    "both": upTo(0),
+    "off by one": upTo(1),
   };
-  let mask, layers = 1, brush, tapping = true, current = [0, 0];
+  let mask = all.map(() => []), layers = 1, brush, tapping = true, current = [0, 0];
 
   // A query that may look at nothing gets zeros, as in annotated.attention.
   const attend = x => x.map((query, i) => {
@@ -37,7 +38,7 @@ start("mask", play => {
   const squares = grid("mask: row may look at column");
   const moves = grid("output of row reads input of column");
 
-  const show = () => {
+  const show = (pace = 0) => {  // a falling mask falls from row to row
     const before = run(vectors), wrong = [];
     const afters = all.map(j => run(vectors.map((vector, n) => (n === j ? nudged[n] : vector))));
     for (const i of all) {
@@ -45,22 +46,24 @@ start("mask", play => {
       for (const j of all) {
         const { cell, square, number } = squares[i][j], moving = moves[i][j];
         set(cell, { "aria-checked": mask[i][j], tabindex: current[0] === i && current[1] === j ? 0 : -1 });
-        set(square, { class: mask[i][j] ? "cell on" : "cell" });
+        const style = pace ? `--wait: ${pace * i}s` : "";
+        set(square, { class: mask[i][j] ? "cell on" : "cell", style });
         set(number, { text: mask[i][j] ? "1" : "0", class: mask[i][j] ? "middle bold" : "middle quiet" });
         const moved = Math.hypot(...before[i].map((value, n) => afters[j][i][n] - value));
         const reads = moved > 1e-6, leaks = reads && !padded[i] && (j > i || padded[j]);
         if (leaks) leaked.push(padded[j] ? "padding" : `“${words[j]}”`);
-        set(moving.square, { class: leaks ? "cell leak" : reads ? "cell on" : "cell" });
+        set(moving.square, { class: leaks ? "cell leak" : reads ? "cell on" : "cell", style });
         const text = (reads ? fixed(moved) : "0") + (leaks ? "!" : "");
         set(moving.number, { text, class: leaks ? "middle bold" : "middle" });
       }
       if (leaked.length) wrong.push(`“${words[i]}” reads ${leaked.join(", ")}`);
     }
-    for (const button of buttons) button.ariaPressed = shows(button.textContent);
+    for (const button of buttons) button.ariaPressed = shows(masks[button.textContent]);
+    ahead.value = all.find(open => shows(upTo(open))) ?? ahead.value;
     play.say(wrong.length ? `A leak (!): ${wrong.join("; ")}.` : "No leak: no word reads its future or padding.");
   };
-  const shows = name => all.every(i => all.every(j => mask[i][j] === masks[name](i, j)));
-  const use = name => { mask = all.map(i => all.map(j => masks[name](i, j))); show(); };
+  const shows = rule => all.every(i => all.every(j => mask[i][j] === rule(i, j)));
+  const use = (rule, pace) => { mask = all.map(i => all.map(j => rule(i, j))); show(pace); };
   const paint = (i, j, value) => { mask[i][j] = value; current = [i, j]; show(); };
   const panel = squares[0][0].cell.ownerSVGElement;
   const within = number => Math.min(Math.max(Math.floor(number), 0), size - 1);
@@ -89,7 +92,14 @@ start("mask", play => {
       paint(i, j, !mask[i][j]);
     });
   }));
-  const buttons = Object.keys(masks).map(name => play.button(name, () => use(name)));
+  const farthest = padded.indexOf(true) - 1;
+  const range = { min: 0, max: farthest, value: 1, show: open => shows(upTo(open)) ? open : "–" };
+  const ahead = play.slider("words ahead", range, open => use(upTo(open), 0.1));
+  play.more("Other masks, and a second layer");
+  const buttons = Object.keys(masks).map(name => play.button(name, () => use(masks[name])));
   play.toggle("two layers", false, on => { layers = on ? 2 : 1; show(); });
-  use("off by one");
+  play.moves(share => {
+    const open = Math.max(farthest - Math.floor(share * farthest), 1);  // it stops one word too high
+    if (!shows(upTo(open))) use(upTo(open), 0.1);
+  }, 2400);
 });

@@ -56,13 +56,16 @@ start("sampling", play => {
 
   const show = () => play.say(texts.map((text, i) => showText(text, panels[i])).join(" "));
   const all = texts[0].logits.length;
-  const temperature = play.slider("T", { min: 0, max: 2, step: 0.1, value: 1, show: value => fixed(value, 1) }, show);
   const k = play.slider("top k", { min: 1, max: all, value: play.data.k, show: n => n === all ? "all" : n }, show);
+  const temperature = play.slider("T", { min: 0, max: 2, step: 0.1, value: 1, show: value => fixed(value, 1) }, show);
   const part = { min: 0.05, max: 1, step: 0.05, value: 1, show: p => p === 1 ? "all" : fixed(p) };
   const share = play.slider("nucleus", part, show);
   play.button("draw ten", () => {
     darts = Array.from({ length: 10 }, () => (seed = (1664525 * seed + 1013904223) % 2 ** 32) / 2 ** 32);
     show();
   });
-  show();
+  play.moves(share => {
+    k.value = Math.round(all * (play.data.k / all) ** share);
+    show();
+  }, 4000);
 });

@@ -273,7 +273,7 @@ def test_the_attention_shown_is_what_the_model_records_and_a_word_can_be_pinned(
     assert text(page, "#view") == "German at German, layer 1, head 1"
     assert " looks most at “" in before != text(page, "#looks-said")
     page.keyboard.press("Escape")
-    assert text(page, "#looks-said").startswith("Point at a word")
+    assert text(page, "#looks-said").startswith("Pick a word")
 
 
 @torch.inference_mode()

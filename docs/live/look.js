@@ -208,7 +208,7 @@ function showLooks() {
       find("looks-said").textContent =
         side === "lookers" ? `“${lookers[place]}” looks most at “${looked[best]}”: ${strength}`
         : side === "looked" ? `“${looked[place]}” is looked at most by “${lookers[best]}”: ${strength}`
-        : "Point at a word, on either side; click or tap to keep it." +
+        : "Pick a word, on either side, to keep it lit." +
           (stack === "encoder" ? "" : " “a → ball” has read “a” and is about to write “ball”.");
     },
   });

@@ -2,7 +2,7 @@
 "use strict";
 
 const blocks = [...document.querySelectorAll("#machine button")]; // in the order in which they compute
-let block = blocks.find(one => one.value === "decoder.2.cross"); // which is told of
+let block; // which is told of
 let passed = { run: null, step: 0 }; // the word that has passed last
 let pace = 20; // milliseconds from block to block
 
@@ -11,23 +11,31 @@ function passWord(step) {
   const { steps, text } = staged, isOther = passed.run !== staged || passed.step !== step;
   passed = { run: staged, step };
   find("map-source").textContent = text;
-  find("map-written").textContent = labels([BOS, ...steps.slice(0, step).map(one => one.token)]).slice(-3).join(" ");
+  const written = tokenizer.decode(steps.slice(0, step).map(one => one.token));
+  find("map-written").textContent = `⟨start⟩ ${written}`.split(" ").slice(-3).join(" ");
   find("map-next").replaceChildren(...[...find("candidates").children].slice(0, 3).map(one => one.cloneNode(true)));
-  tellBlock();
+  tellPassing();
   if (isCalm() || !isOther) return;
   blocks.filter(({ value }) => !step || value.startsWith("decoder")).forEach((one, i) => one.animate(
     [{ backgroundColor: "rgba(var(--rgb), 0.5)", offset: 0 }], { duration: 12 * pace, delay: i * pace }));
 }
 
-/** Tell of the chosen block what it's for, and what it does with the word that has just passed. */
-function tellBlock() {
-  const [stack, layer, kind] = block.value.split("."), { run, step } = passed;
+/** Tell what a block is for. */
+function chooseBlock(chosen) {
+  const [stack, layer, kind] = chosen.value.split(".");
+  block = chosen;
   for (const one of blocks) one.ariaPressed = one === block;
   for (const about of document.querySelectorAll("[data-about]")) {
     about.hidden = !about.dataset.about.split(" ").includes(`${stack}.${kind ?? layer}`);
   }
   find("block").textContent =
     `${stack === "encoder" ? "Encoder" : "Decoder"}${kind ? `, layer ${layer}` : ""}: ${block.textContent}`;
+  tellPassing();
+}
+
+/** Tell what the block does with the word that has just passed. */
+function tellPassing() {
+  const [stack, , kind] = block.value.split("."), { run, step } = passed;
   const heads = run?.looks[block.value], row = stack === "decoder" ? step : undefined;
   fill(find("block-heads"), (run === shown && heads || []).map((_, head) =>
     headButton(`${block.value}.${head}`, `head ${head}`, pictureOf(`${block.value}.${head}`, row))));
@@ -41,8 +49,7 @@ function tellBlock() {
 }
 
 for (const one of blocks) one.onclick = () => {
-  block = one;
-  tellBlock();
+  chooseBlock(one);
   bringToSight(find("passing").parentElement);
   if (/\d\.(self|cross)$/.test(one.value)) lookAt(`${one.value}.0`);
 };
@@ -54,7 +61,7 @@ find("next-word").onclick = () => {
 };
 whenSeen("map", () => { // which may have shown the recording, and now has the model's own
   if (passed.run?.text === shown.text) passed.run = shown;
-  tellBlock();
+  tellPassing();
 });
 fill(find("machine"), blocks, -1); // the first stands at the bottom
-tellBlock();
+chooseBlock(blocks.find(one => one.value === "decoder.2.cross"));

@@ -80,7 +80,7 @@ function drawTree(steps, path) {
   Object.assign(tree.style, { width: `${width}px`, height: `${height}px` });
   find("wide").hidden = width <= tree.parentElement.clientWidth;
   find("tree-said").textContent =
-    "Point at a word, or walk through the tree with the arrow keys: ← to what it continues, → onward.";
+    "Pick a word, or walk through the tree with the arrow keys: ← to what it continues, → onward.";
 }
 
 /** Let left and right lead along the branches, up and down within a step. */

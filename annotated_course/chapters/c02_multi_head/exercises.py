@@ -190,7 +190,7 @@ EXERCISES["02.6"] = Exercise(
         for head in (1, 0, 3)
     },
     mistakes={
-        "the given module has changed: copy its weights into a new one.": silenced,
+        "the given module has changed: copy its parameters into a new one.": silenced,
         "another head is gone: they are counted from 0.": "!= head → != 3 - head",
         "from W_o another head is gone than from the others.": "i != head → i != (3 - head if axis else head)",
     },

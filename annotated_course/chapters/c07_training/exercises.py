@@ -284,8 +284,8 @@ EXERCISES["07.7"] = Exercise(
     "A loop with seven faults",
     right=loop,
     cases={
-        "the weights after three updates: ": lambda answer: three_updates(answer)[0],
-        "the weights are right, but the losses returned, means over the tokens of all parts: ": losses_returned,
+        "the parameters after three updates: ": lambda answer: three_updates(answer)[0],
+        "the parameters are right, but the losses returned, means over the tokens of all parts: ": losses_returned,
     },
     mistakes={f"one fault is left: {sentence}": fault for sentence, fault in TRAINING_FAULTS.items()},
     caught={"loss.item(); got Tensor": "return mean → return torch.tensor(mean)"},

@@ -149,12 +149,12 @@ def examine_model(answer: Callable[..., Any]) -> str | None:
     model.embedding.weight.grad = torch.ones(12, 8).double()
     answer(model, *TO_PROBE)
     if not is_same(model.state_dict(), before.state_dict(), 0.0):
-        return "the model's weights have moved; only W and b are trained."
+        return "the model's parameters have moved; only W and b are trained."
     gradients = {name: weight.grad for name, weight in model.named_parameters() if weight.grad is not None}
     if not is_same(gradients, {"embedding.weight": torch.ones(12, 8).double()}):
         return "the gradients that the model holds have changed: compute the states under torch.no_grad()."
     if not all(module.training for module in model.modules()) or not all(p.requires_grad for p in model.parameters()):
-        return "the model was in training mode before, and its weights required gradients: leave it as it was."
+        return "the model was in training mode before, and its parameters required gradients: leave it as it was."
     return None
 
 
@@ -168,7 +168,7 @@ EXERCISES["16.5"] = Exercise(
     },
     examine=examine_model,
     caught={
-        "the model's weights have moved": "model.train(before) → model.train(before).embedding.weight.data.add_(0.1)",
+        "parameters have moved": "model.train(before) → model.train(before).embedding.weight.data.add_(0.1)",
         "under torch.no_grad()": "model.train(before) → model.train(before).zero_grad()",
         "the model was in training mode before": "model.train(before) →",
     },

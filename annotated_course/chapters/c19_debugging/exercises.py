@@ -300,21 +300,21 @@ def trained(dropout: float) -> Run:
     return run
 
 
-WRITTEN = ("the weights left in the model", "the loss returned")
+WRITTEN = ("the parameters left in the model", "the loss returned")
 EXERCISES["19.4"] = Exercise(
     "A script with six faults",
     right=fit,
     cases=parts(trained(dropout=0.0), *WRITTEN) | parts(trained(dropout=0.5), *WRITTEN, place="with dropout, "),
     mistakes={
-        "the optimizer holds the weights of another model; these never move.": "SGD(model. → SGD(copy.deepcopy(model).",
+        "the optimizer holds another model's parameters; these never move.": "SGD(model. → SGD(copy.deepcopy(model).",
         "the gradient is not clipped: clip_grad_norm_(…, 1.0) after backward(), before step().": "1.0 → math.inf",
         "after validation it stays in eval mode: train() again.": "model.train() → best < math.inf or model.train()",
         "the validation loss is a mean of means: divide the sum by all tokens.": (
             "sum(total.item() for total, _ in → sum(total.item() / count for total, count in; "
             "sum(count for _, count in losses) → len(losses)"
         ),
-        "the weights of the last epoch are left in the model: keep a copy of the best, for state_dict() hands out the "
-        "weights themselves, which go on moving.": "copy.deepcopy( → (",
+        "the parameters of the last epoch are left in the model: keep a copy of the best, for state_dict() hands out "
+        "the parameters themselves, which go on moving.": "copy.deepcopy( → (",
         "the loss that you return is that of the last epoch; return the best.": "return best → return value",
         "the validation is measured with dropout: eval() before it.": "model.eval() →",
     },

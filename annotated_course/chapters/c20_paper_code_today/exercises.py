@@ -45,7 +45,7 @@ EXERCISES["20.2"] = Exercise(
     "What Llama keeps",
     right=cache_bytes,
     cases={
-        "Llama 3 with 8 billion weights, 8,192 tokens: ": calls(32, 4096, 32, 8, None, 8192, 2),
+        "Llama 3 with 8 billion parameters, 8,192 tokens: ": calls(32, 4096, 32, 8, None, 8192, 2),
         "3 layers, d_model = 20, 10 heads, 5 groups, 7 tokens of 4 bytes: ": calls(3, 20, 10, 5, None, 7, 4),
         "the same with d_k = 11: ": calls(3, 20, 10, 5, 11, 7, 4),
     },

@@ -120,6 +120,7 @@ async function go(isTyped = false) {
   staged = run;
   if (model) {
     shown = run;
+    performance.mark("live");
     for (const part of parts) part.stale = true;
     parts.forEach(bringUpToDate);
     advise(run, isWanted);
@@ -170,12 +171,13 @@ async function show() {
   find("doubt").classList.add("unwritten"); // so that nothing moves when it comes
   reveal(0);
   for (let count = 0; count < buttons.length;) {
-    for (let waited = 0; waited < PACE && !isSkipped; waited += 25) {
+    for (let waited = 0; count && waited < PACE && !isSkipped; waited += 25) { // the first one comes at once
       await wait(25);
       if (!isWanted()) return;
     }
     count = isSkipped ? buttons.length : count + 1;
     reveal(count);
+    performance.mark("word"); // for those who measure
   }
   alignment.point(null);
   const logProbs = run.steps.map(step => step.logProbs[step.token]);
@@ -350,5 +352,3 @@ function loadWeights() {
   load();
   load(); // the second one hides the first one's way to the server and back
 }
-
-document.addEventListener("DOMContentLoaded", start);

@@ -1,4 +1,4 @@
-"""The course in JupyterLab, as a reader meets it: `make lab`, cells run, an exercise got wrong, then right, progress.
+"""The course in JupyterLab, as a reader meets it: `make lab`, pictures, cells run, an exercise got wrong, then right.
 
 Skipped where Chromium is not found, and on an imitated processor: it draws no other page.
 """
@@ -41,18 +41,24 @@ ANSWER = """async ([place, source]) => {
     await window.jupyterapp.commands.execute("notebook:run-cell");
   }
 }"""
+BOOK = "window.jupyterapp.shell.currentWidget.content"
+SHOW = f"""what => {BOOK}.scrollToItem(
+  [...{BOOK}.model.cells].findIndex(cell => cell.type === "code" && cell.sharedModel.source.includes(what)), "start")"""
+CELLS = f"[{BOOK}.widgets.length, {BOOK}.activeCellIndex]"
 
 
 @pytest.fixture(scope="module")
 def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """The address of a JupyterLab that `make lab` has started, with a working copy in a folder of its own."""
     folder = tmp_path_factory.mktemp("lab")
+    (folder / "docs").symlink_to(ROOT / "docs")
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
     options = f"--no-browser --port {port} --ServerApp.port_retries=0 --IdentityProvider.token= --ServerApp.password= "
     options += f"--ServerApp.root_dir={folder} --LabApp.expose_app_in_browser=True"
-    folders = {"ANNOTATED_WORK": "work", "JUPYTER_CONFIG_DIR": "config", "JUPYTER_RUNTIME_DIR": "run"}
+    folders = {"ANNOTATED_WORK": "work", "JUPYTER_CONFIG_DIR": "config", "JUPYTER_DATA_DIR": "data"}
+    folders["JUPYTER_RUNTIME_DIR"] = "run"
     environment = os.environ | {name: str(folder / place) for name, place in folders.items()}
     command = ["make", "lab", f"ARGS={options}"]
     with subprocess.Popen(command, cwd=ROOT, env=environment, start_new_session=True) as server:
@@ -85,6 +91,27 @@ def test_it_opens_at_the_start_page_which_leads_to_the_tour_and_shows_every_note
     tab.locator(".jp-MarkdownViewer p a").nth(0).click()
     tab.wait_for_selector(IDLE)
     assert tab.evaluate("window.jupyterapp.shell.currentWidget.context.path") == "work/00_tour.ipynb"
+
+
+def test_pictures_and_the_live_page_move_before_a_cell_has_run_and_no_key_leaves_a_picture(tab, lab) -> None:
+    shown = {
+        "00_tour": ("view_attention(", "select", "button"),
+        "01_attention": ("play_with(", "input", ".play-handle", "summary"),
+    }
+    for name, (cell, *parts) in shown.items():
+        tab.goto(f"{lab}/lab/tree/work/{name}.ipynb?reset")
+        tab.wait_for_selector(IDLE)
+        tab.evaluate(SHOW, cell)
+        for part in parts:
+            tab.locator(
+                f":is(.attention-view, .play) {part}[tabindex], :is(.attention-view, .play) {part}"
+            ).first.focus()
+            before = tab.evaluate(CELLS)
+            for key in ("ArrowRight", "ArrowUp", "d", "d", "x"):
+                tab.keyboard.press(key)
+            assert tab.evaluate(CELLS) == before
+    tab.goto(f"{lab}/lab/tree/docs/live/index.html?reset")
+    tab.frame_locator(".jp-HTMLViewer iframe").locator("#builder fieldset").first.wait_for(state="attached")
 
 
 def test_a_notebook_runs_as_saved_shows_formulas_and_figures_and_says_whether_an_answer_is_right(tab, lab) -> None:

@@ -103,10 +103,10 @@ class Play {
     const hold = () => { cancelAnimationFrame(frame); frame = 0; inView.disconnect(); tell(); };
     const go = () => { [share, last, frame] = [share % 1, performance.now(), requestAnimationFrame(step)]; tell(); };
     const inView = new IntersectionObserver(([seen]) => {
-      if (seen.intersectionRatio < 0.6) return;
+      if (seen.intersectionRatio < 0.4) return;
       inView.disconnect();
       go();
-    }, { threshold: 0.6 });
+    }, { threshold: 0.5 });
     const touched = ({ target }) => { if (target !== button) { moving = frame > 0; hold(); } };
     for (const kind of ["pointerdown", "keydown", "input"]) box.addEventListener(kind, touched, true);
     box.addEventListener("pointercancel", () => moving && go());  // the finger only scrolled

@@ -20,13 +20,13 @@ def difference(given: Any, expected: Any, within: float = 1e-4, *, strict: bool 
         within: how far a float may be off, absolutely and relatively. Other numbers must be equal.
         strict: whether types count, too (a bool is no int, a float is no int, but an int is a float), and NaN is NaN.
     """
-    given, expected = _plain(given), _plain(expected)
+    name, given, expected = kind(given), _plain(given), _plain(expected)
     if strict and isinstance(expected, float) and type(given) is int:
         given = float(given)
     if strict and kind(given) != kind(expected):
         alike = isinstance(expected, Tensor) and isinstance(given, Tensor | list | tuple | int | float)
         cure = f": torch.as_tensor(…, dtype={expected.dtype}) makes one" if alike else ""
-        return f"got {kind(given)}, expected {kind(expected)}{cure}"
+        return f"got {name}, expected {kind(expected)}{cure}"
     if isinstance(given, Tensor) or isinstance(expected, Tensor):
         try:
             tensors = torch.as_tensor(given), torch.as_tensor(expected)
@@ -84,14 +84,17 @@ def kind(value: Any) -> str:
         return "None" if value is None else f"a tensor of {value.dtype}"
     if callable(value) and not isinstance(value, torch.nn.Module):
         return f"the class {value.__name__}" if isinstance(value, type) else "a function"
-    name = {"str": "string", "dict": "dictionary", "tuple": "list"}.get(type(value).__name__, type(value).__name__)
+    name = {"str": "string", "dict": "dictionary", "tuple": "list", "ndarray": "array of numpy"}.get(
+        type(value).__name__, type(value).__name__
+    )
     return f"{'an' if name[0] in 'aeiou' else 'a'} {name}"
 
 
 def described(value: Any) -> str:
-    """Say a little more: "a list of an int, None", "a tensor of torch.int64, shape (2, 3)", "a string, '4, 9'"."""
+    """Say a little more: "a list of 3 (an int, None)", "a tensor of torch.int64, shape (2, 3)", "a string, '4, 9'"."""
     if isinstance(value, list | tuple):
-        return f"a list of {', '.join(map(kind, value[:5])) or 'nothing'}" + ", …" * (len(value) > 5)
+        kinds = [*dict.fromkeys(map(kind, value))]
+        return f"a list of {len(value)}" + f" ({'each ' * (len(kinds) == 1)}{', '.join(kinds[:4])})" * bool(kinds)
     if isinstance(value, Tensor):
         return f"{kind(value)}, shape {tuple(value.shape)}"
     return kind(value) + f", {value!r:.60}" * isinstance(value, int | float | str | dict)

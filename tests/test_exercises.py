@@ -220,4 +220,4 @@ def test_numbers_by_hand_are_told_one_by_one() -> None:
     assert three.diagnose((1, 2, 3)) is None
     assert three.diagnose([1, 4, 5]) == "number 1: squared"
     assert three.diagnose(torch.tensor([1, 2, 5])) == "number 2: 5 is not right"
-    assert three.diagnose([1, 2]) == "expected 3 things, number 0, number 1, number 2; got a list of a float, a float."
+    assert three.diagnose([1, 2]) == "expected 3 things, number 0, number 1, number 2; got a list of 2 (each a float)."

@@ -6,7 +6,7 @@ from typing import Any
 import torch
 
 from annotated.config import BOS, EOS
-from annotated_course.exercises.exercise import Exercise
+from annotated_course.exercises.exercise import Exercise, WrongFormError
 from annotated_workbench.checkpoint import load_checkpoint
 from annotated_workbench.data import DATA_FOLDER
 from annotated_workbench.vocabulary import load_tokenizer
@@ -50,7 +50,7 @@ EXERCISES["00.1"] = Exercise(
     cases={},
     examine=examine_hidden_word,
     caught={
-        "expected a string, got a list of a string": ["jagt"],
+        "expected a string, got a list of 1": ["jagt"],
         "is not one of the words": "garten",
         "too easy": "Katze",
         "the cat is still there": "eine",
@@ -64,7 +64,7 @@ ANIMALS = ("Hund", "Katze")
 def examine_look(answer: Any) -> str | None:
     """Look at a pair of words, in whatever case, and hide the animal that comes third."""
     if not isinstance(answer, list | tuple) or len(answer) != 3 or not all(isinstance(word, str) for word in answer):
-        return 'give three words, first the English noun and the German one: ("yard", "Garten", …).'
+        raise WrongFormError('give three words, the English noun, then the German one: ("yard", "Garten", …)', answer)
     english, german, hidden = (word.strip().capitalize() for word in answer)
     if english not in NOUNS or german not in NOUNS.values():
         return f"the first two are an English noun, {', '.join(NOUNS)}, and a German one, {', '.join(NOUNS.values())}."

@@ -72,7 +72,7 @@ EXERCISES["04.2"] = Exercise(
         "both results are the larger number.": network([[0.5, 0.5], [-0.5, -0.5], [0.5, 0.5], [0.5, 0.5]]),
     },
     caught={
-        "(2, 2), expected a list of a tensor of torch.float32, a": lambda: torch.eye(2),
+        "(2, 2), expected a list of 4 (each a tensor of torch.float32)": lambda: torch.eye(2),
         "a ReLU cuts a negative sum away.": network([[0.5, 0.5], [0.0, 0.0], [0.5, -0.5], [0.5, -0.5]]),
     },
 )

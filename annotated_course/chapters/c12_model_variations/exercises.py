@@ -95,10 +95,7 @@ EXERCISES["12.3"] = Exercise(
         "values have a width, too: mind d_v.": design(2, d_v=None),
         "the order is base, number, width, both.": lambda *given: [two_causes(*given)[i] for i in (0, 2, 1, 3)],
     },
-    caught={
-        "model 0, counted from 0, changes more": design(0, dropout=0.2),
-        "expected a list of a TransformerConfig, a T": lambda *given: list(given),
-    },
+    caught={"model 0, counted from 0, changes": design(0, dropout=0.2), "(each a Transf": lambda *given: list(given)},
 )
 
 

@@ -5,7 +5,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from annotated_course.exercises.exercise import Exercise, calls
+from annotated_course.exercises.exercise import Exercise, WrongFormError, calls
 
 EXERCISES: dict[str, Exercise] = {}
 
@@ -105,7 +105,7 @@ IN_THE_PAPER = {
 def examine_lines(answer: Any) -> str | None:
     """Look for lines that are no departures, then for departures that are not listed."""
     if not isinstance(answer, list | tuple | set) or not all(type(line) is int for line in answer):
-        return "give a list of line numbers."
+        raise WrongFormError("give a list of line numbers, such as [1, 2, 3, 4]", answer)
     for line in sorted({*answer} - DEPARTURES.keys()):
         why = IN_THE_PAPER.get(line, "nothing in it departs from the paper.")
         return f"line {line} is not one of them: {why}"

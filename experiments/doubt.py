@@ -11,6 +11,7 @@ to learn from fewer than five times. Bit n of "foreign", in base 64, is piece n.
 import base64
 import re
 from collections import Counter
+from itertools import product
 
 import numpy as np
 from sacrebleu.metrics import CHRF
@@ -22,11 +23,7 @@ from annotated_workbench.translation import GUESS, is_unsure, translate, words_w
 from experiments.results import about, arguments, save
 
 FIRST, BAD, MET, QUARTER = 200, 35, 5, 0.25
-SHARES = {
-    "a guess": 1e-9,
-    "a fifth guesses": 0.2,
-    "a quarter guesses": 0.25,
-}  # of the words, from which on it is unsure
+SHARES = {"a guess": 1e-9, "a fifth guesses": 0.2, "a quarter guesses": 0.25}  # of the words: other rules
 
 
 def main() -> None:
@@ -35,9 +32,7 @@ def main() -> None:
     lines = (DATA_FOLDER / "unlike_captions.tsv").read_text("utf-8").splitlines()
     kinds, unlike = zip(*(line.split("\t") for line in lines), strict=True)
     test, rows = load_corpus("multi30k", "test_2016_flickr"), {}
-    for name, search, beam in [
-        (name, *how) for name in ("de-en", "de-en-best") for how in (("greedy", 0), ("beam", 4))
-    ]:
+    for name, (search, beam) in product(("de-en", "de-en-best"), (("greedy", 0), ("beam", 4))):
         model, tokenizer, _ = load_translator([DATA_FOLDER / "checkpoints" / name])
         texts = [*unlike, *test.source]
         found = translate(model, tokenizer, texts, "de", beam=beam)
@@ -45,10 +40,8 @@ def main() -> None:
         pairs = zip(found[len(unlike) :], test.target, strict=True)
         bad = np.array([CHRF().sentence_score(ours, [right]).score < BAD for ours, right in pairs])
         share = np.array([np.mean([word.probability < GUESS for word in each] or [1.0]) for each in words])
-        doubts = {"the rule": np.array([*map(is_unsure, words)])} | {
-            rule: share >= part for rule, part in SHARES.items()
-        }
-        for rule, doubt in doubts.items():
+        doubts = {rule: share >= part for rule, part in SHARES.items()}
+        for rule, doubt in (("the rule", [*map(is_unsure, words)]), *doubts.items()):
             caught, alarms = np.split(doubt, [len(unlike)])
             row = {"caught": caught.sum(), "false of 200": alarms[:FIRST].sum(), "false of 1,000": alarms.sum()}
             row |= {"bad": bad.sum(), "bad caught": (alarms & bad).sum()}

@@ -22,7 +22,7 @@ from annotated.decoding import beam_search, greedy_decode, next_log_probs
 from annotated.masking import padding_mask
 from annotated.multi_head import record_attention
 from annotated.transformer import Transformer
-from annotated_workbench.translation import GUESS, is_unsure, words_written
+from annotated_workbench.translation import EVEN, GUESS, is_unsure, words_written
 from annotated_workbench.vocabulary import Tokenizer
 from tests.pages import barriers, fits, opened
 from tools.live import FIRST, LIVE, MODEL, packed, rounded
@@ -454,9 +454,11 @@ def test_whatever_is_typed_gets_a_result_or_a_friendly_word(page) -> None:
 
 def test_it_doubts_what_the_module_doubts_and_underlines_the_guesses(page, translator) -> None:
     model, tokenizer = translator
+    assert page.evaluate("[GUESS, EVEN]") == [GUESS, EVEN]
     for sentence, said in (
         (HEADLINE, "Don't trust it. 5 of 8 words are guesses: this model has read photo captions, and nothing else."),
         ("Ein Junge hilft im Laden seines Vaters.", "1 of 8 words is a guess: less than three chances in ten."),
+        ("Wie heißt du?", "Don't trust it. 2 of 4 words are guesses: "),
         ("?", "Don't trust it. Its only word is a guess: "),
         (DOGS, ""),
     ):

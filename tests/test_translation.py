@@ -141,4 +141,7 @@ def test_a_word_s_probability_is_its_pieces_product_and_the_doubts_are_those_tha
     rules += [("-best, greedy", "a guess"), ("-best, greedy", "a quarter guesses")]
     names = [f"de-en{how}, {rule}" for how, rule in rules]
     keys = ("caught", "false of 200", "false of 1,000", "bad caught", "bad")
+    warns = [measured["de-en-best, beam, the rule"][key] for key in keys[:2]]
+    commands = " ".join((DATA_FOLDER.parent / "docs" / "COMMANDS.md").read_text("utf-8").split())
+    assert "Of 100 sentences unlike captions it warns of {}, and of {} of 200 captions".format(*warns) in commands
     assert table == [[measured[name][key] for key in keys] for name in names]

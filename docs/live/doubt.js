@@ -71,7 +71,7 @@ async function advise(run, isWanted) {
     make("span", { lang: "en", textContent: ` ${english}` })));
   const written = async text => {
     const steps = [];
-    await inSlices(greedyDecode(model, read(text).source), step => steps.push(step), isWanted);
+    await inSlices(greedyDecode(model, read(text.slice(0, LONGEST_TEXT)).source), step => steps.push(step), isWanted);
     return isWanted() ? steps : null;
   };
   const sentences = run.text.trim().replace(/(\p{Ll}{2}[.!?]["“”»]?)\s+(?=\p{Lu})/gu, "$1\n").split("\n");

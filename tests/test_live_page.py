@@ -16,6 +16,7 @@ import pytest
 import torch
 from once import once
 from torch import Tensor
+from torch.nn.utils.rnn import pad_sequence
 
 from annotated.config import BOS, EOS, PAD
 from annotated.decoding import beam_search, greedy_decode, next_log_probs
@@ -276,34 +277,6 @@ def test_the_attention_shown_is_what_the_model_records_and_a_word_can_be_pinned(
     assert text(page, "#looks-said").startswith("Pick a word")
 
 
-@torch.inference_mode()
-def test_the_heads_worth_knowing_do_what_they_are_named_for(page, translator) -> None:
-    model, tokenizer = translator
-    before, governed, needed = [], [], []
-    for german in page.evaluate("CAPTIONS.map(([german]) => german)"):
-        src = source_of(tokenizer, german)
-        tgt = torch.tensor([[BOS, *greedy_decode(model, src)[0].ids]])
-        with record_attention(model) as recorded:
-            whole = model(src, tgt)[0].log_softmax(dim=-1)
-        piece = recorded["encoder.layers.1.self_attention"][-1][0, 1].argmax(dim=-1)
-        own = recorded["decoder.layers.2.self_attention"][-1][0, 1].argmax(dim=-1)
-        cross = recorded["decoder.layers.2.cross_attention"][-1][0, 0].argmax(dim=-1)
-        before += (piece[1:] == torch.arange(len(piece) - 1)).tolist()
-        last = None
-        for place, word in enumerate(map(tokenizer.decode, tgt.T.tolist())):
-            if re.fullmatch(r"\s?(\w+ing|in|on|with|to|for|of|at|over|across|up)", word):
-                last = place
-            elif last is not None and re.fullmatch(r"\s?\w+", word):
-                governed.append(own[place].item() == last)
-        masks = ~torch.eye(src.shape[1], dtype=torch.bool)[:, None, None]  # each word hidden in turn
-        hidden = model(src.expand(len(masks), -1), tgt.expand(len(masks), -1), masks).log_softmax(dim=-1)
-        written = torch.tensor([*tgt[0, 1:].tolist(), EOS])[:, None]
-        loss = (whole.gather(1, written) - hidden.gather(2, written.expand(len(masks), -1, -1)))[..., 0]
-        needed += (cross == loss.argmax(dim=0))[loss.amax(dim=0) > 1].tolist()
-    for hits in (before, governed, needed):
-        assert sum(hits) > 0.5 * len(hits) > 20, (sum(hits), len(hits))
-
-
 def test_the_map_follows_each_word_and_its_blocks_tell_what_they_do(page) -> None:
     translate(page, DOGS)
     page.locator("#translation button").nth(2).focus()
@@ -324,7 +297,6 @@ def test_the_map_follows_each_word_and_its_blocks_tell_what_they_do(page) -> Non
     assert texts(page, "[data-about]:visible")[0].endswith("See its heads. chapter 06, masks")
     scroll_to(page, "where")
     assert text(page, "#view") == "English at English, layer 1, head 0"
-    assert all(page.locator(link).count() == 1 for link in ("#pieces", "#where", "#sides", "#search"))
     parts = page.locator("[data-about]").evaluate_all("all => all.flatMap(one => one.dataset.about.split(' '))")
     blocks = page.locator("#machine button").evaluate_all("all => all.map(one => one.value.replace(/\\.\\d/, ''))")
     assert {*parts} == {*blocks} and len(parts) == len({*parts})
@@ -531,16 +503,12 @@ def test_whatever_is_built_means_what_the_page_says_and_the_model_gets_it_right(
     page.get_by_text("No German?").click()
     page.get_by_label("an elephant").press("Space")
     wait(page, "Ein Elefant isst ein Eis im Park.")
-    page.get_by_label("in the park").focus()
-    page.keyboard.press("ArrowRight")
-    page.keyboard.press("ArrowRight")
-    wait(page, "Ein Elefant isst ein Eis auf dem Sofa.")
-    assert "An elephant eats an ice cream on the sofa." in text(page, "#meaning")
+    page.get_by_label("in the park").press("ArrowLeft")  # round to the last
+    wait(page, "Ein Elefant isst ein Eis im Schnee.")
+    assert "An elephant eats an ice cream in the snow." in text(page, "#meaning")
     page.get_by_text("No German?").click()
     built = page.evaluate("[...MEANINGS].slice(-64)")
-    sources = [[*tokenizer.encode(german, "de"), EOS] for german, _ in built]
-    length = max(map(len, sources))
-    batch = torch.tensor([source + [PAD] * (length - len(source)) for source in sources])
+    batch = pad_sequence([source_of(tokenizer, german)[0] for german, _ in built], batch_first=True, padding_value=PAD)
     nouns = page.evaluate("Object.values(CHOICES).flatMap(row => Object.values(row))")
     for (_, meaning), best in zip(built, greedy_decode(model, batch), strict=True):
         english = tokenizer.decode(best.ids).replace("couch", "sofa")

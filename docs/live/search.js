@@ -120,44 +120,37 @@ async function runSides() {
   if (!shown) return;
   const isWanted = nextSides(), { source, steps } = shown, targets = steps.map(step => step.token);
   const inputs = [BOS, ...targets.slice(0, -1)], n = inputs.length, isMasked = !find("unmasked").checked;
-  const named = { inputs: labels(inputs), targets: labels(targets) };
-  const memory = model.encode(source);
+  const named = [inputs, targets].map(labels), memory = model.encode(source), training = [];
   const states = model.decode(inputs, model.newCache(memory), { ...UNCHANGED, causal: isMasked });
-  const training = [];
   find("sides-said").textContent = "Writing …";
-  for (const [i, state] of states.entries()) {
-    training.push(model.logProbs(state)[targets[i]]);
-    await wait(0);
-    if (!isWanted()) return;
-  }
-  const side = (id, squares) => {
-    const rows = named.inputs.map((input, i) => make("tr", {},
+  const side = (id, className, squares) => {
+    const rows = inputs.map((_, i) => make("tr", { className },
       make("td", { className: "squares", ariaHidden: true }, ...squares(i).map(kind => make("i", { className: kind }))),
-      make("td", { textContent: input }), make("td", { textContent: named.targets[i] }),
-      make("td", { className: "log" })));
+      ...named.map(words => make("td", { textContent: words[i] })), make("td", { className: "log" })));
     const head = make("thead", {}, tableRow("th", ["may look at", "reads", "next", "log P of it"]));
     find(id).replaceChildren(head, make("tbody", {}, ...rows));
     return rows;
   };
-  const left = side("training", i => inputs.map((_, k) => k <= i ? "seen" : isMasked ? "masked" : "seen leak"));
-  const right = side("writing", i => inputs.slice(0, i + 1).map((_, k) => k < i ? "cached" : "seen"));
-  left.forEach((row, i) => { row.lastChild.textContent = number(training[i], 4); });
-  right.forEach(row => row.classList.add("unwritten"));
+  const left = side("training", "", i => inputs.map((_, k) => k <= i ? "seen" : isMasked ? "masked" : "seen leak"));
+  const right = side("writing", "unwritten", i => inputs.slice(0, i + 1).map((_, k) => k < i ? "cached" : "seen"));
+  for (const [i, state] of states.entries()) {
+    training.push(model.logProbs(state)[targets[i]]);
+    left[i].lastChild.textContent = number(training[i], 4);
+    await wait(0);
+    if (!isWanted()) return;
+  }
   const cache = model.newCache(memory);
   let equal = 0;
   for (let i = 0; i < n; i++) {
     if (!isCalm()) await wait(PACE);
     if (!isWanted()) return;
     const logProb = model.logProbs(model.decode([inputs[i]], cache)[0])[targets[i]];
-    const isSame = Math.abs(logProb - training[i]) < SAME;
+    const isSame = Math.abs(logProb - training[i]) < SAME, sign = { textContent: isSame ? " =" : " ≠" };
     equal += isSame;
     right[i].lastChild.textContent = number(logProb, 4);
-    right[i].classList.remove("unwritten");
-    if (!isSame) left[i].classList.add("other"); // what was written is right
-    for (const row of [left[i], right[i]]) {
-      row.classList.toggle("same", isSame);
-      row.lastChild.append(make("b", { textContent: isSame ? " =" : " ≠", ariaLabel: isSame ? "equal" : "different" }));
-    }
+    left[i].className = isSame ? "same" : "other"; // what was written is right
+    right[i].className = isSame ? "same" : "";
+    for (const row of [left[i], right[i]]) row.lastChild.append(make("b", sign));
   }
   find("sides-said").textContent = equal === n
     ? `All ${n} numbers are equal. Training took one pass, writing took ${n} steps: its cache holds ${n} positions.`

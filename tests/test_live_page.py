@@ -495,6 +495,24 @@ def test_a_sentence_is_shared_by_its_address_and_a_caption_comes_with_its_meanin
     captions.nth(2).click()
     wait(page, german)
     assert text(page, "#meaning") == f"The German means: {english}" and not page.locator("#captions").is_visible()
+    page.go_back()
+    wait(page, CAT)
+
+
+def test_german_english_and_where_it_looks_stand_at_the_top_and_a_tap_brings_its_result_to_sight(
+    visit: Callable,
+) -> None:
+    page = visit(PAGE.as_uri(), has_touch=True)
+    page.wait_for_function("find('meaning').textContent")
+    for width in (1280, 320, 390):
+        page.set_viewport_size({"width": width, "height": 664})
+        boxes = map(page.locator, ("#sentence", "#translation", "#alignment .words:last-child button:nth-child(5)"))
+        ends = [box["y"] + box["height"] for box in (each.bounding_box() for each in boxes)]
+        assert max(ends) <= 400 and (ends == sorted(ends) or width == 1280)
+    for button, place in (("#limits .try", "#form"), ("#surprise", "#form"), ("#search .try", "#verdict")):
+        page.locator(button).first.tap()
+        box = f"document.querySelector('{place}').getBoundingClientRect()"
+        page.wait_for_function(f"{box}.top >= 0 && {box}.bottom < innerHeight")
 
 
 @torch.inference_mode()

@@ -100,6 +100,10 @@ function bringUpToDate(part) {
   part.refresh();
 }
 
+addEventListener("beforeprint", () => {
+  for (const part of parts) bringUpToDate(Object.assign(part, { seen: true }));
+});
+
 /** Name each token; where several make up one character, "🙂 1/4", "🙂 2/4" …. */
 function labels(ids) {
   const named = [];

@@ -41,7 +41,7 @@ def raise_value_error() -> None:
         (raise_value_error, {}, "ValueError: no such head"),
         (lambda: 1, {"raises": TypeError}, "no error, expected TypeError"),
         ("4", {"expected": torch.ones(2)}, "a string, '4', expected a tensor of torch.float32, shape (2,)"),
-        ([1, [2]], {"between": (0, 1)}, "a list of an int, a list, expected 0 to 1"),
+        ([1, [2]], {"between": (0, 1)}, "a list of 2 (an int, a list), expected 0 to 1"),
         (None, {"between": (0, 1)}, "None, expected 0 to 1"),
     ],
 )

@@ -33,17 +33,13 @@ PRINTED = """() => [...window.jupyterapp.shell.currentWidget.content.model.cells
   const outputs = cell.outputs ? cell.outputs.toJSON() : [];
   return [cell.sharedModel.source, outputs.map(output => output.text || output.ename || "").join("")];
 })"""
-ANSWER = """async ([place, source]) => {
-  const panel = window.jupyterapp.shell.currentWidget;
-  panel.content.model.cells.get(place).sharedModel.setSource(source);
-  for (const i of [place, place + 1]) {
-    panel.content.activeCellIndex = i;
-    await window.jupyterapp.commands.execute("notebook:run-cell");
-  }
-}"""
 BOOK = "window.jupyterapp.shell.currentWidget.content"
 SHOW = f"""what => {BOOK}.scrollToItem(
   [...{BOOK}.model.cells].findIndex(cell => cell.type === "code" && cell.sharedModel.source.includes(what)), "start")"""
+ANSWER = f"""async ([place, source]) => {{
+  {BOOK}.model.cells.get(place).sharedModel.setSource(source);
+  for ({BOOK}.activeCellIndex of [place, place + 1]) await window.jupyterapp.commands.execute("notebook:run-cell");
+}}"""
 CELLS = f"[{BOOK}.widgets.length, {BOOK}.activeCellIndex]"
 
 
@@ -57,9 +53,8 @@ def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         port = free.getsockname()[1]
     options = f"--no-browser --port {port} --ServerApp.port_retries=0 --IdentityProvider.token= --ServerApp.password= "
     options += f"--ServerApp.root_dir={folder} --LabApp.expose_app_in_browser=True"
-    folders = {"ANNOTATED_WORK": "work", "JUPYTER_CONFIG_DIR": "config", "JUPYTER_DATA_DIR": "data"}
-    folders["JUPYTER_RUNTIME_DIR"] = "run"
-    environment = os.environ | {name: str(folder / place) for name, place in folders.items()}
+    folders = {f"JUPYTER_{name}_DIR": str(folder / name) for name in ("CONFIG", "DATA", "RUNTIME")}
+    environment = os.environ | folders | {"ANNOTATED_WORK": str(folder / "work")}
     command = ["make", "lab", f"ARGS={options}"]
     with subprocess.Popen(command, cwd=ROOT, env=environment, start_new_session=True) as server:
         try:
@@ -124,14 +119,8 @@ def test_a_notebook_runs_as_saved_shows_formulas_and_figures_and_says_whether_an
     cells = tab.evaluate(PRINTED)
     texts = ["".join(output.get("text", "") for output in cell.get("outputs", [])) for cell in saved]
     assert [printed for _, printed in cells] == texts
-    picture = tab.locator(".jp-OutputArea-output img").first
-    for _ in range(40):
-        if picture.count():
-            break
-        tab.mouse.move(700, 500)
-        tab.mouse.wheel(0, 700)
-        tab.wait_for_timeout(100)
-    assert picture.bounding_box()["width"] > 300
+    tab.evaluate(SHOW, "show(")
+    assert tab.locator(".jp-OutputArea-output img").first.bounding_box()["width"] > 300
     place = next(i for i, (source, _) in enumerate(cells) if source.startswith('check("01.2"')) - 1
     assert "○ 01.2" in cells[place + 1][1]
     solutions = nbformat.read(ROOT / "notebooks" / "solutions" / "01_solutions.ipynb", as_version=4).cells

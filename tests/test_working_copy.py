@@ -63,9 +63,7 @@ def test_the_first_time_all_is_copied_and_the_second_time_nothing_is_done(course
 
 
 @pytest.mark.parametrize("sure", [False, True])
-def test_an_update_replaces_what_nobody_touched_and_keeps_answers_and_trust(
-    course: Path, tmp_path: Path, sure: bool
-) -> None:
+def test_an_update_replaces_what_nobody_touched_and_keeps_answers(course: Path, tmp_path: Path, sure: bool) -> None:
     work = tmp_path / "work"
     update(course, work)
     mine = work / "01_attention.ipynb"

@@ -20,7 +20,6 @@ function wordsWritten(steps) {
 }
 
 const sureness = words => words.length ? words.reduce((sum, word) => sum + word.logProb, 0) / words.length : -Infinity;
-const isUnsure = words => sureness(words) < Math.log(EVEN);
 
 /** Underline the guesses among the words that are written; say how many there are, and whether to trust the whole. */
 function tellDoubt(words, buttons) {
@@ -31,8 +30,8 @@ function tellDoubt(words, buttons) {
   }
   const some = all === 1 ? "Its only word" : count === all ? `All ${all} words` : `${count} of ${all} words`;
   const said = count ? `${some} ${count === 1 ? "is a guess" : "are guesses"}` : "No word is certain";
-  find("doubt").classList.toggle("unsure", isUnsure(words));
-  find("doubt").textContent = isUnsure(words)
+  const isUnsure = find("doubt").classList.toggle("unsure", sureness(words) < Math.log(EVEN));
+  find("doubt").textContent = isUnsure
     ? `Don't trust it. ${said}: this model has read photo captions, and nothing else.`
     : count ? `${said}: less than three chances in ten.` : "";
 }
@@ -49,7 +48,7 @@ function languageOf(text) {
 /** Spell a text as captions are, a word in the fewest pieces: with ä for ae, ß for ss, capitals for nouns alone. */
 function respelled(text) {
   const isShouted = !/\p{Ll}/u.test(text), isFlat = isShouted || !/\p{L}.*\p{Lu}/su.test(text);
-  const raise = word => word[0].toUpperCase() + word.slice(1);
+  const raise = word => word.replace(/^\p{Ll}|[.!?]\s+\p{Ll}/gu, start => start.toUpperCase());
   const cost = word => {
     const ids = tokenizer.encode(word);
     return ids.length + (ids.some(isForeign) ? 0.5 : 0) + (isFlat && ids.length > 1 && word === raise(word) ? 1 : 0);
@@ -60,33 +59,24 @@ function respelled(text) {
     const forms = [plain, dotted, plain.replace("ss", "ß"), dotted.replace("ss", "ß")];
     return [...forms, ...isFlat ? forms.map(raise) : []].reduce((best, form) => cost(form) < cost(best) ? form : best);
   });
-  const raised = spelled.replace(/^\p{Ll}|[.!?]\s+\p{Ll}/gu, start => start.toUpperCase());
-  return spelled === text ? text : raised + (/\p{L}$/u.test(raised) ? "." : "");
+  return spelled === text ? text : raise(spelled) + (/\p{L}$/u.test(spelled) ? "." : "");
 }
 
-/** Offer what the writer may have meant, if the model is surer of it, or several sentences one by one. */
-async function advise(run, isWanted) {
-  const offer = (text, english = "") => find("note").append(make("span", { className: "offer" },
-    make("button", { type: "button", className: "try", lang: "de", textContent: text, onclick: () => choose(text) }),
-    make("span", { lang: "en", textContent: ` ${english}` })));
-  const written = async text => {
-    const steps = [];
-    await inSlices(greedyDecode(model, read(text.slice(0, LONGEST_TEXT)).source), step => steps.push(step), isWanted);
-    return isWanted() ? steps : null;
-  };
-  const sentences = run.text.trim().replace(/(\p{Ll}{2}[.!?]["“”»]?)\s+(?=\p{Lu})/gu, "$1\n").split("\n");
-  const meant = respelled(run.text.trim());
-  if (sentences.length > 1 && sentences.every(one => /\p{L}\s+\p{L}/u.test(one))) {
-    find("note").append(" It has only read one sentence at a time. One by one:");
-    for (const one of sentences) {
-      const steps = await written(one);
-      if (!steps) return;
-      offer(one, tokenizer.decode(steps.map(step => step.token)));
-    }
-  } else if (meant !== run.text.trim() && !languageOf(meant)) {
-    const steps = await written(meant);
-    if (!steps || sureness(wordsWritten(steps)) <= sureness(wordsWritten(run.steps))) return;
-    find("note").append(" Did you mean:");
-    offer(meant);
+/** Offer several sentences one by one, or else what the writer may have meant, if the model is surer of it. */
+async function advise({ text, steps }, isWanted) {
+  const sentences = text.trim().replace(/(\p{Ll}{2}[.!?]["“”»]?)\s+(?=\p{Lu})/gu, "$1\n").split("\n");
+  const areSeveral = sentences.length > 1 && sentences.every(one => /\p{L}\s+\p{L}/u.test(one));
+  const meant = respelled(text.trim()), isOther = meant !== text.trim() && !languageOf(meant);
+  let intro = areSeveral ? " It has only read one sentence at a time. One by one:" : " Did you mean:";
+  for (const german of areSeveral ? sentences : isOther ? [meant] : []) {
+    const found = [], { source } = read(german.slice(0, LONGEST_TEXT));
+    await inSlices(greedyDecode(model, source), step => found.push(step), isWanted);
+    if (!isWanted() || (!areSeveral && sureness(wordsWritten(found)) <= sureness(wordsWritten(steps)))) return;
+    const english = areSeveral ? ` ${tokenizer.decode(found.map(step => step.token))}` : "";
+    const button = make("button", { type: "button", className: "try", lang: "de", textContent: german });
+    button.onclick = () => choose(german);
+    find("note").append(intro,
+      make("span", { className: "offer" }, button, make("span", { lang: "en", textContent: english })));
+    intro = "";
   }
 }

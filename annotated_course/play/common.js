@@ -32,8 +32,7 @@ function softmax(scores) {
 /** One picture on a page: its data, its controls, its panels, and the line that says what happens. */
 class Play {
   constructor(box) {
-    this.box = box;
-    this.data = JSON.parse(box.dataset.data);
+    [this.box, this.data] = [box, JSON.parse(box.dataset.data)];
     this.controls = make("div", box, { className: "play-controls" });
     this.panels = make("div", box, { className: "play-panels" });
     this.said = make("p", box, { className: "play-said", ariaLive: "polite" });
@@ -72,28 +71,22 @@ class Play {
   }
 
   /** Fold away, below the rest, the controls and panels that are added from here on. */
-  more(words) {
-    const fold = make("details", this.box, { className: "play-more" });
+  more(words, ontoggle) {
+    const fold = make("details", this.box, { className: "play-more", ontoggle });
     this.box.querySelector("details").before(fold);
     make("summary", fold, { textContent: words });
-    this.controls = make("div", fold, { className: "play-controls" });
-    this.panels = make("div", fold, { className: "play-panels" });
+    [this.controls, this.panels] = ["controls", "panels"].map(part => make("div", fold, { className: `play-${part}` }));
     return fold;
   }
 
-  /**
-   * Let it move by itself, once, when it comes into view: `apply` gets its share of the way, from 0 to 1. Any touch or
-   * key holds it, and a button goes on. A reader who wants no motion, a still and a printed page see the end.
-   */
+  /** Let it move by itself, once, when it comes into view: `apply` gets its share of the way, from 0 to 1. Any touch or
+   * key holds it, and a button goes on. A reader who wants no motion, a still and a printed page see the end. */
   moves(apply, milliseconds) {
     const { box } = this, button = this.button("", () => frame ? hold() : go());
-    button.className = "play-moves";
-    box.querySelector(".play-controls").prepend(button);
+    box.querySelector(".play-controls").prepend(Object.assign(button, { className: "play-moves" }));
     let share = +matchMedia("(prefers-reduced-motion: reduce)").matches, frame = 0, last = 0, moving = false;
-    const tell = () => {
-      button.textContent = frame ? "pause" : share === 1 ? "▶ again" : "▶ play";
-      this.said.ariaLive = frame ? "off" : "polite";
-    };
+    const tell = () => [button.textContent, this.said.ariaLive] =
+      frame ? ["pause", "off"] : [share === 1 ? "▶ again" : "▶ play", "polite"];
     const place = at => { share = at; tell(); apply(at); };
     const step = now => {
       const next = Math.min(share + Math.min(Math.max(now - last, 0), 100) / milliseconds, 1);  // none is left out
@@ -101,16 +94,12 @@ class Play {
       place(next);
     };
     const hold = () => { cancelAnimationFrame(frame); frame = 0; inView.disconnect(); tell(); };
-    const go = () => { [share, last, frame] = [share % 1, performance.now(), requestAnimationFrame(step)]; tell(); };
-    const inView = new IntersectionObserver(([seen]) => {
-      if (seen.intersectionRatio < 0.4) return;
-      inView.disconnect();
-      go();
-    }, { threshold: 0.5 });
+    const go = () => { hold(); [share, last, frame] = [share % 1, performance.now(), requestAnimationFrame(step)]; };
+    const inView = new IntersectionObserver(([seen]) => seen.intersectionRatio > 0.4 && go(), { threshold: 0.5 });
     const touched = ({ target }) => { if (target !== button) { moving = frame > 0; hold(); } };
     for (const kind of ["pointerdown", "keydown", "input"]) box.addEventListener(kind, touched, true);
     box.addEventListener("pointercancel", () => moving && go());  // the finger only scrolled
-    addEventListener("beforeprint", () => { if (!share) place(1); });
+    addEventListener("beforeprint", () => share || place(1));
     if (!share) inView.observe(box.querySelector(".play-panels"));
     place(share);
   }
@@ -148,14 +137,12 @@ function onArrows(element, stepped) {
   });
 }
 
-let glides = 0;  // the newest ends those before it
-
 /** Call `apply` with numbers from 0 to 1 for so many milliseconds; with 1 at once, where a reader wants no motion. */
 function glide(apply, milliseconds = 600) {
-  const mine = ++glides, begun = performance.now();
+  const mine = glide.newest = {}, begun = performance.now();
   if (matchMedia("(prefers-reduced-motion: reduce)").matches) milliseconds = 0;
   (function step(now) {
-    if (mine !== glides) return;
+    if (mine !== glide.newest) return;
     const share = milliseconds ? Math.min(Math.max(now - begun, 0) / milliseconds, 1) : 1;
     apply(share * share * (3 - 2 * share));
     if (share < 1) requestAnimationFrame(step);

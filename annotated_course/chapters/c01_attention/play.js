@@ -80,8 +80,5 @@ start("query", play => {
   play.drag(handle, plane, "query", (x, y) => ask((x - origin) / unit, (origin - y) / unit),
     (right, up) => ask(query[across] + right / 10, query[upwards] + up / 10));
   const strictness = play.slider("β", { min: 0, max: 20, step: 0.5, value: beta }, show);
-  play.moves(share => {
-    strictness.value = beta + 19 * (1 - share) ** 3;
-    show();
-  }, 5000);
+  play.moves(share => { strictness.value = beta + 19 * (1 - share) ** 3; show(); }, 5000);
 });

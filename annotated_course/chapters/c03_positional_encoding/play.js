@@ -19,8 +19,7 @@ start("clock", play => {
   });
 
   const from = play.slider("position", { min: reach, max: last, value: position }, () => show());
-  const fold = play.more("The distance, and the dot product (for section 5)");
-  fold.ontoggle = () => show();
+  const fold = play.more("The distance, and the dot product (for section 5)", () => show());
   const span = { min: -reach, max: reach, value: distance, show: k => fixed(k, 0) };
   const far = play.slider("distance", span, () => show());
   const chart = play.panel(320, 150, "the dot product of two positions, by their distance");

@@ -63,9 +63,8 @@ start("layers", play => {
       `their numbers (the standard deviation) ${fixed(size[at])}. The dashed ring marks 1.`);
   }
   play.moves(share => {
-    const at = Math.round(share * (stops - 1));
-    if (shown && at === stop.value) return;
-    stop.value = at;
-    travel(share < 1 ? 250 : 0);
+    const before = stop.value;
+    stop.value = share * (stops - 1);
+    if (!shown || stop.value !== before) travel(share < 1 ? 250 : 0);
   }, 6000);
 });

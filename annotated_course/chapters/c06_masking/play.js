@@ -98,8 +98,5 @@ start("mask", play => {
   play.more("Other masks, and a second layer");
   const buttons = Object.keys(masks).map(name => play.button(name, () => use(masks[name])));
   play.toggle("two layers", false, on => { layers = on ? 2 : 1; show(); });
-  play.moves(share => {
-    const open = Math.max(farthest - Math.floor(share * farthest), 1);  // it stops one word too high
-    if (!shows(upTo(open))) use(upTo(open), 0.1);
-  }, 2400);
+  play.moves(share => use(upTo(Math.max(farthest - Math.floor(share * farthest), 1)), 0.1), 2400);  // one word too high
 });

@@ -2,8 +2,7 @@
 
 start("tree", play => {
   const { table, limit } = play.data, { panels } = play, three = number => fixed(number, 3);
-  const number = logProb => alpha.value ? three(logProb) : three(Math.exp(logProb));
-  const penalty = length => lengthPenalty(length, alpha.value);
+  const number = logProb => three(alpha.value ? logProb : Math.exp(logProb));
   const write = (text, x, y, look, on = panel) => draw("text", on, { text, x, y, class: `small ${look}` });
   const text = node => node.parent ? `${text(node.parent)} ${node.token}`.trim() : "";
   let steps = [], shown = 0, width = 640;  // a step has two places: its candidates, and which of them stay
@@ -55,7 +54,8 @@ start("tree", play => {
     const over = i === steps.length - 1, quoted = node => `“${text(node).replace(" <eos>", "")}”`;
     const logP = node => `${quoted(node)} ${number(node.logProb)}`;
     const list = (name, nodes, write) => nodes.length ? ` ${name}: ${nodes.map(write).join(", ")}.` : "";
-    const divided = node => alpha.value ? ` / ${three(penalty(node.length))} = ${three(node.score)}` : "";
+    const penalty = node => three(lengthPenalty(node.length, alpha.value));
+    const divided = node => alpha.value ? ` / ${penalty(node)} = ${three(node.score)}` : "";
     return `Step ${i}.` + list("Kept", unfinished, logP) + list("Finished", ended, node => logP(node) + divided(node)) +
       (best && unfinished.length ? ` ${quoted(unfinished[0])} can hope for ${number(hope)} at best, ` +
         `${quoted(best)} has ${number(best.score)}: ${over ? "stop" : "go on"}.` : "") +
@@ -65,8 +65,7 @@ start("tree", play => {
   function show(place) {
     width = Math.min(Math.max(panels.clientWidth, 340), 640);
     steps = searched();
-    step.max = 2 * steps.length;
-    step.value = shown = Math.min(place, 2 * steps.length);
+    [step.max, step.value] = [2 * steps.length, shown = Math.min(place, 2 * steps.length)];
     const nodes = [steps[0].nodes[0].parent, ...steps.flatMap(step => step.nodes)], height = arrange(nodes);
     const over = shown === 2 * steps.length, way = [], i = Math.ceil(shown / 2) - 1;
     for (let node = over && steps.at(-1).best; node; node = node.parent) way.push(node);

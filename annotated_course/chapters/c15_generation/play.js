@@ -64,8 +64,5 @@ start("sampling", play => {
     darts = Array.from({ length: 10 }, () => (seed = (1664525 * seed + 1013904223) % 2 ** 32) / 2 ** 32);
     show();
   });
-  play.moves(share => {
-    k.value = Math.round(all * (play.data.k / all) ** share);
-    show();
-  }, 4000);
+  play.moves(share => { k.value = Math.round(all * (play.data.k / all) ** share); show(); }, 4000);
 });

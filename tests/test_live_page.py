@@ -616,3 +616,9 @@ def test_on_a_phone_it_writes_word_by_word_fits_and_links_to_the_course(visit: C
         grounds.append(page.evaluate("getComputedStyle(document.body).backgroundColor"))
         page.get_by_role("button", name=re.compile("^Theme")).click()
     assert grounds[0] == grounds[2] != grounds[1]  # the system's, dark; light; dark
+    page.set_viewport_size({"width": 390, "height": 664})
+    for button in (page.locator("#hide button").first, page.locator("#heads button").last):
+        button.tap()
+        page.wait_for_function(
+            "(({ top, bottom }) => top >= 0 && bottom <= 664)(find('after').getBoundingClientRect())"
+        )

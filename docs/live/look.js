@@ -263,6 +263,7 @@ function toggle(textContent, set, item, properties) {
       if (!set.delete(item)) set.add(item);
       event.target.ariaPressed = set.has(item);
       breakIt();
+      bringToSight(find("after").closest(".pair"));
     },
   });
 }

@@ -2,10 +2,14 @@
 
 import dis
 import linecache
+import re
 import sys
 from collections.abc import Callable
+from itertools import takewhile
 from types import CodeType, FrameType
 from typing import Any
+
+LOOP = re.compile("^FOR_ITER|JUMP_BACKWARD")
 
 
 def broken(names: str, answer: Any, run: Callable[[], Any]) -> str | None:
@@ -32,16 +36,12 @@ def broken(names: str, answer: Any, run: Callable[[], Any]) -> str | None:
         run()
     finally:
         sys.setprofile(before)
-    for step, file in ((step, code.co_filename) for code in own for step in dis.get_instructions(code)):
-        if "loop" in names.split() and step.opname.startswith(LOOPS) and step.positions and step.positions.lineno:
-            place = step.positions.lineno
-            return f"there is a loop (line {place}: {linecache.getline(file, place).strip():.80})"
+    for code in own if "loop" in names.split() else ():
+        steps = takewhile(lambda step: step.opname != "PUSH_EXC_INFO", dis.get_instructions(code))  # handlers jump back
+        for place in (step.positions and step.positions.lineno for step in steps if LOOP.search(step.opname)):
+            return f"there is a loop (line {place}: {linecache.getline(code.co_filename, place or 0).strip():.80})"
     for function in sorted(called):
         last = function.rpartition(".")[2].strip("_")
         if any(name == last or last.endswith(f"_{name}") or function.startswith(f"{name}.") for name in names.split()):
             return f"your code calls `{last if last != 'init' else function.split('.')[-2]}`"
     return None
-
-
-# What a `for` becomes, in brackets, too, and a `while`; before Python 3.12 a `with` jumps back as `while True` does.
-LOOPS = ("FOR_ITER", "POP_JUMP_BACKWARD", *(("JUMP_BACKWARD",) if sys.version_info >= (3, 12) else ()))

@@ -157,7 +157,8 @@ def test_a_diagnosis_does_not_tell_a_number_that_is_the_answer(number: str, caps
 
 def scaled_in_place(query, key, value):
     query /= query.size(-1) ** 0.5
-    scores = query @ key.mT
+    with torch.no_grad():  # what a `with` compiles to jumps back, too, and is no loop
+        scores = query @ key.mT
     shares = scores.sub_(scores.amax(-1, keepdim=True)).exp_()
     return shares / shares.sum(-1, keepdim=True) @ value
 

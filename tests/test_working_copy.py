@@ -170,6 +170,7 @@ def test_the_first_page_begins_with_the_tour_and_lists_every_notebook_with_what_
     addresses = re.findall(r"\]\((?!https?:)([^)#]+)", text)
     assert addresses[0] == "00_tour.ipynb"
     assert re.findall("^#+ .*", text, re.MULTILINE)[1:] == ["## Which way through", "### A weekend", "## The notebooks"]
+    assert re.findall(r"\(#(.*?)\)", text) == ["A-weekend"]  # in JupyterLab, a heading's letters stay as they are
     assert re.search(r"^\| .*\| \*\*\[01 · .*<br>.*<br>●○●○○○ \|$", text, re.MULTILINE)
     listed = re.findall(r"^\| <img .*\]\((\w+\.ipynb)\)", text, re.MULTILINE)
     assert sorted(listed) == [path.name for path in notebook_paths() if path.parent.name == "notebooks"]

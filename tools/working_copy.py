@@ -182,6 +182,7 @@ def start_page(course: Path, done: set[str]) -> str:
 
     table = BLOCK.search(relinked(course / "README.md", course))[0]
     ways = relinked(course / "docs" / "WAYS.md", course).replace("# ", "## ")
+    ways = ways.replace("(#a-weekend)", "(#A-weekend)")  # as JupyterLab names it
     left = [number for number in exercises if number not in done]
     ahead = f" The next one is {left[0]}, {exercises[left[0]].title}." if done and left else ""
     return (

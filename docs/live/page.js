@@ -104,14 +104,15 @@ async function go(isTyped = false) {
   fitSentence();
   const { source, note } = read(text);
   const still = shown && !source ? ` The sections below are still about “${brief(shown.text)}”` : "";
-  find("note").textContent = note + still;
+  const isEarly = source && !model && text !== RECORDED.text;
+  find("note").textContent = note + still + (isEarly ? " This will be translated as soon as the model is here: " : "");
   remember(source ? `#s=${encodeURIComponent(text)}` : "", isTyped);
   if (!goesOn) { // the recorded one is just being written
     nextShow(); // stops the one before from being written
     find("meaning").textContent = "";
     find("stage").className = `stage ${source ? "waiting" : "empty"}`;
     if (!source) return;
-    find("time").textContent = model ? "Translating …" : "Your sentence will be translated as soon as the model is here: ";
+    find("time").textContent = model ? "Translating …" : "";
     find("skip").textContent = "Skip";
   }
   const run = model ? await translate(text, source, isWanted) : text === RECORDED.text ? recorded() : null;

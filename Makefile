@@ -14,7 +14,7 @@ LAB_SETTINGS := $(VENV)/share/jupyter/lab/settings
 NOTEBOOKS := $(sort $(wildcard notebooks/*.ipynb notebooks/solutions/*.ipynb))
 
 # One thread a process: the saved numbers then agree, and two test processes do not fight over the cores. PASSIVE: threads
-# that wait in a loop crawl where anything else is running. On two busy cores the tour took 167 s; with PASSIVE, 11.
+# that wait in a loop crawl where anything else is running: on two busy cores the tour takes minutes, not seconds.
 PASSIVE := OMP_WAIT_POLICY=passive
 ONE_THREAD := OMP_NUM_THREADS=1 $(PASSIVE)
 # As many processes as there are cores, eight at most; in this order, the notebooks first, which are the longest. Their

@@ -109,12 +109,7 @@ print(os.path.realpath(annotated.__file__), *asked, sep="\\n")
 
 
 def run(folder: Path, *fetched: Path) -> subprocess.CompletedProcess[str]:
-    """Run the first cell in a folder, twice, where the packages are, and the course only if it is found.
-
-    Args:
-        folder: where the notebook is.
-        fetched: on Colab, what git fetches.
-    """
+    """Run the first cell in a notebook's folder, twice; the course is found or, on Colab, what git fetches."""
     (folder / "first.py").write_text(FIRST_CELL.format(repository=NOBODY), "utf-8")
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
     command = [sys.executable, "-P", "-c", RUN, *map(str, fetched)]

@@ -14,7 +14,6 @@ from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 from torch import nn
 
-from annotated.config import TransformerConfig
 from annotated.fast.accelerate import accelerate
 from annotated.models.relative_positions import RotaryAttention
 from annotated.transformer import Transformer
@@ -26,15 +25,10 @@ from annotated_workbench.ensemble import Ensemble
 from annotated_workbench.metrics import bleu
 from annotated_workbench.translation import translate
 from annotated_workbench.vocabulary import load_tokenizer
+from tests.models import SIZES, VOCAB, make_model
 
 DELIVERED = Path(__file__).resolve().parent.parent / "data" / "checkpoints" / "de-en"
-VOCAB = 13
-SIZES = dict(d_model=8, heads=2, d_k=3, d_v=5, d_ff=11, layers=2, max_length=17)
 SRC, TGT = torch.tensor([[5, 7, 11, 2]]), torch.tensor([[1, 4, 6, 9, 12]])
-
-
-def make_model(**changes) -> Transformer:
-    return Transformer(TransformerConfig(VOCAB, **(SIZES | changes)))
 
 
 @pytest.mark.parametrize("positions", ["sinusoidal", "learned"])

@@ -4,13 +4,14 @@ import pytest
 import torch
 from parity import randomise
 
-from annotated.config import BOS, EOS, PAD, TransformerConfig
-from annotated.fast.decoding import greedy_decode
+from annotated.config import BOS, EOS, TransformerConfig
+from annotated.fast.decoding import beam_search, greedy_decode
 from annotated.masking import padding_mask
 from annotated.models.recurrence import RecurrentConfig
 from annotated.transformer import Transformer
 from annotated_workbench.architectures import make_model
 from annotated_workbench.ensemble import Ensemble
+from tests.models import assert_same
 
 VOCAB = 13
 SIZES = dict(d_model=8, heads=2, d_k=3, d_v=5, d_ff=11, layers=2, max_length=23, dropout=0.5)
@@ -50,19 +51,12 @@ def test_the_cache_changes_nothing(kind):
     torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-5)
 
 
-@pytest.mark.parametrize("kind", CONFIGS)
-@torch.no_grad()
-def test_the_search_takes_the_ensembles_likeliest_token(kind):
-    ensemble, answers = Ensemble(make_models(kind, 2)), set()
-    for row, found in zip(SRC, greedy_decode(ensemble, SRC, max_extra=5), strict=True):
-        src, ids = row[row != PAD][None], [BOS]
-        while ids[-1] != EOS and len(ids) <= src.size(1) + 5:
-            log_probs = ensemble(src, torch.tensor([ids]))[0, -1]
-            log_probs[[PAD, BOS]] = -torch.inf
-            ids.append(int(log_probs.argmax()))
-        assert [*found.ids, EOS][: len(ids) - 1] == ids[1:]
-        answers.add(tuple(ids))
-    assert len(answers) > 1
+@pytest.mark.parametrize("search", [greedy_decode, beam_search])
+def test_twice_the_same_model_finds_what_it_finds_alone(search):
+    (model,) = make_models("post-norm", 1)
+    found = search(Ensemble([model, model]), SRC, max_extra=5)
+    assert_same(found, search(model, SRC, max_extra=5))
+    assert len({tuple(hypothesis.ids) for hypothesis in found}) > 1
 
 
 def test_an_ensemble_of_different_models_is_an_error():

@@ -40,6 +40,7 @@ SIZES = ("vocab_size", "d_model", "d_ff", "heads", "layers", "d_k", "d_v", "max_
 SEARCHES = (beam_search, fast_decoding.beam_search)
 IDS = torch.tensor([[4, 5], [2, 0]])
 X = torch.randn(2, 7, 12)
+NO_RATES = [(0, 16, 4), (1, 0, 4), (1, 16, -1)]
 BIGBIRD = BigBirdAttention(12, 2, block=2)
 
 
@@ -82,8 +83,7 @@ VALUE_ERRORS: list[tuple[str, Callable[[], object]]] = [
     ("a source mask of shape (2, 2) has 2 axes, not 4: give", lambda: transformer().encode(IDS, IDS != 0)),
     ("(2, 1, 2) has 3 axes", lambda: transformer().decode(IDS, torch.randn(2, 2, 14), (IDS != 0)[:, None])),
     ("(2, 2) has 2 axes", lambda: FastTransformer(transformer()).encode(IDS, IDS != 0)),
-    ("tells queries or heads apart", lambda: attend(BIGBIRD, causal_mask(7))),
-    ("tells queries or heads apart", lambda: attend(BIGBIRD, ones(2, 2, 1, 7))),
+    *(("tells queries or heads apart", partial(attend, BIGBIRD, m)) for m in (causal_mask(7), ones(2, 2, 1, 7))),
     ("does not fit 7 keys", lambda: long_attention.key_mask(ones(1, 6), 7)),
     # Sizes
     *((f"{name}=0 must be at least 1", partial(transformer, **{name: 0})) for name in SIZES),
@@ -94,8 +94,7 @@ VALUE_ERRORS: list[tuple[str, Callable[[], object]]] = [
     ("dropout p=1.0 must be at least 0 and below 1", lambda: transformer(dropout=1.0)),
     ("d_model=7 is odd, but each sine needs its cosine: use 6 or 8", lambda: SinusoidalEncoding(7, 11)),
     ("d_model=14 does not divide into 3 heads: change one, or give d_k and d_v", lambda: transformer(heads=3)),
-    ("d_model=11 does not divide into 2 heads", lambda: MultiHeadAttention(11, 2, d_k=3)),
-    ("d_model=11 does not divide into 2 heads", lambda: MultiHeadAttention(11, 2, d_v=3)),
+    *(("d_model=11 does not divide into 2", partial(MultiHeadAttention, 11, 2, **{d: 3})) for d in ("d_k", "d_v")),
     *((f"6 heads do not divide into {n} groups", partial(GroupedQueryAttention, 12, 6, n)) for n in (0, 4, 12)),
     ("d_k=3 is odd", lambda: relative.RotaryAttention(9, 3)),
     ("k=-1 must be at least 0", lambda: relative.RelativeAttention(12, 2, k=-1)),
@@ -126,9 +125,7 @@ VALUE_ERRORS: list[tuple[str, Callable[[], object]]] = [
     ("7 queries and 6 keys do not divide", lambda: BIGBIRD(X, X[:, :6], X[:, :6])),
     ("2 keys do not fill a group of stride=3", lambda: CompressedAttention(12, 2)(X, X[:, :2], X[:, :2])),
     # Training
-    ("step=0, d_model=16 and warmup=4 must be at least 1", lambda: noam_rate(0, 16, 4)),
-    ("step=1, d_model=0 and warmup=4 must be at least 1", lambda: noam_rate(1, 0, 4)),
-    ("step=1, d_model=16 and warmup=-1 must be at least 1", lambda: noam_rate(1, 16, -1)),
+    *((f"step={s}, d_model={d} and warmup={w} must be at", partial(noam_rate, s, d, w)) for s, d, w in NO_RATES),
     *((f"smoothing={p} must be at least 0 and below 1", partial(loss, smoothing=p)) for p in (-0.1, 1.0, math.nan)),
     ("smoothing=1.5 must be at least 0 and below 1", lambda: update(transformer(), smoothing=1.5)),
     ('reduction=\'none\' is unknown: choose "mean" or "sum"', lambda: loss(reduction="none")),
@@ -148,8 +145,7 @@ VALUE_ERRORS: list[tuple[str, Callable[[], object]]] = [
     *((f"alpha={a} must lie in 0", partial(s, transformer(), IDS, 4, a)) for s in SEARCHES for a in (-0.1, math.nan)),
     *(("max_extra=-1 must not be", partial(s, transformer(), IDS, max_extra=-1)) for s in SEARCHES),
     ("temperature=-1.0 must be 0, or lie in 1e-30 … 1e+30", lambda: sample(temperature=-1.0)),
-    ("temperature=1e-40 must be 0", lambda: sample(temperature=1e-40)),
-    ("temperature=nan must be 0", lambda: sample(temperature=math.nan)),
+    *((f"temperature={t} must be 0", partial(sample, temperature=t)) for t in (1e-40, math.nan)),
     ("top_k=0 must be at least 1", lambda: sample(top_k=0)),
     ("top_p=0.0 must lie in 1.18e-38 … 1", lambda: sample(top_p=0.0)),
     ("top_p=1.5 must lie in", lambda: sample(top_p=1.5)),

@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 import torch
-from torch import nn
 
 from annotated.config import TransformerConfig
 from annotated.models.recurrence import RecurrentConfig, RecurrentTranslator
@@ -82,25 +81,17 @@ def test_onnx_takes_any_configuration(bpe, tmp_path) -> None:
     assert done.stdout.splitlines() == translate(model, bpe, given.splitlines(), "de", beam=0)
 
 
-def words() -> WordTokenizer:
-    return WordTokenizer.train(PAIRS, min_freq=1)
-
-
-def with_rotary(bpe: SubwordTokenizer) -> nn.Module:
-    model = small(bpe)
-    model.encoder.layers[0].self_attention = RotaryAttention(8, 2)
-    return model
-
-
 @pytest.mark.parametrize("engine", NEEDS)
 def test_an_engine_is_given_only_what_it_can_represent(engine, bpe, tmp_path) -> None:
     def refused(model, tokenizer, match):
         with pytest.raises(ValueError, match=match):
             export.export(model, tokenizer, engine, tmp_path / "out")
 
+    rotary = small(bpe)
+    rotary.encoder.layers[0].self_attention = RotaryAttention(8, 2)
+    refused(rotary, bpe, "parts that its configuration does not make")
     refused(RecurrentTranslator(RecurrentConfig(len(bpe), d_model=8)), bpe, "has no form for a RecurrentTranslator")
-    refused(with_rotary(bpe), bpe, "parts that its configuration does not make")
-    refused(small(bpe), words(), "cannot read a WordTokenizer: only models of subwords")
+    refused(small(bpe), WordTokenizer.train(PAIRS, min_freq=1), "cannot read a WordTokenizer: only models of subwords")
     if engine != "onnx":
         refused(small(bpe, tie_embeddings=False), bpe, "with tie_embeddings=False: export it to onnx")
         refused(small(bpe, norm_first=True, d_k=3), bpe, "with norm_first=True, d_k=3: export it to onnx")

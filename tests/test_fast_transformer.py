@@ -6,7 +6,6 @@ from functools import partial
 import pytest
 import torch
 from parity import randomise
-from torch import nn
 from torch.testing import assert_close
 
 from annotated.attention import attention
@@ -23,9 +22,8 @@ assert_exact = partial(assert_close, atol=1e-10, rtol=1e-10)
 SIZES = dict(vocab_size=19, d_model=14, d_ff=11, heads=2, layers=3, dropout=0.0, max_length=17)
 SOURCE = torch.tensor([[4, 5, 6, 7, 8], [9, 10, 2, 0, 0]])
 TARGET = torch.tensor([[1, 11, 12, 0], [1, 13, 14, 15]])
-DEPARTURES = dict(
-    norm_first=True, attention_bias=True, d_k=3, d_v=5, positions="learned", tie_embeddings=False, activation="gelu"
-)
+DEPARTURES = dict(norm_first=True, attention_bias=True, d_k=3, d_v=5, tie_embeddings=False, activation="gelu")
+DEPARTURES |= dict(positions="learned")
 
 
 def make_model(**changes) -> Transformer:
@@ -49,9 +47,7 @@ MASKS = [None, (5, 7), (1, 7), (1, 1), (3, 1, 1, 7), (1, 2, 5, 7), (3, 1, 5, 7),
 @pytest.mark.parametrize("shape", MASKS, ids=str)
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16])
 def test_attend_equals_attention_also_where_nothing_may_be_seen(shape, dtype):
-    inputs = [
-        torch.randn(shape, dtype=dtype, requires_grad=True) for shape in ((3, 2, 5, 8), (3, 2, 7, 8), (3, 2, 7, 11))
-    ]
+    inputs = [torch.randn(3, 2, n, d, dtype=dtype, requires_grad=True) for n, d in ((5, 8), (7, 8), (7, 11))]
     mask = None if shape is None else torch.rand(shape) < 0.5
     if mask is not None:
         mask.view(-1, shape[-1])[0] = False  # the first query may attend to nothing
@@ -125,12 +121,6 @@ def draw_ids(batch: int, length: int) -> torch.Tensor:
     return torch.randint(1, 19, (batch, length))
 
 
-def decode_apart(model: nn.Module, tgt: torch.Tensor, memory: torch.Tensor, src_mask: torch.Tensor) -> torch.Tensor:
-    """Decode by the plain model without a cache, each hypothesis with a memory of its own."""
-    memory, src_mask = (x.repeat_interleave(len(tgt) // len(memory), 0) for x in (memory, src_mask))
-    return model.decode(tgt, memory, src_mask)
-
-
 @torch.no_grad()
 def test_hypotheses_grow_are_reordered_and_dropped_and_no_key_moves(model):
     # Two sentences with three hypotheses each: rows 0, 1, 2 and 3, 4, 5.
@@ -159,7 +149,8 @@ def test_hypotheses_grow_are_reordered_and_dropped_and_no_key_moves(model):
         new = draw_ids(len(ids), count)
         ids = torch.cat((ids, new), dim=1)
         states = fast.decode(new, given, src_mask, cache=cache)
-        assert_exact(states, decode_apart(model, ids, memory, src_mask)[:, -count:])
+        apart = (x.repeat_interleave(len(ids) // len(memory), 0) for x in (memory, src_mask))  # one for each hypothesis
+        assert_exact(states, model.decode(ids, *apart)[:, -count:])
 
 
 @torch.no_grad()

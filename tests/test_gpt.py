@@ -44,12 +44,6 @@ def test_the_activation_is_the_tanh_formula() -> None:
     [("small", 124_439_808), ("medium", 354_823_168), ("large", 774_030_080), ("xl", 1_557_611_200)],
 )
 def test_published_sizes_have_the_published_number_of_parameters(size: str, parameters: int) -> None:
-    config = GptConfig.published(size)
-    d, n = config.d_model, config.layers
-    assert n * (12 * d * d + 13 * d) + (50257 + 1024) * d + 2 * d == parameters
     with torch.device("meta"):
-        model = Gpt(config)
+        model = Gpt(GptConfig.published(size))
     assert sum(p.numel() for p in model.parameters()) == parameters
-
-
-# Published files

@@ -66,10 +66,8 @@ def test_what_is_a_word_follows_the_language(language, words, capsys):
 
 # References
 
-PAIRS = Pairs(
-    ["ein Hund läuft", "eine Katze schläft auf dem Sofa", "Hund"],
-    ["a dog runs", "a cat sleeps on the sofa", "dog dog dog"],
-)
+GERMAN = ["ein Hund läuft", "eine Katze schläft auf dem Sofa", "Hund"]
+PAIRS = Pairs(GERMAN, ["a dog runs", "a cat sleeps on the sofa", "dog dog dog"])
 
 
 @pytest.fixture(scope="module")
@@ -98,10 +96,3 @@ def test_references_are_scored_token_by_token_with_their_ends(tokenizer, kind, m
         losses += alone
     assert len(losses) == (3 + 1) + (6 + 1) + (3 + 1)
     assert loss_per_token(model, tokenizer, PAIRS, "de", "en") == pytest.approx(sum(losses) / len(losses), abs=1e-4)
-
-
-def test_a_model_that_knows_nothing_has_the_perplexity_of_its_vocabulary(tokenizer):
-    model = make_model(tokenizer)
-    nn.init.zeros_(model.output.weight)
-    loss = loss_per_token(model, tokenizer, PAIRS, "de", "en")
-    assert math.exp(loss) == pytest.approx(len(tokenizer), rel=1e-4)

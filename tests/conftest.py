@@ -21,7 +21,6 @@ from nbval.plugin import IPyNbCell
 from once import PINNED
 
 from tests.pages import opened
-from tests.runs import train_arguments, write_corpus
 from tools.chromium import CHROMIUM, open_chromium
 
 if not torch.__version__.startswith(PINNED):  # what no other torch can change is not even imported
@@ -40,9 +39,7 @@ settings.load_profile("annotated")
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     """Let `make test-all` ask for the long proofs."""
-    parser.addoption(
-        "--all", action="store_true", help="the tests marked thorough, too, and each lesson's sections again"
-    )
+    parser.addoption("--all", action="store_true", help="tests marked thorough, too, and each lesson's sections again")
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
@@ -108,6 +105,8 @@ def visit(browser) -> Iterator[Callable]:
 @pytest.fixture(scope="session")
 def corpus(tmp_path_factory) -> Path:
     """A folder with the sixty pairs of `tests.runs` in my.de and my.en."""
+    from tests.runs import write_corpus  # no earlier than the check of shapes
+
     folder = tmp_path_factory.mktemp("corpus")
     write_corpus(folder)
     return folder
@@ -117,6 +116,7 @@ def corpus(tmp_path_factory) -> Path:
 def run(corpus, tmp_path_factory) -> SimpleNamespace:
     """A run of two epochs on that corpus: its folder, and what it printed."""
     from annotated.__main__ import main
+    from tests.runs import train_arguments
 
     out = tmp_path_factory.mktemp("runs") / "de-en"
     with contextlib.redirect_stdout(io.StringIO()) as printed:

@@ -26,9 +26,7 @@ def install() -> None:
 
 
 class _Finder(MetaPathFinder):
-    def find_spec(
-        self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
-    ) -> ModuleSpec | None:
+    def find_spec(self, fullname: str, path: Sequence[str] | None, target: Any = None) -> ModuleSpec | None:
         spec = PathFinder.find_spec(fullname, path, target) if fullname.partition(".")[0] in PACKAGES else None
         if spec is not None and isinstance(spec.loader, SourceFileLoader):
             spec.loader = _Loader(fullname, spec.loader.path)

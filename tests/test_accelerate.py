@@ -153,11 +153,8 @@ def test_a_changed_model_is_refused_before_and_after_it_was_wrapped(kind, change
 def test_a_hook_of_all_modules_is_refused(kind):
     model = make()
     handle = getattr(nn.modules.module, f"register_module_{kind}")(lambda *args: None)
-    try:
-        with pytest.raises(TypeError, match="every module has a hook"):
-            accelerate(model)
-    finally:
-        handle.remove()
+    with handle, pytest.raises(TypeError, match="every module has a hook"):
+        accelerate(model)
     with FlopCounterMode(display=False):  # whose hooks only look on
         accelerate(model)
 

@@ -68,11 +68,8 @@ def names(corpus, run, tmp_path_factory):
         copy(f"no_{kind}", without=file)
         cut = copy(f"cut_{kind}") / file
         cut.write_bytes(cut.read_bytes()[:-5])
-    changes = {
-        "unknown_kind": {"architecture": "mamba"},
-        "no_languages": {"src": None},
-        "turned": {"src": "en", "tgt": "de"},
-    }
+    changes = {"unknown_kind": {"architecture": "mamba"}, "no_languages": {"src": None}}
+    changes["turned"] = {"src": "en", "tgt": "de"}
     for name, change in changes.items():
         changed = {key: value for key, value in (config | change).items() if value is not None}
         (copy(name) / "config.json").write_text(json.dumps(changed))

@@ -15,6 +15,7 @@ import pytest
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook, new_output
 from once import once
 from PIL import Image
+from test_seams import prose
 
 from tools import chapters as module
 from tools import sync
@@ -35,10 +36,6 @@ def chapter(request: pytest.FixtureRequest) -> Chapter:
     return request.param
 
 
-def prose(notebook: Path) -> str:
-    return "\n".join(cell.source for cell in read(notebook).cells if cell.cell_type == "markdown")
-
-
 def headings(notebook: Path) -> set[str]:
     return set(re.findall(r"^#+ (.*)", prose(notebook), re.MULTILINE))
 
@@ -49,9 +46,8 @@ def test_nothing_differs_from_its_source(monkeypatch: pytest.MonkeyPatch, capsys
 
 
 def test_every_notebook_has_a_folder_and_every_folder_a_notebook() -> None:
-    assert [chapter.notebook for chapter in CHAPTERS] == [
-        path for path in notebook_paths() if path.parent.name == "notebooks"
-    ]
+    beside = [path for path in notebook_paths() if path.parent.name == "notebooks"]
+    assert [chapter.notebook for chapter in CHAPTERS] == beside
     for chapter in CHAPTERS:
         assert (chapter.folder / "exercises.py").is_file() == bool(chapter.number)
         with Image.open(chapter.folder / "thumb.png") as opened:
@@ -110,9 +106,7 @@ def test_a_drawing_s_boxes_name_code_and_lead_to_its_heading(name: str) -> None:
     boxes = ElementTree.parse(DRAWINGS / f"{name}.svg").findall(f"{svg}a")
     assert len(boxes) > 20
     for box in boxes:
-        code, chapter, heading = re.fullmatch(
-            r".*: (\S+), chapter (\d\d), (.*)", box.findtext(f"{svg}title", "")
-        ).groups()
+        code, chapter, heading = re.fullmatch(r".*: (\S+), chapter (\d\d), (.*)", box.findtext(f"{svg}title")).groups()
         assert callable(pkgutil.resolve_name(code)), code
         file, anchor = box.attrib["href"].split("#")
         assert file.startswith(f"../../notebooks/{chapter}_") and unquote(anchor) == heading.replace(" ", "-")
@@ -178,17 +172,13 @@ def test_a_new_chapter_is_one_folder_and_two_notebooks(tmp_path: Path) -> None:
     folder.mkdir()
     (folder / "about.toml").write_text(ABOUT)
     (folder / "exercises.py").write_text(EXERCISES)
-    outputs = (
-        output for cell in read(ROOT / "notebooks" / "01_attention.ipynb").cells for output in cell.get("outputs", [])
-    )
+    cells = read(ROOT / "notebooks" / "01_attention.ipynb").cells
+    outputs = (output for cell in cells for output in cell.get("outputs", []))
     drawn = next(output.data for output in outputs if "image/png" in output.get("data", {}))
     figure = new_output("display_data", drawn, metadata={"image/png": {"alt": "A dummy's figure"}})
     exercise = [new_code_cell("answer = ..."), new_code_cell('check("99.1", answer)')]
-    lesson = [
-        new_markdown_cell("# 99 · A dummy\n\n## 1. Nothing"),
-        new_code_cell("draw()", outputs=[figure]),
-        *exercise,
-    ]
+    heading = new_markdown_cell("# 99 · A dummy\n\n## 1. Nothing")
+    lesson = [heading, new_code_cell("draw()", outputs=[figure]), *exercise]
     for name, cells in {"99_dummy": lesson, "solutions/99_solutions": exercise}.items():
         nbformat.write(new_notebook(cells=cells), notebooks / f"{name}.ipynb")
 

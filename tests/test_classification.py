@@ -78,10 +78,8 @@ def test_its_parameters() -> None:
 
 
 def make_task(max_length: int = 7) -> ClassificationTask:
-    labelled = Labelled(
-        ["a very good film", "bad", "good", "bad and so very dull that one sleeps", ""],
-        ["pos", "neg", "pos", "neg", "odd"],
-    )
+    texts = ["a very good film", "bad", "good", "bad and so very dull that one sleeps", ""]
+    labelled = Labelled(texts, ["pos", "neg", "pos", "neg", "odd"])
     tokenizer = WordTokenizer.train([labelled.texts], ["en"], min_freq=1)
     return ClassificationTask(tokenizer, labelled, Labelled(["good", "bad"], ["pos", "neg"]), "en", max_length)
 

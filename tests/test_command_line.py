@@ -22,12 +22,12 @@ from annotated.__main__ import main
 from annotated.fast.training import bf16_is_fast
 from annotated_workbench import command_line, commands, runs
 from annotated_workbench.checkpoint import load_checkpoint
-from annotated_workbench.data import DATA_FOLDER, Pairs
+from annotated_workbench.data import DATA_FOLDER
 from annotated_workbench.metrics import bleu, chrf, loss_per_token
 from annotated_workbench.training_options import WARMUP, TrainingOptions, defaults_for
 from annotated_workbench.translation import Scored, translate
 from annotated_workbench.vocabulary import WordTokenizer, load_tokenizer
-from tests.runs import SENTENCES, SMALL, train_arguments
+from tests.runs import PAIRS, SMALL, read_metrics, train_arguments
 
 DELIVERED = str(DATA_FOLDER / "checkpoints" / "de-en")  # it tells sentences apart
 WRITER = str(DATA_FOLDER / "checkpoints" / "shakespeare")
@@ -50,10 +50,8 @@ def test_training_says_what_it_does_and_how_far_it_is(run):
     pattern = r"(\d+) batches an epoch, \d\.\d% of their tokens padding; 2 epochs, (\d+) updates .* for 7 \(--rate 1\)"
     found = re.fullmatch(pattern, batches)
     assert int(found[2]) == 2 * int(found[1])
-    for number, line in enumerate(epochs, start=1):
-        assert re.match(
-            rf"epoch +{number}\.00 .*loss \d\.\d+ .*validation BLEU .*tokens/s .* done, [\d.]+ min left", line
-        )
+    for i, line in enumerate(epochs, start=1):
+        assert re.match(rf"epoch +{i}\.00 .*loss \d\.\d+ .*validation BLEU .*tokens/s .* done, [\d.]+ min left", line)
     assert len(epochs) == 2
     assert try_it.startswith(("Try it: ", "Its validation BLEU is "))
 
@@ -66,12 +64,9 @@ def test_a_run_that_learned_nothing_says_how_to_start_again_no_higher_than_we_do
     for bleus in ((1.0,), (0.9, 1.0, 0.9, 1.2), (0.9, 0.9, 0.9, 5.0)):  # the second one's third has passed with 1.0
         assert what_next(run.out, *bleus) == f"Try it: python -m annotated translate {run.out}"
     assert what_next(run.out, 0.9, 0.9, 0.9, 4.9).startswith("Its validation BLEU is 4.90, so it cannot")
-    _, rate = re.fullmatch(
-        r"Its validation BLEU is (0\.99), .*: start .* --rate (\S+) .*", what_next(run.out, 0.99)
-    ).groups()
+    rate = re.fullmatch(r"Its validation BLEU is 0\.99, .*: start .* --rate (\S+) .*", what_next(run.out, 0.99))[1]
     assert main(train_arguments(corpus, tmp_path, "--rate", rate, "--epochs", "2")) == 0
-    highest = max(json.loads(line)["rate"] for line in (tmp_path / "metrics.jsonl").read_text().splitlines())
-    assert highest <= 1.01 * (128 * WARMUP) ** -0.5
+    assert max(line["rate"] for line in read_metrics(tmp_path)) <= 1.01 * (128 * WARMUP) ** -0.5
     assert re.search(r"--resume and more --epochs; .* --rate 0\.028 ", what_next(str(tmp_path), 0.0))
 
 
@@ -133,10 +128,8 @@ def test_a_line_stays_a_line_whatever_a_model_writes(run, capsys, monkeypatch):
 
 
 def test_training_takes_every_option(corpus, tmp_path):
-    options = dict(
-        src="en", tgt="de", tokenizer="words", layers=1, dropout=0.3, epochs=1, max_minutes=5.0, device="cpu"
-    )
-    options |= dict(accumulate=3, schedule="linear", rate=0.5, smoothing=0.2, average=2, seed=7)
+    options = dict(src="en", tgt="de", tokenizer="words", layers=1, dropout=0.3, epochs=1, max_minutes=5.0)
+    options |= dict(accumulate=3, schedule="linear", rate=0.5, smoothing=0.2, average=2, seed=7, device="cpu")
     more = [word for name, value in options.items() for word in (f"--{name.replace('_', '-')}", str(value))]
     files = ["--source", str(corpus / "my.en"), "--target", str(corpus / "my.de")]
     small = [word for word in SMALL if word not in ("--vocab-size", "280")]
@@ -177,9 +170,7 @@ def test_an_interrupted_run_goes_on_with_its_settings(run, corpus, tmp_path, cap
         (["--precision", "bf16", "--max-extra", "3"], False, {"dtype": torch.bfloat16, "max_extra": 3}),
     ],
 )
-def test_how_to_search_is_passed_on_and_the_precision_is_the_fast_one_unless_given(
-    run, monkeypatch, words, fast, expected
-):
+def test_how_to_search_is_passed_on_and_the_precision_is_fast_unless_given(run, monkeypatch, words, fast, expected):
     heard = {}
 
     def listen(model, *args, **options):
@@ -189,10 +180,8 @@ def test_how_to_search_is_passed_on_and_the_precision_is_the_fast_one_unless_giv
     monkeypatch.setattr(commands.shared, "bf16_is_fast", lambda device: fast)
     monkeypatch.setattr(commands.translate, "n_best", listen)
     assert main(["translate", run.out, "Ein Bär", *words]) == 0
-    assert (
-        heard
-        == {"nbest": 1, "beam": 4, "alpha": 0.6, "max_extra": 50, "plain": False, "dtype": torch.float32} | expected
-    )
+    defaults = {"nbest": 1, "beam": 4, "alpha": 0.6, "max_extra": 50, "plain": False, "dtype": torch.float32}
+    assert heard == defaults | expected
 
 
 def give(monkeypatch, content: bytes) -> None:
@@ -296,12 +285,12 @@ def test_a_test_set_is_translated_and_scored_with_signatures(run, corpus, capsys
     files = ["--source", str(corpus / "my.de"), "--reference", str(corpus / "my.en")]
     arguments = ["evaluate", run.out, *files, "--beam", "2", "--show", "2", "--precision", "fp32"]
     assert main(arguments) == 0
-    german, english = ([pair[side] for pair in SENTENCES] for side in (0, 1))
+    german, english = PAIRS
     model, tokenizer = load_checkpoint(run.out)[0], load_tokenizer(run.out)
     translations = translate(model, tokenizer, german, "de", beam=2)
     shown = [f"source       {german[i]}\nreference    {english[i]}\ntranslation  {translations[i]}\n" for i in range(2)]
     (b, b_signature), (c, c_signature) = bleu(translations, english), chrf(translations, english)
-    nats = loss_per_token(model, tokenizer, Pairs(german, english), "de", "en")
+    nats = loss_per_token(model, tokenizer, PAIRS, "de", "en")
     assert 1 < nats < 6 and "tok:13a" in b_signature
     scores = [
         f"BLEU {b:.2f}  {b_signature}",

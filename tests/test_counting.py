@@ -1,4 +1,4 @@
-"""Counting runs of characters, as a language model is measured: values by hand, and the file."""
+"""How a text is measured, by hand: runs of characters as a language model is; words that exist, and different ones."""
 
 import math
 import random
@@ -7,11 +7,12 @@ import pytest
 from once import once
 
 from experiments.counting import counted_losses, packed_size
+from experiments.sampling import measure, words_in
 
 pytestmark = once
 
 
-def test_by_hand() -> None:
+def test_losses_by_hand() -> None:
     # Learned from "abab": a twice, b twice; after a always b, after b once a. Weight 1, nothing known: 1/2 each.
     a_alone = (2 + 0.5) / (4 + 1)
     b_after_a = (2 + a_alone) / (2 + 1)
@@ -30,3 +31,12 @@ def test_bz2_learns_from_what_lies_more_than_a_tenth_of_a_million_back() -> None
     before = "".join(dice.choices(words, k=70_000) + dice.choices(others, k=40_000))  # nearly a million letters
     new = "".join(dice.choices(words, k=1_000))
     assert packed_size("bz2", before, new) < 0.6 * packed_size("bz2", "", new)
+
+
+def test_words_are_small_and_keep_their_apostrophe() -> None:
+    assert words_in("KING:\nI'll go; 'tis the King's.") == ["king", "i'll", "go", "tis", "the", "king's"]
+
+
+def test_words_that_exist_and_differ_by_hand() -> None:
+    texts = ["to be or nott to b", "be be to o"]  # the last word of each may be cut off
+    assert measure(texts, {"to", "be", "or", "not"}, 8) == {"exist": 87.5, "different": 3}

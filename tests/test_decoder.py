@@ -13,11 +13,8 @@ D_MODEL, HEADS, D_FF, SOURCE, TARGET = 15, 3, 11, 7, 5
 SOURCE_IDS = torch.tensor([[4, 5, 6, 7, 8, 9, 10], [4, 5, 6, 0, 0, 0, 0]])
 TARGET_IDS = torch.tensor([[1, 4, 5, 0, 0], [1, 5, 6, 7, 8]])
 OUR_MASKS = {"tgt_mask": combine(causal_mask(TARGET), padding_mask(TARGET_IDS)), "src_mask": padding_mask(SOURCE_IDS)}
-THEIR_MASKS = {
-    "tgt_mask": ~causal_mask(TARGET),
-    "tgt_key_padding_mask": TARGET_IDS == 0,
-    "memory_key_padding_mask": SOURCE_IDS == 0,
-}
+THEIR_MASKS = {"tgt_mask": ~causal_mask(TARGET), "tgt_key_padding_mask": TARGET_IDS == 0}
+THEIR_MASKS["memory_key_padding_mask"] = SOURCE_IDS == 0
 
 norms = pytest.mark.parametrize("norm_first", [False, True], ids=["post-norm", "pre-norm"])
 

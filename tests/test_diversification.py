@@ -47,9 +47,7 @@ else:
 
 def test_students_read_what_all_teachers_make_of_both_sides(tmp_path, monkeypatch, capsys):
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
-    monkeypatch.setattr(
-        diversification, "load_corpus", lambda _, split, *sides: Pairs(*(read(split, s) for s in sides))
-    )
+    monkeypatch.setattr(diversification, "load_corpus", lambda _, part, *sides: Pairs(*(read(part, s) for s in sides)))
     log, out = tmp_path / "log", tmp_path / "runs"
     monkeypatch.setattr(diversification, "ANNOTATED", (sys.executable, "-c", STAND_IN, str(log)))
     arguments = [str(out), "--seeds", "7", "8", "--teachers", "2", "--epochs", "5", "--jobs", "2"]

@@ -197,15 +197,11 @@ def test_ids_lie_in_one_piece() -> None:
     assert examine(viewed, checks=WITHOUT_LEARNING).failed == []
 
 
-def unscaled(self: Any, embedding: Any, ids: Tensor, start: int = 0) -> Tensor:
-    return self.dropout(self.positions(embedding(ids), start))
-
-
 @pytest.mark.parametrize(
     ("build", "first"),
     [
         (lambda: Transformer(CONFIG), ""),
-        (planted(Transformer, _embed=unscaled), "positions"),
+        (planted(Transformer, _embed=lambda m, e, ids, at=0: m.dropout(m.positions(e(ids), at))), "positions"),
         (planted(LayerNorm, forward=strangers.DeviationNorm.forward), "encoder.layers.0.residuals.0.norm"),
     ],
 )

@@ -19,11 +19,8 @@ from annotated_workbench.translation import translate
 from annotated_workbench.vocabulary import SubwordTokenizer, WordTokenizer
 
 RUN = DATA_FOLDER / "checkpoints" / "de-en"
-NEEDS = {
-    "ctranslate2": ("ctranslate2", "transformers"),
-    "huggingface": ("transformers",),
-    "onnx": ("onnxruntime", "onnxscript"),
-}
+NEEDS = {"ctranslate2": ["ctranslate2", "transformers"], "huggingface": ["transformers"]}
+NEEDS["onnx"] = ["onnxruntime", "onnxscript"]
 PAIRS = [["Ein Hund rennt."], ["A dog runs."]]
 SIZES = dict(d_model=8, heads=2, d_ff=12, layers=1, max_length=16)
 

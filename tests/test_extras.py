@@ -1,7 +1,6 @@
 """Packages that may be missing: what to install is said, by the module and by the command line."""
 
 import sys
-import tomllib
 
 import pytest
 import torch
@@ -12,7 +11,7 @@ from annotated_course import plotting
 from annotated_course.bars import progress_bar
 from annotated_workbench.data import load_corpus
 from annotated_workbench.extras import EXTRAS
-from tests.test_environment import ROOT
+from tests.test_environment import PROJECT
 
 pytestmark = once
 
@@ -30,9 +29,8 @@ def test_what_is_missing_is_named_with_its_extra(package, call, monkeypatch):
     monkeypatch.delenv("ANNOTATED_DATA", raising=False)
     for module in {package, *(name for name in sys.modules if name.startswith(f"{package}."))}:
         monkeypatch.setitem(sys.modules, module, None)  # also where another test has imported it
-    with pytest.raises(
-        ModuleNotFoundError, match=rf"^{package} is missing: pip install 'annotated\[{EXTRAS[package]}\]'$"
-    ):
+    said = rf"^{package} is missing: pip install 'annotated\[{EXTRAS[package]}\]'$"
+    with pytest.raises(ModuleNotFoundError, match=said):
         call()
 
 
@@ -45,7 +43,7 @@ def test_the_command_line_says_it_in_one_line(monkeypatch, tmp_path, capsys):
 
 
 def test_every_extra_is_declared():
-    extras = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["optional-dependencies"]
+    extras = PROJECT["project"]["optional-dependencies"]
     brought_by = {package: package for package in EXTRAS} | {"IPython": "ipykernel"}
     for package, extra in EXTRAS.items():
         assert any(line.startswith(brought_by[package]) for line in extras[extra]), package

@@ -60,11 +60,8 @@ def test_an_attention_map_has_queries_as_rows_and_keys_as_columns() -> None:
     assert ax.get_ylim()[0] > ax.get_ylim()[1]  # the first query stands on top
     assert words(ax.texts) == ["0.50", "0.25", "0.25", "0.10", "0.20", "0.70"]
     plane = plot_plane({token: (1, i) for i, token in enumerate(tokens)})
-    for drawn in (
-        plane,
-        plot_attention(MAP, tokens[:2], tokens, ax=ax),
-        plot_matrices([Grid(MAP, "", columns=tokens)]),
-    ):
+    others = plot_attention(MAP, tokens[:2], tokens, ax=ax), plot_matrices([Grid(MAP, "", columns=tokens)])
+    for drawn in (plane, *others):
         drawn.figure.draw_without_rendering()
         assert {*tokens} <= {*words(drawn.get_xticklabels()), *words(drawn.texts)}
     large = plot_attention(torch.full((2, 11), 1 / 11), list("ab"), list("abcdefghijk"))

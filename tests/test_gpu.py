@@ -1,7 +1,6 @@
 """On a GPU the results of a CPU: training, also in bfloat16, resuming, translating. Skipped where there is no GPU."""
 
 import copy
-import json
 
 import pytest
 import torch
@@ -17,7 +16,7 @@ from annotated.fast.residual import drop
 from annotated.fast.transformer import FastTransformer
 from annotated.transformer import Transformer
 from annotated_workbench.data import pad
-from tests.runs import train_arguments
+from tests.runs import read_metrics, train_arguments
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU that CUDA can use")
 
@@ -86,10 +85,7 @@ def test_the_command_line_trains_resumes_as_if_never_stopped_and_translates(corp
     for run, epochs in (("run", "1"), ("whole", "2")):
         assert main(train_arguments(corpus, tmp_path / run, "--epochs", epochs, *options)) == 0
     assert main(["train", "--resume", "--epochs", "2", "--out", str(tmp_path / "run")]) == 0
-    losses = [
-        [json.loads(line)["loss"] for line in (tmp_path / run / "metrics.jsonl").read_text().splitlines()]
-        for run in ("run", "whole")
-    ]
+    losses = [[line["loss"] for line in read_metrics(tmp_path / run)] for run in ("run", "whole")]
     assert losses[0] == pytest.approx(losses[1], rel=1e-4)  # other dropout would make another loss
     assert main(["translate", str(tmp_path / "run"), "Ein Hund läuft hier.", "--device", "cuda"]) == 0
     assert ", cuda, " in capsys.readouterr().out

@@ -38,9 +38,8 @@ def test_it_is_the_encoder_under_a_causal_mask(model: LanguageModel) -> None:
     other = Transformer(TransformerConfig(**names)).eval()
     other.src_embedding.weight, other.output.weight = model.embedding.weight, model.output.weight
     other.positions = model.positions
-    other.encoder.load_state_dict(
-        {name: weight for name, weight in model.state_dict().items() if name.startswith(("layers.", "norm."))}
-    )
+    weights = model.state_dict().items()
+    other.encoder.load_state_dict({name: weight for name, weight in weights if name.startswith(("layers.", "norm."))})
     assert_close(model(IDS), other.logits(other.encode(IDS, causal_mask(5)[None, None])))
 
 

@@ -87,9 +87,8 @@ SRC = torch.tensor([[4, 5, 6, 7, 8], [9, 10, 2, PAD, PAD]])
 TGT = torch.tensor([[1, 11, 12, PAD], [1, 13, 14, 15]])
 
 every_model = pytest.mark.parametrize("name", MODELS)
-every_fast_form = pytest.mark.parametrize(
-    "name", [n for n in MODELS if n not in EXCHANGED and type(MODELS[n]()) in FORMS]
-)
+FAST = [name for name in MODELS if name not in EXCHANGED and type(MODELS[name]()) in FORMS]
+every_fast_form = pytest.mark.parametrize("name", FAST)
 
 
 def make(name: str, dropout: float = 0.0) -> nn.Module:

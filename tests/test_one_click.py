@@ -4,17 +4,16 @@ import json
 import os
 import re
 import subprocess
-import tomllib
 
 import yaml
 from once import once
 
+from tests.test_environment import PROJECT
 from tools.sync import ROOT
 
 pytestmark = once
 
 BINDER = ROOT / ".binder"
-EXTRAS = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]["optional-dependencies"]
 
 
 def test_a_dev_container_makes_the_environment_and_opens_the_start_page() -> None:
@@ -29,7 +28,7 @@ def test_binder_takes_the_course_s_own_versions_and_a_torch_without_gpus() -> No
     lines = [line for line in (BINDER / "requirements.txt").read_text("utf-8").splitlines() if not line.startswith("#")]
     options = dict(line.split() for line in lines)
     assert (BINDER / options["-c"]).resolve() == ROOT / "requirements.txt"
-    assert options["-e"] == ".[notebooks]" and "notebooks" in EXTRAS
+    assert options["-e"] == ".[notebooks]" and "notebooks" in PROJECT["project"]["optional-dependencies"]
     assert options["--extra-index-url"].endswith("/whl/cpu")
     workflow = yaml.safe_load((ROOT / ".github" / "workflows" / "course.yml").read_text("utf-8"))
     python = (BINDER / "runtime.txt").read_text("utf-8").strip().removeprefix("python-")

@@ -11,21 +11,8 @@ from once import once
 
 from annotated.config import TransformerConfig
 from annotated.transformer import Transformer
-from annotated_course.project import (
-    FAULTS,
-    MILESTONES,
-    Outcome,
-    RecordedTask,
-    _is_garbled,
-    faults,
-    load_project,
-    look_at,
-    make_dictionary,
-    milestone,
-    paired_bootstrap,
-    plan,
-    train_once,
-)
+from annotated_course import project
+from annotated_course.project import faults, load_project, look_at, milestone, paired_bootstrap, plan
 from annotated_workbench import distributed
 from annotated_workbench.checkpoint import load_checkpoint
 from annotated_workbench.data import Pairs, load_corpus, read_lines
@@ -33,19 +20,12 @@ from annotated_workbench.files import write_ours
 from annotated_workbench.metrics import bleu
 from annotated_workbench.training_options import WARMUP, TrainingOptions
 from annotated_workbench.vocabulary import SubwordTokenizer
+from tests.runs import write_corpus
 from tools.sync import ROOT
 
 pytestmark = once
 
 SENTENCES = Pairs(*(side[:600] for side in load_corpus("grammar", "train")))
-
-
-def write(folder: Path, pairs: Pairs) -> tuple[Path, Path]:
-    """Write pairs into two files."""
-    paths = folder / "my.de", folder / "my.en"
-    for path, side in zip(paths, pairs, strict=True):
-        path.write_text("".join(f"{line}\n" for line in side), encoding="utf-8")
-    return paths
 
 
 def changed(number: int, source: str | None = None, target: str | None = None, times: int = 1) -> Pairs:
@@ -56,18 +36,16 @@ def changed(number: int, source: str | None = None, target: str | None = None, t
     return Pairs(*sides)
 
 
-def failing(pairs: Pairs, src: str = "de", tgt: str = "en", splits: dict[str, Pairs] | None = None) -> list[Outcome]:
+def failing(pairs: Pairs, tgt: str = "en", splits: dict[str, Pairs] | None = None) -> list[project.Outcome]:
     """What does not hold of pairs."""
     enough = {"train": Pairs(["a b"] * 2000, ["c d"] * 2000), "val": Pairs(["e"], ["f"]), "test": Pairs(["g"], ["h"])}
-    return [finding for finding in look_at(pairs, splits or enough, src, tgt) if finding.holds is False]
+    return [finding for finding in look_at(pairs, splits or enough, "de", tgt) if finding.holds is False]
 
 
-def test_own_files_are_split_no_sentence_is_in_two_splits_and_without_files_it_takes_the_grammars(
-    tmp_path: Path,
-) -> None:
+def test_files_are_split_no_sentence_is_in_two_splits_and_without_files_it_takes_the_grammars(tmp_path: Path) -> None:
     repeated = Pairs(*(side[:300] + side[:300] for side in SENTENCES))
-    pairs, splits = load_project(*write(tmp_path, repeated), "de", "en")
-    assert load_project(*write(tmp_path, repeated), "de", "en") == (pairs, splits)
+    pairs, splits = load_project(*write_corpus(tmp_path, repeated), "de", "en")
+    assert load_project(*write_corpus(tmp_path, repeated), "de", "en") == (pairs, splits)
     assert pairs == repeated and len(splits["test"].source) == 60 and len(splits["train"].source) > 300
     for first, second in (("train", "val"), ("train", "test"), ("val", "test")):
         assert not any(set(a) & set(b) for a, b in zip(splits[first], splits[second], strict=True))
@@ -90,17 +68,16 @@ def test_the_notebook_keeps_both_sides_of_its_splits_and_whatever_lies_beside_th
         exec(code, names | {"FOLDER": tmp_path})
     assert [*map(read_lines, paths)] == [*SENTENCES] and {*tmp_path.iterdir()} == {*paths}
     exec(code, names | {"FOLDER": tmp_path / "mine"})
-    assert {tuple(read_lines(tmp_path / "mine" / f"train.{side}")) for side in Pairs._fields} == {
-        *map(tuple, splits["train"])
-    }
+    kept = {tuple(read_lines(tmp_path / "mine" / f"train.{side}")) for side in Pairs._fields}
+    assert kept == {*map(tuple, splits["train"])}
 
 
 def test_too_few_lines_and_one_file_or_the_same_twice_are_refused(tmp_path: Path) -> None:
-    source, target = write(tmp_path, Pairs(["a", "b", "c"], ["d", "e", "f"]))
+    source, target = write_corpus(tmp_path, Pairs(["a", "b", "c"], ["d", "e", "f"]))
     with pytest.raises(ValueError, match=r"has 3 lines, .* at least 200"):
         load_project(source, target, "de", "en")
     with pytest.raises(ValueError, match=r"has 600 lines, .* 0 different .* learn from and 0 to val"):
-        load_project(*write(tmp_path, Pairs(SENTENCES.source[:1] * 600, SENTENCES.target)), "de", "en")
+        load_project(*write_corpus(tmp_path, Pairs(SENTENCES.source[:1] * 600, SENTENCES.target)), "de", "en")
     for other in (None, str(source), tmp_path / ".." / tmp_path.name / "my.de"):
         with pytest.raises(ValueError, match="give a file for each language"):
             load_project(source, other, "de", "en")
@@ -138,13 +115,14 @@ def test_a_fault_of_the_pairs_is_named_with_its_line(pairs: Pairs, statement: st
 
 
 def test_broken_characters_are_found_in_every_language_and_nowhere_else() -> None:
-    assert not any(map(_is_garbled, ["NÃO É POSSÍVEL", "AMANHÃ!", "CAFÉ… «LIÇÃO»", "Œuvre – où ?", "ÄÖÜ ß", "R&D <3"]))
+    whole = ["NÃO É POSSÍVEL", "AMANHÃ!", "CAFÉ… «LIÇÃO»", "Œuvre – où ?", "ÄÖÜ ß", "R&D <3"]
+    assert not any(map(project._is_garbled, whole))
     for path in Path(spacy.lang.__path__[0]).glob("*/examples.py"):
         for text in import_module(f"spacy.lang.{path.parent.name}.examples").sentences:
-            assert not any(found(text) or found(text.upper()) for found, _ in FAULTS.values()), text
+            assert not any(found(text) or found(text.upper()) for found, _ in project.FAULTS.values()), text
             for encoding in ("latin-1", "cp437", "koi8-r"):
                 again = text.encode().decode(encoding)
-                assert _is_garbled(again) or sum(sign > "\x7f" for sign in text) < 2, again
+                assert project._is_garbled(again) or sum(sign > "\x7f" for sign in text) < 2, again
 
 
 def test_a_few_pairs_that_are_not_translated_do_no_harm() -> None:
@@ -167,7 +145,7 @@ def test_what_is_learned_and_tested_is_counted() -> None:
 
 def test_milestones_say_how_far_you_are(capsys: pytest.CaptureFixture[str]) -> None:
     holds, fails, unknown = ("it holds", True, ""), ("it learns", False, "train longer."), ("x", None, "unknown")
-    for name in MILESTONES:
+    for name in project.MILESTONES:
         milestone(name, [holds])
     assert capsys.readouterr().out.endswith("Your project: ✓ data   ✓ train   ✓ diagnose   ✓ evaluate\n")
     milestone("train", [holds, fails, unknown])
@@ -199,7 +177,7 @@ def test_faults_are_counted_by_kind() -> None:
 
 def test_the_dictionary_takes_the_word_that_stands_beside() -> None:
     german = ["der Hund läuft", "der Hund schläft", "die Katze läuft"]
-    dictionary = make_dictionary(Pairs(german, ["the dog runs", "the dog sleeps", "the cat runs"]))
+    dictionary = project.make_dictionary(Pairs(german, ["the dog runs", "the dog sleeps", "the cat runs"]))
     assert [dictionary[word] for word in ("Hund", "läuft", "schläft", "Katze")] == ["dog", "runs", "sleeps", "cat"]
 
 
@@ -234,8 +212,8 @@ def test_a_run_is_kept_read_and_gone_on_with(tmp_path: Path, monkeypatch: pytest
 
     def train(home: Path = tmp_path, part: Pairs = pairs):
         torch.manual_seed(0)
-        task, model = RecordedTask(tokenizer, part, pairs, "de", "en", config.max_length), Transformer(config)
-        return model.state_dict(), task.losses, *train_once(model, task, home, options)
+        task, model = project.RecordedTask(tokenizer, part, pairs, "de", "en", config.max_length), Transformer(config)
+        return model.state_dict(), task.losses, *project.train_once(model, task, home, options)
 
     weights, losses, run, lines = train()
     assert len(lines) == 2 and len(losses) == lines[-1]["step"] and max(losses) > lines[0]["loss"] > min(losses)

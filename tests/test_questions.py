@@ -68,8 +68,7 @@ def test_there_are_forty_and_each_is_short() -> None:
 
 
 def test_the_contents_lead_to_every_question() -> None:
-    contents = nbformat.read(ROOT / "notebooks" / "questions.ipynb", as_version=4).cells[0].source
-    listed = re.findall(r"^  - \[(.+)\]\(questions\.ipynb#", contents, re.MULTILINE)
+    listed = re.findall(r"^  - \[(.+)\]\(questions\.ipynb#", PAGE[0].source, re.MULTILINE)
     assert listed == list(QUESTIONS)
 
 

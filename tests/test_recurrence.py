@@ -24,11 +24,6 @@ def make_model(**changes) -> RecurrentTranslator:
     return randomise(RecurrentTranslator(RecurrentConfig(**(SIZES | changes))))
 
 
-def states_of(model: RecurrentTranslator, src: torch.Tensor, tgt: torch.Tensor) -> torch.Tensor:
-    """Compute what `logits` projects onto the vocabulary, all positions at once."""
-    return model.decode(tgt, model.encode(src), padding_mask(src))
-
-
 # Against a loop
 
 
@@ -77,7 +72,7 @@ def test_logits_and_gradients_equal_those_of_a_loop_over_the_positions():
 def test_dropout_on_embeddings_and_attentional_states():
     model, seen = make_model(dropout=0.5).train(), []
     model.dropout.register_forward_hook(lambda module, arguments, output: seen.append(output))
-    states = states_of(model, SOURCE, TARGET)
+    states = model.decode(TARGET, model.encode(SOURCE), padding_mask(SOURCE))
     assert [tuple(x.shape) for x in seen] == [(2, 5, 7), (2, 4, 7), (2, 4, 7)]
     assert seen[-1] is states
     assert all((x == 0).any() for x in seen)

@@ -1,6 +1,5 @@
 """The whole loop with its files: saving, resuming, averaging, what is counted and what the clock says."""
 
-import json
 import math
 import re
 from dataclasses import replace
@@ -23,6 +22,7 @@ from annotated_workbench.runs import _rate, linear_rate, mixed_seed, train
 from annotated_workbench.training_options import TrainingOptions, length_of
 from annotated_workbench.translation import translate
 from annotated_workbench.vocabulary import SPECIALS, Vocabulary, WordTokenizer, load_tokenizer
+from tests.runs import contents, read_metrics
 
 NUMBERS = {"eins": "one", "zwei": "two", "drei": "three", "vier": "four", "sieben": "seven"}
 WORDS = [*SPECIALS, *NUMBERS, *NUMBERS.values()]
@@ -34,11 +34,9 @@ TIMES = re.compile(r"(\S+) tokens/s  (\S+) min done, (\S+) min left")
 
 def make_pairs(count: int) -> Pairs:
     """Make rows of German numbers and the same in English."""
-    generator = torch.Generator().manual_seed(0)
-    rows = [
-        [list(NUMBERS)[i] for i in torch.randint(len(NUMBERS), (2 + n % 4,), generator=generator).tolist()]
-        for n in range(count)
-    ]
+    words, generator = list(NUMBERS), torch.Generator().manual_seed(0)
+    drawn = [torch.randint(len(words), (2 + n % 4,), generator=generator).tolist() for n in range(count)]
+    rows = [[words[i] for i in row] for row in drawn]
     return Pairs([" ".join(row) for row in rows], [" ".join(NUMBERS[word] for word in row) for row in rows])
 
 
@@ -69,18 +67,6 @@ def finished(tmp_path_factory):
     """A run of three epochs, nothing in its way: its folder, its model and its metrics."""
     out = tmp_path_factory.mktemp("finished") / "runs" / "de-en"
     return out, *run(out)
-
-
-def contents(out: Path) -> dict[str, bytes]:
-    return {
-        path.relative_to(out).as_posix(): path.read_bytes()
-        for path in out.rglob("*")
-        if path.is_file() and path.name != ".lock"
-    }
-
-
-def read_metrics(out: Path) -> list[dict]:
-    return [json.loads(line) for line in (out / "metrics.jsonl").read_text().splitlines()]
 
 
 def assert_same_run(out: Path, other: Path) -> None:
@@ -188,9 +174,7 @@ def test_a_run_killed_anywhere_goes_on_as_if_it_never_was_and_what_is_not_ours_s
         patch.setattr(place, name, Mock(wraps=getattr(place, name), side_effect=effects))
         run(tmp_path)
     (tmp_path / "checkpoints").mkdir(exist_ok=True)
-    others = [
-        tmp_path / name for name in (f"mine{UNFINISHED}", "checkpoints/mine.safetensors", "checkpoints/5.safetensors")
-    ]
+    others = [tmp_path / f"mine{UNFINISHED}", *(tmp_path / f"checkpoints/{name}.safetensors" for name in ("mine", 5))]
     for path in (*others, tmp_path / f".0123456789abcdef{UNFINISHED}"):
         path.write_bytes(b"half of what was being written, or another's")
     torch.manual_seed(123)

@@ -82,9 +82,7 @@ def test_notebooks_modules_and_documents_have_pages_and_no_check_is_told(site: P
 
 def test_no_page_is_large_or_lacks_what_it_refers_to(site: Path, pages) -> None:
     fonts = [*(site / "_static").rglob("fa-solid-*.woff2"), site / "_static" / f"{FONT}.woff"]  # the style loads them
-    ids = {
-        path: {part.get("id") or part["name"] for part in page.select("[id], a[name]")} for path, page in pages.items()
-    }
+    ids = {path: {one.get("id") or one["name"] for one in page.select("[id], a[name]")} for path, page in pages.items()}
     for path, page in pages.items():
         parts = page.select("link:not([rel=next], [rel=prev], [rel=index], [rel=search]), [src]")
         loads = [urlsplit(part.get("href") or part["src"]) for part in parts]
@@ -105,9 +103,7 @@ def test_no_page_is_large_or_lacks_what_it_refers_to(site: Path, pages) -> None:
 def test_every_picture_has_a_text_and_every_formula_is_drawn(site: Path, pages) -> None:
     for path, page in pages.items():
         assert page.select("img:not([alt]), img[alt='']") == [], path.relative_to(site)
-        prose = [
-            part for part in page.find_all(string=True) if not part.find_parent(["pre", "code", "script", "style"])
-        ]
+        prose = [one for one in page.find_all(string=True) if not one.find_parent(["pre", "code", "script", "style"])]
         assert RAW_TEX.findall(" ".join(prose)) == [], path.relative_to(site)
     assert len(pages[site / "notebooks" / "01_attention.html"].select("math")) > 50
     font = TTFont(site / "_static" / f"{FONT}.woff").getBestCmap()

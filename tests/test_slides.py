@@ -39,9 +39,7 @@ def test_a_deck_has_what_a_class_should_see_and_nothing_folded(path: Path) -> No
     main_line = lesson.cells[: next(i for i, cell in enumerate(lesson.cells) if "## Exercises" in cell.source)]
     asked = sum(cell.source.count("**Guess first") for cell in main_line if cell.cell_type == "markdown")
     assert kinds.count("guess") >= max(1, asked - 1)
-    pictures = [
-        output for cell in main_line for output in cell.get("outputs", []) if "image/png" in output.get("data", {})
-    ]
+    pictures = [one for cell in main_line for one in cell.get("outputs", []) if "image/png" in one.get("data", {})]
     alts = re.findall(r'<img[^>]* alt="([^"]*)"', bodies)
     assert len(pictures) <= len(alts) == bodies.count("<img") and all(len(alt) > 20 for alt in alts)
     written = re.sub(r'<div class="live">.*?</div>\n*<script>.*?</script>', "", bodies, flags=re.DOTALL)

@@ -7,9 +7,9 @@ import pytest
 from once import once
 
 from annotated.config import TransformerConfig
-from annotated_workbench.data import DATA_FOLDER, Pairs
+from annotated_workbench.data import DATA_FOLDER
 from experiments import table3
-from tests.runs import SENTENCES
+from tests.runs import PAIRS
 
 pytestmark = once
 
@@ -33,8 +33,7 @@ def test_a_change_and_its_standard_error_by_hand(monkeypatch: pytest.MonkeyPatch
 
 
 def test_a_run_is_trained_and_one_that_has_its_line_is_not_repeated(tmp_path, monkeypatch: pytest.MonkeyPatch) -> None:
-    pairs = Pairs(*map(list, zip(*SENTENCES, strict=True)))
-    monkeypatch.setattr(table3, "load_corpus", lambda *arguments: pairs)
+    monkeypatch.setattr(table3, "load_corpus", lambda *arguments: PAIRS)
     monkeypatch.setattr(table3, "BASE", TransformerConfig(280, d_model=8, d_ff=16, heads=2, layers=1))
     monkeypatch.setattr(table3, "OPTIONS", replace(table3.OPTIONS, epochs=1))
     results = tmp_path / "table3.jsonl"

@@ -37,10 +37,7 @@ def count_parameters(vocab_size: int, **changes) -> int:
 BIG = dict(d_model=1024, d_ff=4096, heads=16)
 TABLE_3 = [
     ({}, 65, 65.094),
-    (dict(heads=1), 65, 65.094),
-    (dict(heads=4), 65, 65.094),
-    (dict(heads=16), 65, 65.094),
-    (dict(heads=32), 65, 65.094),
+    *((dict(heads=heads), 65, 65.094) for heads in (1, 4, 16, 32)),
     (dict(d_k=16), 58, 58.016),
     (dict(d_k=32), 60, 60.375),
     (dict(layers=2), 36, 35.693),
@@ -116,12 +113,8 @@ def test_equals_pytorch(norm_first, last_norm, activation):
     parameters = {}
     for name, stack in (("encoder", model.encoder), ("decoder", model.decoder)):
         parameters |= {f"{name}.{key}": parameter for key, parameter in torch_parameters(stack).items()}
-    masks = {
-        "tgt_mask": ~causal_mask(4),
-        "src_key_padding_mask": SOURCE == 0,
-        "tgt_key_padding_mask": TARGET == 0,
-        "memory_key_padding_mask": SOURCE == 0,
-    }
+    masks = {"tgt_mask": ~causal_mask(4), "tgt_key_padding_mask": TARGET == 0}
+    masks |= dict.fromkeys(("src_key_padding_mask", "memory_key_padding_mask"), SOURCE == 0)
     inputs = embed(model.src_embedding, SOURCE), embed(model.tgt_embedding, TARGET)
     expected = F.linear(functional_call(theirs, parameters, inputs, masks), model.output.weight)
     logits = model(SOURCE, TARGET)

@@ -97,11 +97,8 @@ def test_what_its_last_lines_promise_loads_the_courses_weights(file: ModuleType)
 
 
 def test_it_refuses_what_the_module_refuses(file: ModuleType) -> None:
-    kept = [
-        definition((ROOT / "annotated" / f"{part}.py").read_text("utf-8"), name)
-        for part in PARTS
-        for name in PARTS[part]
-    ]
+    texts = {part: (ROOT / "annotated" / f"{part}.py").read_text("utf-8") for part in PARTS}
+    kept = [definition(text, name) for part, text in texts.items() for name in PARTS[part]]
     for check in (r"raise ", r"\n +check_\w+\("):
         found = [len(re.findall(check, text)) for text in (TARGET.read_text("utf-8"), "\n".join(map(str, kept)))]
         assert found[0] == found[1] > 6, check

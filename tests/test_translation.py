@@ -118,9 +118,7 @@ def test_a_word_s_probability_is_its_pieces_product_and_the_doubts_are_those_tha
     words = words_written(model, subwords, text, subwords.decode(ids), "de", "en")
     assert [word.text for word in words] == ["A", "well-dressed", "man", "smiles."]
     with torch.inference_mode():
-        steps = model(torch.tensor([[*subwords.encode(text, "de"), EOS]]), torch.tensor([[BOS, *ids]]))[0].softmax(
-            dim=-1
-        )
+        steps = model(torch.tensor([[*subwords.encode(text, "de"), EOS]]), torch.tensor([[BOS, *ids]]))[0].softmax(-1)
     pieces = [i for i, piece in enumerate(ids) if subwords.decode([piece]) in ("well", "dress", "ed")]
     assert words[1].probability == pytest.approx(steps[pieces, [ids[i] for i in pieces]].prod().item(), rel=1e-4)
     assert is_unsure([]) and not is_unsure([words[0]._replace(probability=0.51)])
@@ -132,12 +130,7 @@ def test_a_word_s_probability_is_its_pieces_product_and_the_doubts_are_those_tha
     assert abs(caught - measured["de-en-best, greedy, the rule"]["caught"]) <= 1  # another machine rounds otherwise
     said = (DATA_FOLDER.parent / "docs" / "RESULTS.md").read_text("utf-8").split("### When it is unsure")[1]
     table = [list(map(int, re.findall(r"\d+", row))) for row in re.findall(r"^\| `.*?\|(.*)", said, re.MULTILINE)[:6]]
-    rules = [
-        ("-best, greedy", "the rule"),
-        ("-best, beam", "the rule"),
-        (", greedy", "the rule"),
-        (", beam", "the rule"),
-    ]
+    rules = [(how, "the rule") for how in ("-best, greedy", "-best, beam", ", greedy", ", beam")]
     rules += [("-best, greedy", "a guess"), ("-best, greedy", "a quarter guesses")]
     names = [f"de-en{how}, {rule}" for how, rule in rules]
     keys = ("caught", "false of 200", "false of 1,000", "bad caught", "bad")

@@ -133,11 +133,9 @@ def test_a_text_is_the_same_in_either_normal_form():
     whole = "Où êtes-vous, Đại dịch, 한국어"
     apart = unicodedata.normalize("NFD", whole)
     for kind in (WordTokenizer, SubwordTokenizer, CharacterTokenizer):
-        first, second = (
-            kind.train(text if kind is CharacterTokenizer else ([text] * 2, [])) for text in (apart, whole)
-        )
-        assert first.content() == second.content()
-        assert [first.decode(first.encode(text, "de")) for text in (whole, apart)] == [whole] * 2
+        one, other = (kind.train(text if kind is CharacterTokenizer else ([text] * 2, [])) for text in (apart, whole))
+        assert one.content() == other.content()
+        assert [one.decode(one.encode(text, "de")) for text in (whole, apart)] == [whole] * 2
 
 
 # Both

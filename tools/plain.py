@@ -184,9 +184,8 @@ def _shapes(annotation: ast.expr | None) -> str:
         match part:
             case ast.Subscript(slice=ast.Tuple(elts=[ast.Name(), ast.Constant(value=str(axes))])):
                 names = ["…" if axis.startswith("*") else axis.lstrip("#") for axis in axes.split()]
-                found.append(
-                    f"({', '.join(names)}{',' * (len(names) == 1 and '…' not in names)})" if names else "a number"
-                )
+                comma = "," * (len(names) == 1 and "…" not in names)
+                found.append(f"({', '.join(names)}{comma})" if names else "a number")
             case ast.Subscript(value=ast.Name(id="tuple"), slice=ast.Tuple(elts=[_, ast.Constant(value=value)])):
                 if value is Ellipsis:
                     found.append("each")

@@ -36,11 +36,6 @@ def main_line(notebook: NotebookNode) -> list[NotebookNode]:
     return cells
 
 
-def is_proof(cell: NotebookNode) -> bool:
-    """Tell whether a cell only checks."""
-    return "proof" in cell.metadata.get("tags", [])
-
-
 def is_folded(cell: NotebookNode) -> bool:
     """Tell whether a reader sees a cell's output alone: a proof, or what only draws."""
     return cell.metadata.get("jupyter", {}).get("source_hidden", False)

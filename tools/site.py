@@ -58,8 +58,7 @@ def main() -> int:
         parser.error(str(error))
     lay_out(source)
     cores = str(min(os.cpu_count() or 1, 4))
-    options = ["-W", "--keep-going", "-q", "-j", cores, "-d", f"{source}/.trees", str(source), str(folder)]
-    status = build_main(options)
+    status = build_main(["-W", "--keep-going", "-q", "-j", cores, "-d", f"{source}/.trees", str(source), str(folder)])
     (folder / "_static" / "scripts" / "fontawesome.js").write_text("")  # 1.5 MB for icons of one's own: there are none
     for template in (folder / "_static").glob("*.html"):  # the theme's own, whose links lead nowhere
         template.unlink()
@@ -96,7 +95,7 @@ def lay_out(source: Path) -> None:
         write(source / path, nbformat.writes(notebook))
     for name in DOCUMENTS:
         write(source / name, page_text((ROOT / name).read_text(encoding="utf-8"), Path(name), source))
-    modules = []
+    modules: dict[Path, str] = {}
     for path in (path for package in PACKAGES for path in sorted((ROOT / package).rglob("*.py"))):
         relative = path.relative_to(ROOT)
         # The exercises' checks would give the answers away.
@@ -104,12 +103,12 @@ def lay_out(source: Path) -> None:
             page = page_of(relative)
             purpose = (ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))) or "").split("\n")[0]
             purpose = re.sub(r"([*_|])", r"\\\1", purpose)
-            modules.append((page, f"- [{page.stem}]({page.name}): {purpose}"))
+            modules[page] = f"- [{page.stem}]({page.name}): {purpose}"
             write(source / page, f"# {page.stem}\n\n```{{eval-rst}}\n.. automodule:: {page.stem}\n```\n")
     solutions = [path for path in notebooks if path.parent == SOLUTIONS]
     write(source / SOLUTIONS / "index.md", f"# Solutions\n\n{contents(solutions, SOLUTIONS)}")
-    lines = "\n".join(line for _, line in modules)
-    write(source / API / "index.md", f"# The module\n\n{lines}\n\n{contents(dict(modules), API, ':hidden:')}")
+    lines = "\n".join(modules.values())
+    write(source / API / "index.md", f"# The module\n\n{lines}\n\n{contents(modules, API, ':hidden:')}")
     beside = [path for path in notebooks if path.parent.name == "notebooks" and not is_lesson(path)]
     lists = {
         "Chapters": [path for path in notebooks if is_lesson(path)],

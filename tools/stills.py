@@ -8,9 +8,8 @@ search is full-grown there. Execute a notebook before, so that its picture is th
 import re
 from typing import Any
 
-import nbformat
-
 from annotated_course.play import FOLDER, PICTURES
+from tools.chapters import read
 from tools.chromium import open_chromium
 from tools.sync import notebook_paths
 
@@ -38,14 +37,9 @@ DRAW = """style => {
 
 def saved_pictures() -> dict[str, str]:
     """Give the pictures to play with that the saved notebooks show: a page's part for each name."""
-    found = {}
-    for path in notebook_paths():
-        for cell in nbformat.read(path, as_version=4).cells:
-            for output in cell.get("outputs", []):
-                shown = output.get("data", {}).get("text/html", "")
-                if name := re.search(r'<div class="play" data-name="(\w+)"', shown):
-                    found[name[1]] = shown
-    return found
+    outputs = [output for path in notebook_paths() for cell in read(path).cells for output in cell.get("outputs", [])]
+    pages = (output.get("data", {}).get("text/html", "") for output in outputs)
+    return {name[1]: page for page in pages if (name := re.search(r'<div class="play" data-name="(\w+)"', page))}
 
 
 def still(page: Any, shown: str) -> str:

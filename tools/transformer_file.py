@@ -71,10 +71,5 @@ def transformer_file() -> str:
     return formatted(text)
 
 
-def main() -> None:
-    """Write the file."""
-    TARGET.write_text(transformer_file(), encoding="utf-8")
-
-
 if __name__ == "__main__":
-    main()
+    TARGET.write_text(transformer_file(), encoding="utf-8")

@@ -10,7 +10,7 @@ import subprocess
 import sys
 import tempfile
 from argparse import Namespace
-from contextlib import contextmanager
+from contextlib import ExitStack
 from pathlib import Path
 from unittest.mock import Mock
 
@@ -306,20 +306,11 @@ def test_a_test_set_is_translated_and_scored_with_signatures(run, corpus, capsys
 ALLOWED = ("<module>", "bf16_is_fast", "has_fast_form", "keep_memory")  # they compute nothing of a model
 
 
-@contextmanager
-def nothing_fast():
+def watch(frame, event, _):
     """Let nothing of the fast room be called but what is allowed."""
-
-    def watch(frame, event, _):
-        code = frame.f_code
-        if event == "call" and "annotated/fast/" in code.co_filename:
-            assert code.co_name in ALLOWED, f"--plain asked for {code.co_name}"
-
-    sys.setprofile(watch)
-    try:
-        yield
-    finally:
-        sys.setprofile(None)
+    code = frame.f_code
+    if event == "call" and "annotated/fast/" in code.co_filename:
+        assert code.co_name in ALLOWED, f"--plain asked for {code.co_name}"
 
 
 def test_plain_is_plain_in_every_task(corpus, tmp_path, capsys, monkeypatch):
@@ -331,7 +322,9 @@ def test_plain_is_plain_in_every_task(corpus, tmp_path, capsys, monkeypatch):
     text, reviews = ["--text", str(tmp_path / "a.txt")], ["--reviews", str(tmp_path / "reviews")]
     uses = ["evaluate", writer, *text], ["evaluate", critic, *reviews], ["translate", translator, "Ein Hund"]
     uses += ["generate", writer, "to", "--count", "5"], ["classify", critic, "a pos film"]
-    with monkeypatch.context() as patch, nothing_fast():
+    with monkeypatch.context() as patch, ExitStack() as after:
+        after.callback(sys.setprofile, None)
+        sys.setprofile(watch)
         patch.setattr(commands.shared, "bf16_is_fast", lambda device: True)  # and yet it is float32
         assert main([*train_arguments(corpus, translator, "--epochs", "1", "--precision", "auto"), "--plain"]) == 0
         assert main(["train", "--resume", "--out", translator, "--epochs", "2"]) == 0  # as it was begun

@@ -1,4 +1,4 @@
-"""How a text is measured, by hand: runs of characters as a language model is; words that exist, and different ones."""
+"""What the experiments count, by hand: runs of characters, as a language model is measured, words, operations."""
 
 import math
 import random
@@ -6,7 +6,9 @@ import random
 import pytest
 from once import once
 
+from annotated.config import TransformerConfig
 from experiments.counting import counted_losses, packed_size
+from experiments.paper_run import weights_and_operations
 from experiments.sampling import measure, words_in
 
 pytestmark = once
@@ -40,3 +42,14 @@ def test_words_are_small_and_keep_their_apostrophe() -> None:
 def test_words_that_exist_and_differ_by_hand() -> None:
     texts = ["to be or nott to b", "be be to o"]  # the last word of each may be cut off
     assert measure(texts, {"to", "be", "or", "not"}, 8) == {"exist": 87.5, "different": 3}
+
+
+def test_operations_are_counted_by_hand() -> None:
+    config = TransformerConfig(6000, d_model=4, d_ff=8, heads=2, layers=3)
+    # Multiplications of a position: 4 · 4² onto queries, keys, values and out, 2 · 5 · 4 between positions, thrice a
+    # layer; 2 · 4 · 8 in the feed-forward network, twice a layer; three layers; and 4 · 6,000 onto the vocabulary.
+    multiplications = 3 * (3 * (4 * 16 + 2 * 5 * 4) + 2 * (2 * 4 * 8)) + 4 * 6000
+    weights, operations = weights_and_operations(config, length=5)
+    # A product and a sum each, forward, and for both gradients backward.
+    assert operations == pytest.approx(6 * multiplications)
+    assert weights > 4 * 6000

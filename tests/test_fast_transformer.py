@@ -6,6 +6,7 @@ from functools import partial
 import pytest
 import torch
 from parity import randomise
+from test_transformer import SIZES, SOURCE, TARGET
 from torch.testing import assert_close
 
 from annotated.attention import attention
@@ -19,9 +20,6 @@ from annotated.transformer import Transformer
 # In 64 bits only the order of additions differs.
 assert_exact = partial(assert_close, atol=1e-10, rtol=1e-10)
 
-SIZES = dict(vocab_size=19, d_model=14, d_ff=11, heads=2, layers=3, dropout=0.0, max_length=17)
-SOURCE = torch.tensor([[4, 5, 6, 7, 8], [9, 10, 2, 0, 0]])
-TARGET = torch.tensor([[1, 11, 12, 0], [1, 13, 14, 15]])
 DEPARTURES = dict(norm_first=True, attention_bias=True, d_k=3, d_v=5, tie_embeddings=False, activation="gelu")
 DEPARTURES |= dict(positions="learned")
 

@@ -50,14 +50,9 @@ def test_translations_are_marians(trained, searches, beam, capfd):
     src = pad([source for n in range(2, 9) for source in make_sources(VOCAB, n, n, n)])
     with torch.no_grad():
         marian = to_marian(trained)
-    generated = marian.generate(
-        input_ids=src,
-        attention_mask=(src != PAD).long(),
-        num_beams=beam,
-        do_sample=False,
-        max_new_tokens=trained.config.max_length,
-        **({"length_penalty": 0.0} if beam > 1 else {}),
-    )
+    how = dict(num_beams=beam, do_sample=False, max_new_tokens=trained.config.max_length)
+    how |= dict(length_penalty=0.0) if beam > 1 else {}
+    generated = marian.generate(input_ids=src, attention_mask=(src != PAD).long(), **how)
     expected = [[token for token in row if token not in (PAD, BOS, EOS)] for row in generated.tolist()]
     search = searches.greedy_decode if beam == 1 else searches.beam_search
     found = search(trained, src) if beam == 1 else search(trained, src, beam, alpha=0.0)

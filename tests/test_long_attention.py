@@ -102,30 +102,6 @@ def test_the_pattern_has_each_part(blocks: int, window: int, first: int, random:
         assert len(seen) == min(blocks, len(sure) + random)
 
 
-@pytest.mark.parametrize(
-    "choices",
-    [
-        dict(window=0, first=1),
-        dict(window=3, first=1, random=2),
-        dict(window=0, first=0, random=3),
-        dict(window=13, first=0),
-        dict(window=1, first=7),
-    ],
-    ids=str,
-)
-@pytest.mark.parametrize("masked", [False, True])
-def test_gathered_equals_masked(choices: dict, masked: bool) -> None:
-    leaves = [torch.randn(2, HEADS, 21, d, dtype=torch.float64, requires_grad=True) for d in (D_K, D_K, D_V)]
-    pattern, first = block_pattern(7, **choices), choices["first"]
-    padding = torch.tensor([[True] * 21, [True] * 5 + [False] * 16])[:, None, None] if masked else None
-    allowed = pattern_mask(pattern, first, 3)[None, None]
-    dense = attention(*leaves, allowed & padding if masked else allowed)
-    gathered = block_sparse_attention(*leaves, pattern, first, padding)
-    assert_close(gathered, dense)
-    assert_close(*(torch.autograd.grad(x.sin().sum(), leaves) for x in (gathered, dense)))
-    assert allowed.all() == (choices["window"] == 13 or first == 7)
-
-
 def test_its_cost_is_linear() -> None:
     def flops(length: int) -> int:
         q = torch.randn(1, 1, length, 4)
@@ -138,16 +114,28 @@ def test_its_cost_is_linear() -> None:
     assert flops(256) == 2 * 2 * 4 * (8 * 256 + 248 * 5 * 8)
 
 
-@pytest.mark.parametrize("length", [8, 9, 10])
+@pytest.mark.parametrize(
+    "choices",
+    [
+        dict(window=0, first=1),
+        dict(window=3, first=1, random=2),
+        dict(window=0, first=0, random=3),
+        dict(window=13, first=0),
+        dict(window=1, first=7),
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("length", [13, 14])
 @pytest.mark.parametrize("masked", [False, True])
-def test_bigbird_is_masked_multi_head_attention(length: int, masked: bool) -> None:
-    dense, bigbird = dense_and(BigBirdAttention(D_MODEL, HEADS, block=2, window=1, first=1, random=1, **SIZES))
-    x, blocks = inputs(length), math.ceil(length / 2)
-    allowed = pattern_mask(block_pattern(blocks, window=1, first=1, random=1), 1, 2)[:length, :length][None, None]
+def test_bigbird_is_masked_multi_head_attention(choices: dict, length: int, masked: bool) -> None:
+    dense, bigbird = dense_and(BigBirdAttention(D_MODEL, HEADS, block=2, **choices, **SIZES))
+    x, pattern = inputs(length), block_pattern(math.ceil(length / 2), **choices)
+    allowed = pattern_mask(pattern, choices["first"], 2)[:length, :length][None, None]
     hidden = torch.tensor([[True] * length, [True] * 3 + [False] * (length - 3)])[:, None, None] if masked else None
     combined = allowed & hidden if masked else allowed
+    assert_close(bigbird(x, x, x, hidden), dense(x, x, x, combined))
     assert_close(gradients_of(bigbird, x, hidden), gradients_of(dense, x, combined))
-    assert (dense(x, x, x, hidden) - dense(x, x, x, combined)).abs().max() > 1e-3
+    assert allowed.all() == (choices["window"] == 13 or choices["first"] == 7)
 
 
 # Memory-compressed

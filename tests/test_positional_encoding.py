@@ -15,13 +15,6 @@ from annotated.positional_encoding import LearnedEncoding, SinusoidalEncoding, s
 even = st.integers(1, 32).map(lambda half: 2 * half)
 
 
-def test_first_positions_by_hand():
-    table = sinusoids(3, 4)  # the frequencies are 1 and 1/√10000 = 1/100
-    assert_close(table[0], torch.tensor([0.0, 1.0, 0.0, 1.0]))
-    assert_close(table[1], torch.tensor([0.841471, 0.540302, 0.0099998, 0.99995]))
-    assert_close(table[2], torch.tensor([0.909297, -0.416147, 0.0199987, 0.9998]))
-
-
 @given(position=st.integers(0, 4999), d_model=even)
 def test_closed_form(position, d_model):
     row = sinusoids(position + 1, d_model)[position]

@@ -10,14 +10,9 @@ from annotated_workbench.checkpoint import load_checkpoint, save_checkpoint
 from annotated_workbench.run_folder import require_new
 from annotated_workbench.vocabulary import load_tokenizer
 
-
-def main(run: Path, folder: Path) -> None:
-    """Write the model in float16, its configuration and its tokenizer."""
+if __name__ == "__main__":
+    run, folder = map(Path, sys.argv[1:])
     require_new(folder)
     model, info = load_checkpoint(run)
     save_checkpoint(folder, model.half(), **info)
     load_tokenizer(run).save(folder)
-
-
-if __name__ == "__main__":
-    main(Path(sys.argv[1]), Path(sys.argv[2]))

@@ -28,7 +28,8 @@ def plain(source: str, without: Collection[str] = (), *, checks: bool = False) -
         checks: whether checks stay.
     """
     text = source.encode()
-    for edit in sorted(_Editor(text, frozenset(without), checks).edits(), reverse=True):
+    edits, _ = _Editor(text, frozenset(without), checks).block(ast.parse(source).body, None)
+    for edit in sorted(edits, reverse=True):
         text = text[: edit.start] + edit.text.encode() + text[edit.end :]
     return _beside(formatted(text.decode())).rstrip("\n")
 
@@ -66,11 +67,7 @@ class _Editor:
         self.starts = [*accumulate(map(len, self.lines), initial=0)]
         self.without, self.checks = without, checks
 
-    def edits(self) -> list[_Edit]:
-        """List all edits of the source."""
-        return self._block(ast.parse(self.source).body, None)[0]
-
-    def _block(self, statements: list[ast.stmt], parent: ast.AST | None) -> tuple[list[_Edit], bool]:
+    def block(self, statements: list[ast.stmt], parent: ast.AST | None) -> tuple[list[_Edit], bool]:
         """Edit a block's statements; tell whether any is left."""
         edits, left = [], False
         for statement in statements:
@@ -124,7 +121,7 @@ class _Editor:
         notes = [f'"""{first_line}"""'] if first_line else []
         notes += shape_comment(node, WIDTH - len(indent)) if isinstance(node, ast.FunctionDef) else []
         body = node.body[1:] if documentation else node.body
-        edits, _ = self._block(body, node)
+        edits, _ = self.block(body, node)
         text = "".join(f"{indent}{note}\n" for note in notes)
         if documentation:
             edits.append(self._removal(node.body[0])._replace(text=text))
@@ -135,8 +132,8 @@ class _Editor:
 
     def _compound(self, node: ast.If | ast.For | ast.While | ast.With | ast.Try) -> list[_Edit] | None:
         """Edit a statement that holds others; without any it goes, too."""
-        edits, left = self._block(node.body, node)
-        others, other_left = self._block(getattr(node, "orelse", []), node)
+        edits, left = self.block(node.body, node)
+        others, other_left = self.block(getattr(node, "orelse", []), node)
         return edits + others if left or other_left else None
 
     def _removal(self, node: ast.stmt) -> _Edit:

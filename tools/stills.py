@@ -48,14 +48,9 @@ def still(page: Any, shown: str) -> str:
     return page.evaluate(DRAW, (FOLDER / "style.css").read_text(encoding="utf-8"))
 
 
-def main() -> None:
-    """Save all stills."""
+if __name__ == "__main__":
     with open_chromium() as browser:
         page = browser.new_page(reduced_motion="reduce")
         for name, shown in saved_pictures().items():
             PICTURES[name].with_suffix(".svg").write_text(still(page, shown), encoding="utf-8")
             print(name)
-
-
-if __name__ == "__main__":
-    main()

@@ -1,15 +1,18 @@
-"""Each command, at a tiny size, writes a file of the form of the recorded one, which a lesson reads."""
+"""Each command, at a tiny size, writes a file of the form of the recorded one, and measures what its lesson says."""
 
 import importlib
 import json
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 import torch
 from once import once
+from torch import Tensor, nn
 
 from annotated_workbench.data import DATA_FOLDER
-from experiments import inductive_bias, paper_code_today, schedules, warm_up
+from experiments import inductive_bias, needle, paper_code_today, reversing, schedules, warm_up
+from experiments.staircase import RUNGS
 
 pytestmark = once
 
@@ -65,3 +68,90 @@ def compare(written: Any, recorded: Any) -> None:
         compare(written[0], recorded[0])
     else:
         assert isinstance(written, int | float) == isinstance(recorded, int | float)
+
+
+# The needle of 18_beyond_quadratic
+
+
+def test_each_text_has_one_needle_with_the_value_that_is_asked_for() -> None:
+    ids, values = needle.make_texts(50, torch.Generator().manual_seed(0))
+    needles = ids >= needle.NOISE
+    assert ids.shape == (50, needle.LENGTH) and ids.min() == 0
+    assert torch.equal(needles.sum(dim=1), torch.ones(50, dtype=torch.long))
+    assert torch.equal(ids[needles] - needle.NOISE, values) and set(values.tolist()) == set(range(needle.VALUES))
+
+
+def test_reach_is_what_two_layers_can_know() -> None:
+    assert needle.reach(needle.PATTERNS["window 1"])[1].double().mean() == 4 / needle.LENGTH  # its own block
+    density, known = needle.reach(needle.PATTERNS["first block"])
+    assert known.all() and density == (needle.LENGTH + 15 * 4) * 4 / needle.LENGTH**2
+    assert needle.reach(None)[0] == 1
+
+
+def test_beyond_its_reach_a_model_is_right_one_time_in_four() -> None:
+    choices = needle.PATTERNS["window 3"]
+    _, known = needle.reach(choices)
+    model = needle.train(choices, seed=0, updates=2, batch=2)
+    by_pair = needle.answers(model).double().mean(dim=1)  # (place, position)
+    assert torch.equal(by_pair[~known.T], torch.full_like(by_pair[~known.T], 0.25))
+
+
+# The reversed strings of 10_why_attention
+
+
+def test_a_string_counts_only_if_every_letter_is_right() -> None:
+    def share(write: Callable[[Tensor], Tensor], length: int) -> float:
+        return reversing.share_right(lambda strings: nn.functional.one_hot(write(strings), reversing.LETTERS), length)
+
+    assert share(lambda strings: strings.flip(1), 5) == 1
+    last_wrong = torch.tensor([0, 0, 0, 0, 1])
+    assert share(lambda strings: (strings.flip(1) + last_wrong) % reversing.LETTERS, 5) == 0
+    assert 0 < share(lambda strings: strings, 2) < 0.3  # only a letter twice
+
+
+def test_a_model_that_reads_its_own_letters_writes_as_many_strings() -> None:
+    model, length = reversing.train(True, 16, 50, seed=0).requires_grad_(False), 2
+    draw = torch.Generator().manual_seed(length)
+    strings = torch.randint(reversing.LETTERS, (reversing.TESTED, length), generator=draw)
+    states, memory = model.encoder(model.letter(strings))
+    letters = [torch.full((reversing.TESTED,), reversing.START)]
+    for _ in range(length):
+        found, memory = model.decoder(model.letter(letters[-1])[:, None], memory)
+        context = (found @ states.mT).softmax(dim=-1) @ states
+        letters.append(model.output(torch.cat([context, found], dim=-1))[:, 0].argmax(dim=-1))
+    right = (torch.stack(letters[1:], dim=1) == strings.flip(1)).all(dim=1).double().mean()
+    assert 0.05 < right == reversing.share_right(model, length)
+
+
+# The staircase of 13_speed
+
+
+def test_the_recorded_rungs_are_those_of_the_command() -> None:
+    recorded = json.loads((DATA_FOLDER / "results" / "staircase.json").read_text(encoding="utf-8"))
+    assert list(recorded["rungs"]) == list(RUNGS)
+    assert recorded["command"].startswith("python -m experiments.staircase --turns")
+
+
+def test_each_rung_of_our_own_makes_an_update() -> None:
+    for name in ("the plain form", "the loss in chunks", "dropout, sum and norm", "annotated.fast"):
+        step = RUNGS[name](2)
+        weight = step.args[0].output.weight
+        before = weight.detach().clone()
+        step()
+        assert not torch.equal(weight, before), name
+
+
+# The warm-up of 04_encoder
+
+
+def test_the_first_step_measures_the_model_before_training() -> None:
+    (first,) = warm_up.train(0, warm_up.CASES["warm-up"], steps=1)
+    torch.testing.assert_close(first, warm_up.train(0, warm_up.CASES["no warm-up"], steps=1)[0])
+    assert 2 < first[0] < 4 and (first[1:] > 0.1).all()
+    assert warm_up.difference(torch.tensor([[3.0, 4], [3, -4]])) == pytest.approx(0.8)
+
+
+def test_smaller_weights_or_no_common_part_keep_the_positions_apart() -> None:
+    names = ("no warm-up", "no warm-up, PyTorch's own weights", "no warm-up, common part taken out")
+    collapsed, smaller, taken_out = (warm_up.train(0, warm_up.CASES[name], steps=11)[-1, 1] for name in names)
+    assert smaller > 10 * collapsed and taken_out > 50 * collapsed

@@ -11,12 +11,13 @@ from urllib.parse import unquote
 
 import nbformat
 import pytest
+from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook, new_output
 from once import once
 
 from annotated_course.exercises import exercises_of
 from tools.address import FIRST
 from tools.chapters import read
-from tools.reading import count, is_folded, verdicts
+from tools.reading import Count, count, is_folded, verdicts
 from tools.site import DOCUMENTS
 from tools.sync import ROOT, is_lesson, notebook_paths
 
@@ -148,3 +149,24 @@ def test_every_exercise_has_a_card_with_a_hint_and_a_link_to_its_solution(lesson
         (link,) = re.findall(r"\[solution\]\((\S+)\)", text)
         assert link.startswith(f"solutions/{chapter}_solutions.ipynb#Exercise-{number}:-")
         assert link.isascii(), "JupyterLab finds no heading by a name that must be encoded"
+
+
+FOLDED = {"jupyter": {"source_hidden": True}, "tags": ["proof", "hide-input"]}
+
+
+def test_the_main_line_is_all_but_exercises_and_deeper_and_checks_that_unfold_are_one_tick() -> None:
+    picture = new_output("display_data", data={"image/png": "", "text/plain": "<Figure>"})
+    unfolded = "<details><summary>✓ 2 more checks</summary>\n✓ a<br>\n✓ b\n"
+    more = new_output("display_data", {"text/plain": "✓ 2 more checks", "text/html": unfolded})
+    cells = [
+        new_markdown_cell("# Title\n\nIt's three words: $a + b$ counts as one."),
+        new_code_cell("x = 1\n\nclaim('x', x, 1)", outputs=[new_output("stream", text="✓ x\n"), picture]),
+        new_code_cell("claim('y')\nclaim('z')", metadata=FOLDED, outputs=[new_output("stream", text="✓ y\n✗ z\n")]),
+        new_code_cell("with more_checks():\n    claim('a')\n    claim('b')", outputs=[more]),
+        new_markdown_cell("## Exercises\n\nnot counted"),
+        new_code_cell("check('01.1', ...)", outputs=[new_output("stream", text="○ 01.1\n")]),
+        new_markdown_cell("## Summary\n\ncounted"),
+        new_markdown_cell("## Deeper\n\nnot counted"),
+        new_code_cell("claim('w')", outputs=[new_output("stream", text="✓ w\n")]),
+    ]
+    assert count(new_notebook(cells=cells)) == Count(words=10, lines=5, ticks=4, figures=1)

@@ -44,11 +44,8 @@ def torch_parameters(ours: nn.Module) -> dict[str, Tensor]:
             parts = {f"layers.{number}": layer for number, layer in enumerate(ours.layers)} | {"norm": ours.norm}
         case _:
             return dict(ours.named_parameters())
-    return {
-        f"{part}.{name}".lstrip("."): parameter
-        for part, module in parts.items()
-        for name, parameter in torch_parameters(module).items()
-    }
+    inside = {part: torch_parameters(module).items() for part, module in parts.items()}
+    return {f"{part}.{name}".lstrip("."): parameter for part, named in inside.items() for name, parameter in named}
 
 
 def assert_same_gradients(

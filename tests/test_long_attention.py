@@ -12,15 +12,8 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from annotated.attention import attention
 from annotated.masking import causal_mask, padding_mask
-from annotated.models.long_attention import (
-    BigBirdAttention,
-    CompressedAttention,
-    LinformerAttention,
-    attention_in_blocks,
-    block_pattern,
-    block_sparse_attention,
-    pattern_mask,
-)
+from annotated.models import long_attention
+from annotated.models.long_attention import BigBirdAttention, CompressedAttention, LinformerAttention, block_pattern
 from annotated.multi_head import MultiHeadAttention, record_attention
 
 D_MODEL, HEADS, D_K, D_V = 10, 3, 4, 5
@@ -63,7 +56,7 @@ def test_in_blocks_equals_dense(mask: torch.Tensor | None) -> None:
     dense = attention(*leaves, mask)
     gradients = torch.autograd.grad(dense.sin().sum(), leaves)
     for block in (1, 3, 7, 50):
-        in_blocks = attention_in_blocks(*leaves, mask, block=block)
+        in_blocks = long_attention.attention_in_blocks(*leaves, mask, block=block)
         assert_close(in_blocks, dense)
         assert_close(torch.autograd.grad(in_blocks.sin().sum(), leaves), gradients)
 
@@ -104,9 +97,9 @@ def test_the_pattern_has_each_part(blocks: int, window: int, first: int, random:
 
 def test_its_cost_is_linear() -> None:
     def flops(length: int) -> int:
-        q = torch.randn(1, 1, length, 4)
+        q, pattern = torch.randn(1, 1, length, 4), block_pattern(length // 8, window=3, first=1, random=1)
         with FlopCounterMode(display=False) as counter:
-            block_sparse_attention(q, q, q, block_pattern(length // 8, window=3, first=1, random=1), first=1)
+            long_attention.block_sparse_attention(q, q, q, pattern, first=1)
         return counter.get_total_flops()
 
     assert flops(512) - flops(256) == (flops(1024) - flops(512)) / 2
@@ -130,7 +123,7 @@ def test_its_cost_is_linear() -> None:
 def test_bigbird_is_masked_multi_head_attention(choices: dict, length: int, masked: bool) -> None:
     dense, bigbird = dense_and(BigBirdAttention(D_MODEL, HEADS, block=2, **choices, **SIZES))
     x, pattern = inputs(length), block_pattern(math.ceil(length / 2), **choices)
-    allowed = pattern_mask(pattern, choices["first"], 2)[:length, :length][None, None]
+    allowed = long_attention.pattern_mask(pattern, choices["first"], 2)[:length, :length][None, None]
     hidden = torch.tensor([[True] * length, [True] * 3 + [False] * (length - 3)])[:, None, None] if masked else None
     combined = allowed & hidden if masked else allowed
     assert_close(bigbird(x, x, x, hidden), dense(x, x, x, combined))

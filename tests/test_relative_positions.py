@@ -9,16 +9,8 @@ from torch.testing import assert_close
 
 from annotated.attention import attention
 from annotated.masking import causal_mask, padding_mask
-from annotated.models.relative_positions import (
-    RelativeAttention,
-    RotaryAttention,
-    given_distances,
-    relative_scores,
-    relative_values,
-    rotate,
-    signed_distances,
-    tree_distances,
-)
+from annotated.models import relative_positions as positions
+from annotated.models.relative_positions import RelativeAttention, RotaryAttention, given_distances, rotate
 from annotated.multi_head import MultiHeadAttention, record_attention
 
 D_MODEL, HEADS, D_K, D_V, LENGTH = 10, 3, 4, 5, 7
@@ -63,9 +55,9 @@ def test_relative_equals_the_naive_sum(k: int) -> None:
             r = max(-k, min(k, j - i)) + k
             scores[..., i, j] = q[..., i, :] @ keys[r]
             mixed[..., i, :] += weights[..., i, j, None] * values[r]
-    rows = signed_distances(LENGTH, LENGTH).clamp(-k, k) + k
-    assert_close(relative_scores(q, keys, rows), scores)
-    assert_close(relative_values(weights, values, rows), mixed)
+    rows = positions.signed_distances(LENGTH, LENGTH).clamp(-k, k) + k
+    assert_close(positions.relative_scores(q, keys, rows), scores)
+    assert_close(positions.relative_values(weights, values, rows), mixed)
 
 
 @pytest.mark.parametrize("mask", MASKS)
@@ -136,7 +128,7 @@ def test_weights_are_recorded(kind: type[MultiHeadAttention]) -> None:
 
 def test_tree_distances_by_hand() -> None:
     """The dogs that the cat sees sleep: dogs(0) that(1) cat(2) sees(3) sleep(4); behind it a word of its own."""
-    found = tree_distances(torch.tensor([[4, 3, 3, 0, 4, 5]]))
+    found = positions.tree_distances(torch.tensor([[4, 3, 3, 0, 4, 5]]))
     assert found.tolist() == [
         [
             [0, 2, 2, 1, -1, 6],
@@ -153,8 +145,8 @@ def test_given_distances_stand_for_the_order_until_the_block_ends() -> None:
     """A chain, each word below the one before it, has the distances of the order; turned round, the opposite."""
     module, x = relative(3), inputs()
     plain = module(x, x, x)
-    with given_distances(module, tree_distances(torch.tensor([[0, 0, 1, 2, 3, 4, 5]]))):
+    with given_distances(module, positions.tree_distances(torch.tensor([[0, 0, 1, 2, 3, 4, 5]]))):
         assert_close(module(x, x, x), plain)
-    with given_distances(module, tree_distances(torch.tensor([[1, 2, 3, 4, 5, 6, 6]]))):
+    with given_distances(module, positions.tree_distances(torch.tensor([[1, 2, 3, 4, 5, 6, 6]]))):
         assert not torch.allclose(module(x, x, x), plain)
     assert_close(module(x, x, x), plain)

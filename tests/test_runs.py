@@ -166,9 +166,7 @@ def test_no_two_runs_share_the_order_of_an_epoch():
         (runs, "_report", 0),
     ],
 )
-def test_a_run_killed_anywhere_goes_on_as_if_it_never_was_and_what_is_not_ours_stays(
-    finished, tmp_path, monkeypatch, place, name, calls
-):
+def test_a_run_killed_anywhere_goes_on_and_what_is_not_ours_stays(finished, tmp_path, monkeypatch, place, name, calls):
     with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
         effects = [DEFAULT] * calls + [KeyboardInterrupt]
         patch.setattr(place, name, Mock(wraps=getattr(place, name), side_effect=effects))

@@ -12,15 +12,9 @@ from hypothesis import strategies as st
 from once import once
 
 from annotated.config import BOS, EOS, PAD, UNK
+from annotated_workbench import vocabulary as module
 from annotated_workbench.data import DATA_FOLDER
-from annotated_workbench.vocabulary import (
-    SPECIALS,
-    CharacterTokenizer,
-    SubwordTokenizer,
-    Vocabulary,
-    WordTokenizer,
-    load_tokenizer,
-)
+from annotated_workbench.vocabulary import SPECIALS, CharacterTokenizer, SubwordTokenizer, Vocabulary, WordTokenizer
 
 pytestmark = once
 
@@ -105,11 +99,11 @@ def test_words_need_a_known_language_and_its_package(words, tmp_path):
     path = tmp_path / "tokenizer.json"
     path.write_text(path.read_text().replace('"de"', '"th"'))
     with pytest.raises(ValueError, match="no word rules for 'th'"):  # the file is not damaged
-        load_tokenizer(tmp_path)
+        module.load_tokenizer(tmp_path)
 
 
 def test_the_delivered_tokenizer_gives_what_it_gave():
-    delivered = load_tokenizer(DATA_FOLDER / "checkpoints" / "de-en")
+    delivered = module.load_tokenizer(DATA_FOLDER / "checkpoints" / "de-en")
     assert delivered.encode("Ein Mann mit Hut spielt Gitarre.", "de") == [283, 331, 318, 1081, 590, 1232, 17]
 
 
@@ -162,14 +156,14 @@ def test_specials_are_added_by_nobody_and_skipped_in_text(tokenizer):
 @pytest.mark.parametrize("special", SPECIALS[:3])
 def test_a_special_written_in_a_text_is_text(subwords, tokenizer, special, tmp_path):
     tokenizer.save(tmp_path)
-    for either in (tokenizer, load_tokenizer(tmp_path)):
+    for either in (tokenizer, module.load_tokenizer(tmp_path)):
         assert not {PAD, BOS, EOS} & set(either.encode(f"Der {special} Hund", "de"))
     assert subwords.decode(subwords.encode(f"Der {special} Hund", "de")) == f"Der {special} Hund"
 
 
 def test_a_saved_tokenizer_is_the_same_again(tokenizer, tmp_path):
     tokenizer.save(tmp_path / "new" / "folder")
-    again = load_tokenizer(tmp_path / "new" / "folder")
+    again = module.load_tokenizer(tmp_path / "new" / "folder")
     assert type(again) is type(tokenizer)
     assert len(again) == len(tokenizer)
     text = "Die Frau jagt den Elefanten, z.B. im Haus."

@@ -45,9 +45,6 @@ def test_the_pooler_and_the_head_by_their_formulas() -> None:
     assert_close(model.logits(states), hidden @ model.embedding.weight.T + head.bias)
 
 
-# Sizes
-
-
 @pytest.mark.parametrize(("size", "body"), [("base", 109_482_240), ("large", 335_141_888)])
 def test_published_sizes_have_the_published_number_of_parameters(size: str, body: int) -> None:
     with torch.device("meta"):

@@ -50,7 +50,6 @@ COMMANDS: dict[str, dict[str, Any]] = {
     "schedules": {"UPDATES": 10, "SCHEDULES": {"a tenth of the peak": schedules.SCHEDULES["a tenth of the peak"]}},
     "warm_up": {"CASES": {"two layers, no warm-up": warm_up.CASES["two layers, no warm-up"]}},
 }
-WITHOUT_SEEDS = ("counting", "sampling")
 
 
 @pytest.mark.parametrize("name", COMMANDS)
@@ -59,7 +58,7 @@ def test_a_command_writes_what_its_lesson_reads(name: str, tmp_path, monkeypatch
     for constant, value in COMMANDS[name].items():
         monkeypatch.setattr(module, constant, value)
     monkeypatch.setattr(torch, "set_default_dtype", lambda dtype: None)  # which would stay for other tests
-    monkeypatch.setattr("sys.argv", [name, str(file), *([] if name in WITHOUT_SEEDS else ["--seeds", "1"])])
+    monkeypatch.setattr("sys.argv", [name, str(file), *([] if name in ("counting", "sampling") else ["--seeds", "1"])])
     module.main()
     written = json.loads(file.read_text(encoding="utf-8"))
     compare(written, json.loads((DATA_FOLDER / "results" / file.name).read_text(encoding="utf-8")))

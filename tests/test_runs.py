@@ -30,17 +30,9 @@ TOKENIZER = WordTokenizer(Vocabulary(WORDS), ("de", "en"))
 SIZES = dict(d_model=8, heads=2, d_k=3, d_v=5, d_ff=11, layers=1, max_length=17)
 OPTIONS = TrainingOptions(epochs=3, batch_tokens=40, accumulate=2, warmup=11, rate=1.0, average=2)
 TIMES = re.compile(r"(\S+) tokens/s  (\S+) min done, (\S+) min left")
-
-
-def make_pairs(count: int) -> Pairs:
-    """Make rows of German numbers and the same in English."""
-    words, generator = list(NUMBERS), torch.Generator().manual_seed(0)
-    drawn = [torch.randint(len(words), (2 + n % 4,), generator=generator).tolist() for n in range(count)]
-    rows = [[words[i] for i in row] for row in drawn]
-    return Pairs([" ".join(row) for row in rows], [" ".join(NUMBERS[word] for word in row) for row in rows])
-
-
-PAIRS = make_pairs(31)
+SEEDED = torch.Generator().manual_seed(0)
+DRAWN = [torch.randint(len(NUMBERS), (2 + n % 4,), generator=SEEDED).tolist() for n in range(31)]
+PAIRS = Pairs(*([" ".join(side[i] for i in row) for row in DRAWN] for side in map(list, (NUMBERS, NUMBERS.values()))))
 
 
 @pytest.fixture(scope="module", autouse=True)

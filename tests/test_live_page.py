@@ -163,9 +163,10 @@ def test_logits_and_attention_are_torch_s(page, translator) -> None:
         expected = model(src, tgt)[0]
     found = page.evaluate(
         """([src, tgt]) => {
-          const looks = {}, memory = model.encode(src, UNCHANGED, looks), cache = model.newCache(memory);
+          const looks = {}, watch = (name, told) => { if (told.looks) record(looks, name, told.looks); };
+          const memory = model.encode(src, UNCHANGED, watch), cache = model.newCache(memory);
           const oneByOne = tgt.map(id => model.decode([id], cache)[0]);
-          const atOnce = model.decode(tgt, model.newCache(memory), UNCHANGED, looks);
+          const atOnce = model.decode(tgt, model.newCache(memory), UNCHANGED, watch);
           for (const name in looks) looks[name] = looks[name].map(head => head.map(row => [...row]));
           return { logits: [oneByOne, atOnce].map(states => states.map(state => [...model.logits(state)])), looks };
         }""",
@@ -280,7 +281,7 @@ def test_the_attention_shown_is_what_the_model_records_and_a_word_can_be_pinned(
 def test_the_map_follows_each_word_and_its_blocks_tell_what_they_do(page) -> None:
     translate(page, DOGS)
     page.locator("#translation button").nth(2).focus()
-    assert text(page, "#map-written") == "⟨start⟩ Two dogs" and text(page, "#map-source").startswith("Zwei Hunde")
+    assert text(page, "#map-written") == "⟨start⟩ Two dogs" and text(page, "#machine .german").startswith("Zwei Hunde")
     assert texts(page, "#map-next .word") == texts(page, "#candidates .word")[:3]
     page.get_by_role("button", name="Let the next word pass").click()
     assert text(page, "#map-written") == "Two dogs are" and text(page, "#could").startswith("After “Two dogs are”")
@@ -290,7 +291,14 @@ def test_the_map_follows_each_word_and_its_blocks_tell_what_they_do(page) -> Non
     most = page.evaluate("shown.looks['decoder.1.cross'].map(head => Math.max(...head[3]))")
     said = f"To write “playing”, head {most.index(max(most))} looks most at “spielen”: {100 * max(most):.0f} %."
     assert text(page, "#passing") == said
-    assert page.locator("#block-heads canvas").count() == 4
+    page.get_by_role("button", name="head 3").first.click()
+    scores, parts = (page.locator(f"#cell td:nth-child({i})").all_inner_texts()[:10] for i in (2, 3))
+    weights = page.evaluate("shown.looks['decoder.1.cross'][3][3]")
+    assert [number(part) / 100 for part in parts if "<" not in part] == pytest.approx(
+        [w for w in weights if w >= 0.001], abs=0.006
+    )
+    exponentials = torch.tensor([number(score) for score in scores]).softmax(dim=0)
+    torch.testing.assert_close(exponentials, torch.tensor(weights), atol=0.005, rtol=0)
     block.press("ArrowDown")
     page.keyboard.press("Enter")
     assert text(page, "#block") == "Decoder, layer 1: self-attention"

@@ -168,14 +168,18 @@ function weigh(name) {
 function pictureOf(name, row) {
   const weight = weigh(name), [stack, , kind] = name.split("."), { source, steps } = shown;
   const width = (kind === "cross" || stack === "encoder" ? source : steps).length;
-  const height = (stack === "encoder" ? source : steps).length, image = new ImageData(width, height);
-  const pixels = new Uint32Array(image.data.buffer); // each 0xAABBGGRR
+  const height = (stack === "encoder" ? source : steps).length, pixels = new Uint32Array(width * height);
   for (let q = 0; q < height; q++) {
     const strength = q === (row ?? q) ? 255 : 110;
     for (let k = 0; k < width; k++) pixels[q * width + k] = 0xe49250 | Math.round(strength * weight(q, k)) << 24;
   }
-  const canvas = make("canvas", { width, height });
-  canvas.getContext("2d").putImageData(image, 0, 0);
+  return paint(pixels, width);
+}
+
+/** Paint pixels, each 0xAABBGGRR. */
+function paint(pixels, width) {
+  const canvas = make("canvas", { width, height: pixels.length / width });
+  canvas.getContext("2d").putImageData(new ImageData(new Uint8ClampedArray(pixels.buffer), width), 0, 0);
   return canvas;
 }
 

@@ -1,29 +1,69 @@
-// The map: encoder and decoder, as in the paper's Figure 1. Its blocks light up as a word passes, and tell what they do.
+// The map: encoder and decoder, as in the paper's Figure 1. As a word passes, its blocks light up and show its numbers.
 "use strict";
 
 const blocks = [...document.querySelectorAll("#machine button")]; // in the order in which they compute
+const BLOCK = 500; // milliseconds from block to block, when a word passes slowly
+const STRIPES = { // what is before a block, what it adds, and what comes out
+  embed: ["embedding", "+ position: waves", "= what goes in"],
+  self: ["goes in", "+ its heads", "add & norm"],
+  cross: ["goes in", "+ its heads", "add & norm"],
+  feed: ["goes in", "+ feed-forward", "add & norm"],
+  output: ["", "", "the last layer’s"],
+};
+const nextPass = newest();
 let block; // which is told of
+let head = null; // of it, which was picked
 let passed = { run: null, step: 0 }; // the word that has passed last
-let pace = 20; // milliseconds from block to block
+let stop = null; // ends a slow passage
 
 /** Let the word of a step pass; before the first, the encoder reads. */
 function passWord(step) {
   const { steps, text } = staged, isOther = passed.run !== staged || passed.step !== step;
+  stop?.();
   passed = { run: staged, step };
-  find("map-source").textContent = text;
+  for (const one of document.querySelectorAll(".german")) one.textContent = text;
   const written = tokenizer.decode(steps.slice(0, step).map(one => one.token));
   find("map-written").textContent = `⟨start⟩ ${written}`.split(" ").slice(-3).join(" ");
   find("map-next").replaceChildren(...[...find("candidates").children].slice(0, 3).map(one => one.cloneNode(true)));
+  find("next-word").textContent = steps[step + 1] ? "Let the next word pass, slowly" : "All is written: begin again";
   tellPassing();
   if (isCalm() || !isOther) return;
-  blocks.filter(({ value }) => !step || value.startsWith("decoder")).forEach((one, i) => one.animate(
-    [{ backgroundColor: "rgba(var(--rgb), 0.5)", offset: 0 }], { duration: 12 * pace, delay: i * pace }));
+  passing(step).forEach((one, i) => one.animate(
+    [{ backgroundColor: "rgba(var(--rgb), 0.5)", offset: 0 }], { duration: 240, delay: 20 * i }));
+}
+
+const passing = step => blocks.filter(({ value }) => !step || value.startsWith("decoder"));
+
+/** Let the next word pass block by block, or stop the one that does. */
+async function passSlowly() {
+  if (stop || !staged) return stop?.();
+  const step = (passed.step + 1) % staged.steps.length, isWanted = nextPass();
+  tellCandidates(step);
+  if (isCalm()) return;
+  const next = [...find("map-next").children], button = find("next-word"), { textContent } = button;
+  stop = () => {
+    nextPass();
+    find("map-next").replaceChildren(...next);
+    Object.assign(button, { textContent });
+    find("machine").className = "";
+    stop = null;
+  };
+  find("map-next").replaceChildren();
+  button.textContent = "Stop";
+  for (const one of passing(step)) {
+    chooseBlock(one);
+    find("machine").className = `passing ${/cross/.test(one.value) ? "crossing" : ""}`;
+    await wait(BLOCK);
+    if (!isWanted()) return;
+  }
+  stop();
 }
 
 /** Tell what a block is for. */
 function chooseBlock(chosen) {
   const [stack, layer, kind] = chosen.value.split(".");
   block = chosen;
+  head = null;
   for (const one of blocks) one.ariaPressed = one === block;
   for (const about of document.querySelectorAll("[data-about]")) {
     about.hidden = !about.dataset.about.split(" ").includes(`${stack}.${kind ?? layer}`);
@@ -33,32 +73,81 @@ function chooseBlock(chosen) {
   tellPassing();
 }
 
-/** Tell what the block does with the word that has just passed. */
+/** Show the numbers of the block for the word that has just passed; in the encoder, for the piece it looks at most. */
 function tellPassing() {
-  const [stack, , kind] = block.value.split("."), { run, step } = passed;
-  const heads = run?.looks[block.value], row = stack === "decoder" ? step : undefined;
-  fill(find("block-heads"), (run === shown && heads || []).map((_, head) =>
-    headButton(`${block.value}.${head}`, `head ${head}`, pictureOf(`${block.value}.${head}`, row))));
+  const [stack, layer, kind = layer] = block.value.split("."), { run, step } = passed, isEncoder = stack === "encoder";
+  for (const id of ["block-heads", "cell", "stripes"]) find(id).replaceChildren();
   find("passing").textContent = "";
-  if (!heads || stack === "encoder") return;
-  const tokens = run.steps.map(one => one.token), most = heads.map(head => Math.max(...head[step]));
-  const head = most.indexOf(Math.max(...most)), place = heads[head][step].indexOf(most[head]);
-  const looked = labels(kind === "cross" ? run.source : [BOS, ...tokens])[place];
-  find("passing").textContent = `To write “${labels(tokens)[step]}”, ${heads.length > 1 ? `head ${head}` : "it"} looks ` +
-    `most at “${looked}”: ${percent(most[head])}.`;
+  if (!run || run !== shown) return; // a recording has no numbers
+  const source = labels(run.source), tokens = run.steps.map(one => one.token), word = labels(tokens)[step];
+  const piece = largest(source.map((_, k) => mean(run.looks[lastCross()], step, k)), 1)[0];
+  const [place, row] = isEncoder ? [0, piece] : [step, 0]; // the encoder has told of all pieces at once
+  const told = run.told[kind === "output" ? "decoder.2.feed" : block.value][place];
+  const aim = isEncoder ? `To read “${source[piece]}”, at which “${word}” looks most` : `To write “${word}”`;
+  find("passing").textContent = `${aim}: 256 numbers, blue above 0, amber below.`;
+  const parts = ["before", "rows", "after"].map(part => told[part][row]), strong = 0.7 * largestSize(parts);
+  find("stripes").replaceChildren(...parts.flatMap((numbers, i) => !STRIPES[kind][i] ? [] : [
+    make("span", { textContent: STRIPES[kind][i] }), stripe(numbers, strong),
+    make("small", { textContent: `${[...numbers.slice(0, 4)].map(one => number(one)).join("  ")} …` })]));
+  if (kind === "output") {
+    const { logProbs } = run.steps[step], logits = model.logits(parts[2]);
+    tellCell(["piece", "its embedding · these", "softmax"], largest(logProbs, 5).map(id =>
+      [labels([id])[0], number(logits[id]), softly(Math.exp(logProbs[id]))]));
+  }
+  if (!told.looks) return;
+  const tops = told.looks.map(one => Math.max(...one[row])), strongest = tops.indexOf(Math.max(...tops));
+  const looked = isEncoder || kind === "cross" ? source : labels([BOS, ...tokens]), chosen = head ?? strongest;
+  const weights = told.looks[chosen][row], most = looked[weights.indexOf(tops[chosen])];
+  find("passing").textContent = `${aim}, head ${chosen} looks most at “${most}”: ${percent(tops[chosen])}.`;
+  fill(find("block-heads"), told.looks.map((_, i) => {
+    const name = `${block.value}.${i}`, picture = pictureOf(name, isEncoder ? piece : step);
+    return Object.assign(headButton(name, `head ${i}`, picture), { ariaPressed: i === chosen, onclick: openHead });
+  }), 2);
+  const width = parts[0].length / told.looks.length, from = chosen * width;
+  const values = weights.map((_, k) => told.values[k].slice(from, from + width)), size = 0.7 * largestSize(values);
+  const mix = values[0].map((_, i) => values.reduce((sum, value, k) => sum + weights[k] * value[i], 0));
+  const places = largest(weights, 10).sort((one, other) => one - other);
+  tellCell([places.length < weights.length ? "ten of them" : "looks at", `q · k / √${width}`, "softmax", "value"], [
+    ...places.map(k => [looked[k], number(told.scores[chosen][row][k]), softly(weights[k]), stripe(values[k], size)]),
+    ["mixed", "", "", stripe(mix, size)]]);
+}
+
+const largestSize = rows => Math.max(...rows.flatMap(row => [...row].map(Math.abs)));
+const softly = part => make("span", { textContent: percent(part), style: `--weight: ${part}` });
+
+/** Fill the table with one cell's sums. */
+function tellCell(titles, rows) {
+  find("cell").replaceChildren(make("thead", {}, tableRow("th", titles)), make("tbody", {}, ...rows.map(cells =>
+    make("tr", {}, ...cells.map(cell => make("td", {}, cell))))));
+}
+
+/** Paint numbers side by side, each the stronger the larger it is beside `most`. */
+function stripe(numbers, most) {
+  const pixels = Uint32Array.from(numbers, one =>
+    (one < 0 ? 0x1f83de : 0xe49250) | Math.round(255 * Math.min(1, Math.abs(one) / most)) << 24);
+  const [low, high] = [Math.min, Math.max].map(end => number(end(...numbers)));
+  const canvas = paint(pixels, pixels.length);
+  canvas.role = "img";
+  canvas.ariaLabel = `${numbers.length} numbers from ${low} to ${high}`;
+  return canvas;
+}
+
+/** Open another head of the block. */
+function openHead({ currentTarget }) {
+  head = [...find("block-heads").children].indexOf(currentTarget);
+  tellPassing();
+  lookAt(currentTarget.value);
+  find("block-heads").children[head].focus();
 }
 
 for (const one of blocks) one.onclick = () => {
+  stop?.();
   chooseBlock(one);
   bringToSight(find("passing").parentElement);
   if (/\d\.(self|cross)$/.test(one.value)) lookAt(`${one.value}.0`);
 };
 
-find("next-word").onclick = () => {
-  pace = 120;
-  if (staged) tellCandidates((passed.step + 1) % staged.steps.length);
-  pace = 20;
-};
+find("next-word").onclick = passSlowly;
 whenSeen("map", () => { // which may have shown the recording, and now has the model's own
   if (passed.run?.text === shown.text) passed.run = shown;
   tellPassing();

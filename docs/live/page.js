@@ -35,19 +35,19 @@ let staged = null; // the translation that is written at the top: the same, or b
 /**
  * Translate greedily, and keep all there is to see.
  *
- * @returns { text, source, ids, steps, looks, logProb, seconds }: a step is { token, logProbs }; the last is <eos>,
- *   unless the translation was cut off
+ * @returns { text, source, ids, steps, looks, told, logProb, seconds }: a step is { token, logProbs }; the last is
+ *   <eos>, unless the translation was cut off
  */
 async function translate(text, source, isWanted) {
-  const started = performance.now(), steps = [], looks = {};
+  const started = performance.now(), steps = [], looks = {}, told = {};
   await inSlices(greedyDecode(model, source), step => steps.push(step), isWanted);
   if (!isWanted()) return null;
   const seconds = (performance.now() - started) / 1000;
   const written = steps.map(step => step.token), ids = written.filter(id => id !== EOS);
-  await inSlices(reread(source, written, looks), () => {}, isWanted);
+  await inSlices(reread(source, written, looks, told), () => {}, isWanted);
   if (!isWanted()) return null;
   const logProb = steps.reduce((sum, step) => sum + step.logProbs[step.token], 0);
-  return { text, source, ids, steps, looks, logProb, seconds };
+  return { text, source, ids, steps, looks, told, logProb, seconds };
 }
 
 /** Give what was recorded of the first sentence as `translate` would: so the page moves while the weights come. */
@@ -63,11 +63,15 @@ function recorded() {
   };
 }
 
-/** Read source and translation again, and record where each head looks. */
-function* reread(source, written, looks) {
-  const cache = model.newCache(model.encode(source, UNCHANGED, looks));
+/** Read source and translation again, and record where each head looks, and all that each block tells. */
+function* reread(source, written, looks, told) {
+  const watch = (name, one) => {
+    (told[name] ??= []).push(one);
+    if (one.looks) record(looks, name, one.looks);
+  };
+  const cache = model.newCache(model.encode(source, UNCHANGED, watch));
   yield;
-  for (const id of [BOS, ...written.slice(0, -1)]) yield model.decode([id], cache, UNCHANGED, looks);
+  for (const id of [BOS, ...written.slice(0, -1)]) yield model.decode([id], cache, UNCHANGED, watch);
 }
 
 /** Read what was typed: { source, note }, or only a note where there is nothing to translate. */

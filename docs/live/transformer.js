@@ -52,11 +52,11 @@ function softmax(scores) {
  * @param weights the layer's W_q and W_o
  * @param mayAttend (query, key) => boolean, numbers of rows
  * @param silent head => boolean: a head that hands over nothing
- * @returns the new rows, and for each head and query the weights of all keys
+ * @returns the new rows, the values, and for each head and query the scores and the weights of all keys
  */
 function attend(x, { keys, values }, weights, heads, mayAttend, silent) {
   const width = keys[0].length / heads; // d_k, and d_v too
-  const looks = Array.from({ length: heads }, () => []);
+  const [scored, looks] = [0, 1].map(() => Array.from({ length: heads }, () => []));
   const mixed = linear(x, weights.W_q).map((query, q) => {
     const concatenated = new Float32Array(query.length);
     for (let h = 0; h < heads; h++) {
@@ -68,6 +68,7 @@ function attend(x, { keys, values }, weights, heads, mayAttend, silent) {
         return product / Math.sqrt(width);
       });
       const look = softmax(scores);
+      scored[h].push(scores);
       looks[h].push(look);
       if (silent(h)) continue;
       values.forEach((value, k) => {
@@ -76,7 +77,7 @@ function attend(x, { keys, values }, weights, heads, mayAttend, silent) {
     }
     return concatenated;
   });
-  return { rows: linear(mixed, weights.W_o), looks };
+  return { rows: linear(mixed, weights.W_o), scores: scored, looks, values };
 }
 
 /** Make the keys and values that all heads look at. */
@@ -99,6 +100,13 @@ function addAndNorm(x, sublayer, { gain, bias }) {
     const variance = sum.reduce((total, one) => total + (one - mean) ** 2, 0) / sum.length;
     return sum.map((one, i) => gain[i] * (one - mean) / Math.sqrt(variance + 1e-5) + bias[i]);
   });
+}
+
+/** Add and normalise what a block computed, `told`, and tell of it. */
+function passOn(before, told, norm, tell) {
+  const after = addAndNorm(before, told.rows, norm);
+  tell({ ...told, before, after });
+  return after;
 }
 
 /** Write a position as sines and cosines: PE(pos, 2i) = sin(pos / 10000^(2i / d_model)), 2i + 1: cos (§3.5). */
@@ -139,31 +147,33 @@ class Transformer {
     }));
   }
 
-  /** Look up each token's row, times √d_model, and add where it stands (§3.4, §3.5). */
-  embed(ids, start, changes) {
+  /** Look up each token's row, times √d_model, and add where it stands (§3.4, §3.5); `watch(told)` as in `encode`. */
+  embed(ids, start, changes, watch) {
     const width = this.config.d_model;
-    return ids.map((id, i) => {
-      const row = this.embedding.values.slice(id * width, (id + 1) * width);
-      const place = sinusoid(start + i, width);
-      return row.map((one, j) => one * Math.sqrt(width) + (changes.positions ? place[j] : 0));
-    });
+    const { values } = this.embedding, scale = Math.sqrt(width);
+    const before = ids.map(id => values.slice(id * width, (id + 1) * width).map(one => scale * one));
+    const rows = ids.map((_, i) => sinusoid(start + i, width));
+    const after = before.map((row, i) => row.map((one, j) => one + (changes.positions ? rows[i][j] : 0)));
+    watch({ before, rows, after });
+    return after;
   }
 
   /**
    * Read the source: self-attention, then feed-forward, in each layer (§3.1).
    *
-   * @param looks filled, if given: "encoder.0.self" => head => query => weights of the keys
+   * @param watch told of each block, as ("encoder.0.self", { before, rows, after }): what goes in, what is added to
+   *   it, and what comes out, normalised; of attention also the scores, the weights (`looks`) and the values
    * @returns the memory, a row for each source token
    */
-  encode(ids, changes = UNCHANGED, looks = {}) {
-    let x = this.embed(ids, 0, changes);
+  encode(ids, changes = UNCHANGED, watch = () => {}) {
+    let x = this.embed(ids, 0, changes, told => watch("encoder.embed", told));
     this.encoder.forEach((layer, i) => {
       const name = `encoder.${i}.self`;
       const found = attend(x, project(x, layer.self), layer.self, this.config.heads,
         (_, k) => !changes.hidden.has(k), h => changes.heads.has(`${name}.${h}`));
-      record(looks, name, found.looks);
-      x = addAndNorm(x, found.rows, layer.norms[0]);
-      x = addAndNorm(x, feedForward(x, layer.feedForward), layer.norms[1]);
+      x = passOn(x, found, layer.norms[0], told => watch(name, told));
+      const digested = { rows: feedForward(x, layer.feedForward) };
+      x = passOn(x, digested, layer.norms[1], told => watch(`encoder.${i}.feed`, told));
     });
     return x;
   }
@@ -177,24 +187,23 @@ class Transformer {
    * Read target tokens, all at once as in training, or one by one as in writing; the cache keeps the keys and values.
    *
    * @param ids the tokens that the cache has not seen; it grows by them
-   * @param looks as in `encode`; "decoder.0.cross" too
+   * @param watch as in `encode`; told of "decoder.0.cross" too
    * @returns a state for each of these tokens; `logits` of it predicts the next one
    */
-  decode(ids, cache, changes = UNCHANGED, looks = {}) {
+  decode(ids, cache, changes = UNCHANGED, watch = () => {}) {
     const start = cache[0].keys.length, { heads } = this.config;
-    let x = this.embed(ids, start, changes);
+    let x = this.embed(ids, start, changes, told => watch("decoder.embed", told));
     this.decoder.forEach((layer, i) => {
       const kept = cache[i], silent = kind => h => changes.heads.has(`decoder.${i}.${kind}.${h}`);
+      const tell = kind => told => watch(`decoder.${i}.${kind}`, told);
       const { keys, values } = project(x, layer.self);
       kept.keys.push(...keys);
       kept.values.push(...values);
       const own = attend(x, kept, layer.self, heads, (q, k) => !changes.causal || k <= start + q, silent("self"));
-      x = addAndNorm(x, own.rows, layer.norms[0]);
+      x = passOn(x, own, layer.norms[0], tell("self"));
       const cross = attend(x, kept.memory, layer.cross, heads, (_, k) => !changes.hidden.has(k), silent("cross"));
-      x = addAndNorm(x, cross.rows, layer.norms[1]);
-      x = addAndNorm(x, feedForward(x, layer.feedForward), layer.norms[2]);
-      record(looks, `decoder.${i}.self`, own.looks);
-      record(looks, `decoder.${i}.cross`, cross.looks);
+      x = passOn(x, cross, layer.norms[1], tell("cross"));
+      x = passOn(x, { rows: feedForward(x, layer.feedForward) }, layer.norms[2], tell("feed"));
     });
     return x;
   }

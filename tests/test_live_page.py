@@ -428,7 +428,8 @@ def test_whatever_is_typed_gets_a_result_or_a_friendly_word(page) -> None:
         choose(page, typed)
         assert text(page, "#note").startswith(note)
         assert text(page, "#note").endswith(f"The sections below are still about “{DOGS}”")
-        assert not page.locator("#translation").is_visible() and "#" not in page.url
+        assert not page.locator("#translation").is_visible() and page.url.endswith(f"#s={quote(DOGS)}")
+        assert text(page, "#time") == ""
     assert page.evaluate("read('x'.repeat(600)).source.length") == 61  # one word without an end is cut, too
 
 
@@ -436,10 +437,15 @@ def test_it_doubts_what_the_module_doubts_and_underlines_the_guesses(page, trans
     model, tokenizer = translator
     assert page.evaluate("[GUESS, EVEN]") == [GUESS, EVEN]
     for sentence, said in (
-        (HEADLINE, "Don't trust it. 5 of 8 words are guesses: this model has read photo captions, and nothing else."),
-        ("Ein Junge hilft im Laden seines Vaters.", "1 of 8 words is a guess: less than three chances in ten."),
-        ("Wie heißt du?", "Don't trust it. 2 of 4 words are guesses: "),
-        ("?", "Don't trust it. Its only word is a guess: "),
+        (HEADLINE, "Don't trust it. 5 of 8 words are guesses, less than 30 % sure. The others can be wrong, too. This"),
+        (
+            "Ein Junge hilft im Laden seines Vaters.",
+            "1 of 8 words is a guess, less than 30 % sure. The others can be wrong, too.",
+        ),
+        ("Wie heißt du?", "Don't trust it. 2 of 4 words are guesses, "),
+        ("?", "Don't trust it. Its only word is a guess, less than 30 % sure. This"),
+        ("Kein Mann trägt einen Hut.", "No word is a guess, and still it's wrong"),
+        ("Wann fährt der nächste Zug nach Berlin?", "No word is a guess, and still it's wrong"),
         (DOGS, ""),
     ):
         translate(page, sentence)
@@ -532,6 +538,8 @@ def test_whatever_is_built_means_what_the_page_says_and_the_model_gets_it_right(
     page.get_by_label("in the park").press("ArrowLeft")  # round to the last
     wait(page, "Ein Elefant isst ein Eis im Schnee.")
     assert "An elephant eats an ice cream in the snow." in text(page, "#meaning")
+    translate(page, CAT, "builder")
+    assert page.locator("#builder :checked").count() == 0
     page.get_by_text("No German?").click()
     built = page.evaluate("[...MEANINGS].slice(-64)")
     batch = pad_sequence([source_of(tokenizer, german)[0] for german, _ in built], batch_first=True, padding_value=PAD)

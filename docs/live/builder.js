@@ -19,8 +19,14 @@ find("builder").append(...Object.entries(CHOICES).map(([title, choices]) => make
     make("input", { type: "radio", name: title, value }), make("span", { lang: "de", textContent: value }),
     make("small", { textContent: english }))))));
 
+const built = () => `${[...find("builder").querySelectorAll(":checked")].map(chip => chip.value).join(" ")}.`;
+
 find("builder").onchange = () => {
   const rows = [...find("builder").querySelectorAll("fieldset")];
   for (const row of rows) if (!row.querySelector(":checked")) row.querySelector("input").checked = true;
-  choose(`${rows.map(row => row.querySelector(":checked").value).join(" ")}.`);
+  choose(built());
 };
+
+whenSeen("builder", () => { // another sentence isn't its own
+  if (shown.text !== built()) for (const chip of find("builder").querySelectorAll(":checked")) chip.checked = false;
+});

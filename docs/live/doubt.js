@@ -3,6 +3,7 @@
 
 const GUESS = 0.3; // a word that is less probable is a guess
 const EVEN = 0.5; // below this geometric mean of its words' probabilities, a translation isn't to be trusted
+const WRONG = ["Kein Mann trägt einen Hut.", "Wann fährt der nächste Zug nach Berlin?"]; // to it, without a guess
 const LITTLE_WORDS = /^(avec|che|con|dans|een|el|en|est|et|gli|het|il|la|las|le|les|los|op|per|por|un|una|une|van)$/i;
 const bits = atob(RECORDED.foreign);
 const isForeign = id => bits.charCodeAt(id >> 3) >> (id & 7) & 1; // German captions have it fewer than five times
@@ -29,11 +30,12 @@ function tellDoubt(words, buttons) {
     buttons[place].title = `a guess: ${percent(Math.exp(logProb))}`;
   }
   const some = all === 1 ? "Its only word" : count === all ? `All ${all} words` : `${count} of ${all} words`;
-  const said = count ? `${some} ${count === 1 ? "is a guess" : "are guesses"}` : "No word is certain";
-  const isUnsure = find("doubt").classList.toggle("unsure", sureness(words) < Math.log(EVEN));
-  find("doubt").textContent = isUnsure
-    ? `Don't trust it. ${said}: this model has read photo captions, and nothing else.`
-    : count ? `${said}: less than three chances in ten.` : "";
+  const said = count ? `${some} ${count === 1 ? "is a guess" : "are guesses"}, less than 30 % sure.` +
+    (count < all ? " The others can be wrong, too." : "") : "No word is certain.";
+  const isUnsure = sureness(words) < Math.log(EVEN), isWrong = WRONG.includes(staged.text);
+  find("doubt").classList.toggle("unsure", isUnsure || isWrong);
+  find("doubt").textContent = isUnsure ? `Don't trust it. ${said} This model has read photo captions, and nothing else.`
+    : count ? said : isWrong ? "No word is a guess, and still it's wrong: to be sure isn't to be right." : "";
 }
 
 /** Ask whether a text is in another language, by its letters, its pieces and its little words. */
@@ -51,7 +53,7 @@ function respelled(text) {
   const raise = word => word.replace(/^\p{Ll}|[.!?]\s+\p{Ll}/gu, start => start.toUpperCase());
   const cost = word => {
     const ids = tokenizer.encode(word);
-    return ids.length + (ids.some(isForeign) ? 0.5 : 0) + (isFlat && ids.length > 1 && word === raise(word) ? 1 : 0);
+    return ids.length + (ids.some(isForeign) ? 0.5 : 0);
   };
   const spelled = text.replace(/\p{L}+/gu, word => {
     const plain = isShouted ? word.toLowerCase() : word;

@@ -3,7 +3,8 @@
 // search.js (the beam, side by side) show what `translate` here has found.
 "use strict";
 
-const PACE = 250; // milliseconds a word, so that one can watch
+const PACE = 250; // milliseconds a word, so that one can watch,
+const LONGEST_SHOW = 5000; // but not for longer than this
 const LONGEST_TEXT = 600; // characters; longer ones are refused
 const LONGEST_SOURCE = 60; // tokens; what follows is cut off
 const CAPTIONS = [ // German, and what it means
@@ -23,6 +24,7 @@ const CAPTIONS = [ // German, and what it means
 const MEANINGS = new Map([...CAPTIONS,
   ["Der Bundestag hat gestern über die Rentenreform abgestimmt.", "Parliament voted on the pension reform yesterday."],
   ["Wann fährt der nächste Zug nach Berlin?", "When does the next train to Berlin leave?"],
+  ["Kein Mann trägt einen Hut.", "No man is wearing a hat."],
 ]);
 
 const tokenizer = new Tokenizer(RECORDED);
@@ -110,13 +112,13 @@ async function go(isTyped = false) {
   const still = shown && !source ? ` The sections below are still about “${brief(shown.text)}”` : "";
   const isEarly = source && !model && text !== RECORDED.text;
   find("note").textContent = note + still + (isEarly ? " This will be translated as soon as the model is here: " : "");
-  remember(source ? `#s=${encodeURIComponent(text)}` : "", isTyped);
+  if (source) remember(`#s=${encodeURIComponent(text)}`, isTyped);
   if (!goesOn) { // the recorded one is just being written
     nextShow(); // stops the one before from being written
     find("meaning").textContent = "";
     find("stage").className = `stage ${source ? "waiting" : "empty"}`;
+    find("time").textContent = source && model ? "Translating …" : "";
     if (!source) return;
-    find("time").textContent = model ? "Translating …" : "";
     find("skip").textContent = "Skip";
   }
   const run = model ? await translate(text, source, isWanted) : text === RECORDED.text ? recorded() : null;
@@ -137,7 +139,7 @@ async function go(isTyped = false) {
 /** Keep a sentence in the address, each that was chosen as a step for the browser's Back. */
 function remember(address, isTyped) {
   if (location.hash === address) return;
-  const isStep = location.hash && address && !(isTyped && wasTyped);
+  const isStep = location.hash && !(isTyped && wasTyped);
   history[isStep ? "pushState" : "replaceState"](null, "", location.href.split("#")[0] + address);
   wasTyped = isTyped;
 }
@@ -148,6 +150,7 @@ const brief = text => text.length > 60 ? `${text.slice(0, 60)}…` : text;
 /** Write the translation that was found, word by word. */
 async function show() {
   const isWanted = nextShow(), run = staged, labelled = labels(run.steps.map(step => step.token));
+  const pace = Math.min(PACE, LONGEST_SHOW / labelled.length);
   let isSkipped = isCalm();
   find("stage").className = "stage";
   find("time").textContent = "";
@@ -175,8 +178,8 @@ async function show() {
   };
   find("doubt").classList.add("unwritten"); // so that nothing moves when it comes
   reveal(0);
-  for (let count = 0; count < buttons.length;) {
-    for (let waited = 0; count && waited < PACE && !isSkipped; waited += 25) { // the first one comes at once
+  for (let count = 0, started = performance.now(); count < buttons.length;) {
+    for (const until = started + count * pace; performance.now() < until && !isSkipped;) { // the first comes at once
       await wait(25);
       if (!isWanted()) return;
     }
@@ -260,21 +263,11 @@ function addressed() {
   }
 }
 
-const THEMES = { system: "Theme", light: "Theme: light", dark: "Theme: dark" };
-
-/** Show the page in the system's colours, in light or in dark. */
-function useTheme(theme) {
-  if (theme === "system") delete document.documentElement.dataset.theme;
-  else document.documentElement.dataset.theme = theme;
-  find("theme").textContent = THEMES[theme];
-}
-
-/** Go on from the system's colours to light, to dark, and back; a later visit finds the last choice. */
+/** Change from light to dark, or back; a later visit finds the last choice. */
 function switchTheme() {
-  const names = Object.keys(THEMES), now = document.documentElement.dataset.theme ?? "system";
-  const next = names[(names.indexOf(now) + 1) % names.length];
-  useTheme(next);
-  stored(storage => storage.setItem("live-theme", next));
+  const { dataset } = document.documentElement;
+  dataset.theme = getComputedStyle(document.documentElement).colorScheme === "dark" ? "light" : "dark";
+  stored(storage => storage.setItem("live-theme", dataset.theme));
 }
 
 /** Link what stands in the course, where its pages are beside this one. */
@@ -288,8 +281,7 @@ function linkCourse() {
 
 function start() {
   linkCourse();
-  const theme = stored(storage => storage.getItem("live-theme"));
-  if (Object.hasOwn(THEMES, theme)) useTheme(theme);
+  document.documentElement.dataset.theme = stored(storage => storage.getItem("live-theme")) ?? "system";
   alignment = new Look(find("alignment"), "German", "English");
   find("sentence").value = addressed() ?? RECORDED.text;
   find("captions").replaceChildren(...CAPTIONS.slice(1).map(([german, english]) => make("li", {},
@@ -307,11 +299,15 @@ function start() {
     const others = CAPTIONS.map(([german]) => german).filter(german => german !== find("sentence").value);
     choose(others[Math.floor(Math.random() * others.length)]);
   };
-  find("form").onsubmit = event => { event.preventDefault(); go(); };
+  find("form").onsubmit = event => {
+    event.preventDefault();
+    if (matchMedia("(pointer: coarse)").matches) find("sentence").blur(); // the keyboard would hide what comes
+    choose(find("sentence").value);
+  };
   find("sentence").onkeydown = event => {
     if (event.key !== "Enter" || event.shiftKey || event.isComposing) return;
     event.preventDefault();
-    go();
+    find("form").requestSubmit();
   };
   find("sentence").oninput = () => {
     fitSentence();

@@ -579,6 +579,7 @@ def test_it_can_be_used_without_a_mouse(page) -> None:
     page.wait_for_function("find('verdict').textContent.includes('beam of 3')")
     tab_to("#tree button", "ArrowRight")
     assert text(page, "#tree-said").startswith("“A ")
+    assert page.locator("#tree button:not(.off)").count() == 2  # it, and what it continues
 
 
 def test_axe_finds_nothing_serious(page) -> None:

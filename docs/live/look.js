@@ -148,10 +148,14 @@ whenSeen("where", () => {
 function gridsOfHeads(place, what, more, button) {
   const { heads, layers } = model.config, columns = [...Array(heads).keys(), ...more];
   find(place).replaceChildren(...KINDS.map(([stack, kind, title]) => {
+    const rows = [...Array(layers).keys()].map(layer => columns.map(head =>
+      button(`${stack}.${layer}.${kind}.${head}`, `${title}, layer ${layer}, ${headName(head)}`)));
+    const [corner, ...names] = ["", ...columns, ...rows.keys()].map(one =>
+      make("small", { textContent: one === "mean" ? "avg" : one, ariaHidden: true }));
     const grid = make("div", { className: "toggles", role: "group", "aria-label": `${title}: ${what}`,
-      style: `grid-template-columns: repeat(${columns.length}, auto)` });
-    fill(grid, [...Array(layers).keys()].flatMap(layer => columns.map(head =>
-      button(`${stack}.${layer}.${kind}.${head}`, `${title}, layer ${layer}, ${headName(head)}`))), columns.length);
+      style: `grid-template-columns: repeat(${1 + columns.length}, auto)` },
+    corner, ...names.splice(0, columns.length), ...rows.flatMap((row, layer) => [names[layer], ...row]));
+    fill(grid, rows.flat(), columns.length);
     return make("div", {}, make("p", { textContent: title }), grid);
   }));
 }
@@ -202,7 +206,7 @@ function showLooks() {
   const seen = ["⟨start⟩", ...written.slice(0, -1)];
   const lookers = stack === "encoder" ? source : seen.map((word, i) => `${word} → ${written[i]}`);
   const looked = kind === "cross" || stack === "encoder" ? source : seen;
-  const where = `layer ${layer}, ${headName(head)}`;
+  const where = `layer ${layer}, ${headName(head)}`, one = Math.min(1, seen.length - 1);
   find("view").textContent = `${KINDS.find(one => one[0] === stack && one[1] === kind)[2]}, ${where}`;
   for (const one of find("thumbnails").querySelectorAll("button")) one.ariaPressed = one.value === view;
   looks.show({
@@ -212,8 +216,8 @@ function showLooks() {
       find("looks-said").textContent =
         side === "lookers" ? `“${lookers[place]}” looks most at “${looked[best]}”: ${strength}`
         : side === "looked" ? `“${looked[place]}” is looked at most by “${lookers[best]}”: ${strength}`
-        : "Pick a word, on either side, to keep it lit." +
-          (stack === "encoder" ? "" : " “a → ball” has read “a” and is about to write “ball”.");
+        : "Pick a word, on either side, to keep it lit." + (stack === "encoder" ? ""
+          : ` “${lookers[one]}” has read “${seen[one]}” and is about to write “${written[one]}”.`);
     },
   });
 }
@@ -244,7 +248,7 @@ whenSeen("break", () => {
     toggle(words[i], broken.hidden, i, { className: continues(id) && i ? "joined" : "" })));
   if (!find("heads").children.length) {
     gridsOfHeads("heads", "heads to switch off", [], (name, label) =>
-      toggle(name.replace(/\D+/g, ".").slice(1), broken.heads, name, { ariaLabel: `switch off ${label}` }));
+      toggle(name.at(-1), broken.heads, name, { ariaLabel: `switch off ${label}` }));
   }
   breakIt();
 });

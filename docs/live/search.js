@@ -3,7 +3,7 @@
 
 // --- The beam --------------------------------------------------------------------------------------------------------
 
-const COLUMN = 88, LINE = 30, NODE = { width: 68, height: 24 }; // pixels of the tree
+const LINE = 30, GAP = 18, HIGH = 24; // pixels of the tree
 const nextSearch = newest();
 
 whenSeen("search", searchBeam);
@@ -49,35 +49,47 @@ function tellVerdict(run, best, beam, alpha) {
 function drawTree(steps, path) {
   const places = new Map(steps.flatMap((nodes, x) => nodes.map((node, y) => [node, { x: x + 1, y }])));
   const rows = Math.max(...steps.map(nodes => nodes.length));
-  const width = COLUMN * (steps.length + 1), height = LINE * rows;
+  const room = document.documentElement.clientWidth - 64; // as wide as the window, if that's enough
+  const column = Math.min(Math.max(70, Math.floor(room / (steps.length + 1))), 88);
+  const width = column * (steps.length + 1), height = LINE * rows;
   const lines = makeSvg("svg", { width, height, "aria-hidden": "true" });
   const at = node => places.get(node) ?? { x: 0, y: 0 }; // the start has no place
+  const drawn = new Map();
+  const light = node => { // and the path back to the start
+    const lit = new Set();
+    for (let one = node; one; one = one.parent) lit.add(one);
+    for (const [one, parts] of drawn) for (const part of parts) part.classList.toggle("off", node && !lit.has(one));
+    for (const [one, [button]] of drawn) button.classList.toggle("lit", one === node);
+  };
   const buttons = [...places].map(([node, { x, y }]) => {
     const from = at(node.parent), isWinner = path.has(node);
-    const left = COLUMN * from.x + NODE.width, right = COLUMN * x;
-    const above = LINE * from.y + NODE.height / 2, level = LINE * y + NODE.height / 2;
-    makeSvg("path", {
+    const left = column * (from.x + 1) - GAP, right = column * x;
+    const above = LINE * from.y + HIGH / 2, level = LINE * y + HIGH / 2;
+    const line = makeSvg("path", {
       d: `M ${left} ${above} C ${left + 16} ${above} ${right - 16} ${level} ${right} ${level}`,
       class: `${node.fate} ${isWinner ? "wins" : ""}`,
     }, lines);
     const word = labels([node.token])[0], fate = node.fate + (isWinner ? ", on the winner's path" : "");
     const button = make("button", {
       type: "button", className: `node ${node.fate} ${isWinner ? "wins" : ""}`, textContent: word, title: word,
-      style: `left: ${COLUMN * x}px; top: ${LINE * y}px`, ariaLabel: `${word}, ${fate}, log P ${number(node.logProb)}`,
+      style: `left: ${column * x}px; top: ${LINE * y}px`, ariaLabel: `${word}, ${fate}, log P ${number(node.logProb)}`,
     });
+    drawn.set(node, [button, line]);
     const tell = () => {
+      light(node);
       const text = tokenizer.decode([...node.parent.ids, node.token]);
       find("tree-said").textContent = `“${text}”: ${fate}. log P ${number(node.logProb)}` +
         (node.score === undefined ? "." : `, score ${number(node.score)} (log P divided by the length penalty).`);
     };
     for (const event of ["mouseenter", "focus"]) button.addEventListener(event, tell);
+    for (const event of ["mouseleave", "blur"]) button.addEventListener(event, () => light(null));
     return button;
   });
   const tree = find("tree");
   fill(tree, buttons);
   walkTree(tree, [...places.keys()], places);
   tree.prepend(lines, make("span", { className: "node root", textContent: "⟨start⟩" }));
-  Object.assign(tree.style, { width: `${width}px`, height: `${height}px` });
+  tree.style = `width: ${width}px; height: ${height}px; --node: ${column - GAP}px`;
   find("wide").hidden = width <= tree.parentElement.clientWidth;
   find("tree-said").textContent =
     "Pick a word, or walk through the tree with the arrow keys: ← to what it continues, → onward.";

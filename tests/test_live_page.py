@@ -237,6 +237,33 @@ def test_the_translation_is_that_of_greedy_search_and_so_are_the_candidates(page
         assert text(page, "#could") == (start if step else "It could begin with")
 
 
+@torch.inference_mode()
+def test_another_word_is_written_as_the_model_goes_on_from_it_until_it_is_taken_back(page, translator) -> None:
+    model, tokenizer = translator
+    translate(page, DOGS)
+    address, greedy = page.url, text(page, "#spoken")
+    src, ids = source_of(tokenizer, DOGS), page.evaluate("shown.ids")
+    mask = padding_mask(src)
+    memory = model.encode(src, mask)
+    page.locator("#translation button").nth(2).focus()
+    page.get_by_label("write play here").press("Enter")
+    page.wait_for_function("find('could').textContent.startsWith('Your choice: ')")
+    begun = torch.tensor([[BOS, *ids[:2], page.evaluate("shown.ids[2]")]])
+    while begun[0, -1] != EOS:
+        begun = torch.cat([begun, next_log_probs(model, begun, memory, mask, None).argmax(-1, keepdim=True)], dim=1)
+    assert text(page, "#spoken") == f"Translation: {tokenizer.decode(begun[0].tolist())}" != greedy
+    assert text(page, "#translation .guess") == text(page, "#candidates .taken .word") == "play"
+    assert page.evaluate("document.activeElement.ariaLabel") == "write play here"
+    scroll_to(page, "search")
+    assert "are playing" in text(page, "#verdict")  # what greedy search has written
+    page.get_by_label("write are here").click()
+    page.wait_for_function("find('back').hidden")
+    page.get_by_label("write playing here").click()
+    page.get_by_role("button", name="Take it back").click()
+    wait(page, DOGS)
+    assert text(page, "#spoken") == greedy and page.url == address
+
+
 def test_the_attention_shown_is_what_the_model_records_and_a_word_can_be_pinned(page, translator) -> None:
     model, tokenizer = translator
     src = source_of(tokenizer, DOGS)

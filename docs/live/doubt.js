@@ -32,7 +32,7 @@ function tellDoubt(words, buttons) {
   const some = all === 1 ? "Its only word" : count === all ? `All ${all} words` : `${count} of ${all} words`;
   const said = count ? `${some} ${count === 1 ? "is a guess" : "are guesses"}, less than 30 % sure.` +
     (count < all ? " The others can be wrong, too." : "") : "No word is certain.";
-  const isUnsure = sureness(words) < Math.log(EVEN), isWrong = WRONG.includes(staged.text);
+  const isUnsure = sureness(words) < Math.log(EVEN), isWrong = !staged.greedy && WRONG.includes(staged.text);
   find("doubt").classList.toggle("unsure", isUnsure || isWrong);
   find("doubt").textContent = isUnsure ? `Don't trust it. ${said} This model has read photo captions, and nothing else.`
     : count ? said : isWrong ? "No word is a guess, and still it's wrong: to be sure isn't to be right." : "";

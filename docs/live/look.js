@@ -278,7 +278,7 @@ function toggle(textContent, set, item, properties) {
 
 /** Translate with the changes, and mark what became different. */
 async function breakIt() {
-  const isWanted = nextBreak(), { source, ids } = shown, steps = [];
+  const isWanted = nextBreak(), { source, ids } = shown.greedy ?? shown, steps = [];
   broken.positions = find("positions").checked;
   broken.causal = find("causal").checked;
   const changes = { ...broken, hidden: new Set(broken.hidden), heads: new Set(broken.heads) };

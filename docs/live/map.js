@@ -149,7 +149,7 @@ for (const one of blocks) one.onclick = () => {
 
 find("next-word").onclick = passSlowly;
 whenSeen("map", () => { // which may have shown the recording, and now has the model's own
-  if (passed.run?.text === shown.text) passed.run = shown;
+  if (passed.run?.ids.join() === shown.ids.join()) passed.run = shown;
   tellPassing();
 });
 fill(find("machine"), blocks, -1); // the first stands at the bottom

@@ -35,14 +35,14 @@ let staged = null; // the translation that is written at the top: the same, or b
 // --- Translating -----------------------------------------------------------------------------------------------------
 
 /**
- * Translate greedily, and keep all there is to see.
+ * Translate greedily, after what it has to begin with, and keep all there is to see.
  *
  * @returns { text, source, ids, steps, looks, told, logProb, seconds }: a step is { token, logProbs }; the last is
- *   <eos>, unless the translation was cut off
+ *   <eos>, unless the translation was cut off; `insist` adds `greedy`, what would stand there without it
  */
-async function translate(text, source, isWanted) {
+async function translate(text, source, isWanted, begun = []) {
   const started = performance.now(), steps = [], looks = {}, told = {};
-  await inSlices(greedyDecode(model, source), step => steps.push(step), isWanted);
+  await inSlices(greedyDecode(model, source, UNCHANGED, begun), step => steps.push(step), isWanted);
   if (!isWanted()) return null;
   const seconds = (performance.now() - started) / 1000;
   const written = steps.map(step => step.token), ids = written.filter(id => id !== EOS);
@@ -128,12 +128,23 @@ async function go(isTyped = false) {
   if (model) {
     shown = run;
     performance.mark("live");
-    for (const part of parts) part.stale = true;
-    parts.forEach(bringUpToDate);
+    refresh();
     advise(run, isWanted);
   }
   if (isOther) await show();
   else if (find("skip").textContent === "Play again") tellTime();
+}
+
+/** Write another word at a step, and go on greedily from there; the address stays the sentence's. */
+async function insist(step, id) {
+  const isWanted = nextSentence(), { text, source, steps, greedy = shown } = shown;
+  const begun = [...steps.slice(0, step).map(one => one.token), id], run = await translate(text, source, isWanted, begun);
+  if (!run) return;
+  if (run.ids.join() !== greedy.ids.join()) run.greedy = greedy;
+  staged = shown = run;
+  refresh();
+  bringToSight(find("english"));
+  show(step);
 }
 
 /** Keep a sentence in the address, each that was chosen as a step for the browser's Back. */
@@ -147,12 +158,14 @@ function remember(address, isTyped) {
 /** Shorten what is only to be recognised. */
 const brief = text => text.length > 60 ? `${text.slice(0, 60)}…` : text;
 
-/** Write the translation that was found, word by word. */
-async function show() {
+/** Write the translation that was found, word by word, from the one that was chosen on. */
+async function show(chosen = null) {
   const isWanted = nextShow(), run = staged, labelled = labels(run.steps.map(step => step.token));
   const pace = Math.min(PACE, LONGEST_SHOW / labelled.length);
   let isSkipped = isCalm();
   find("stage").className = "stage";
+  find("english").textContent = `English: ${run.greedy ? "your choice, then " : ""}the likeliest word each time`;
+  find("back").hidden = !run.greedy;
   find("time").textContent = "";
   find("skip").textContent = "Skip";
   skip = () => { isSkipped = true; };
@@ -177,8 +190,8 @@ async function show() {
     tellCandidates(Math.max(0, count - 1));
   };
   find("doubt").classList.add("unwritten"); // so that nothing moves when it comes
-  reveal(0);
-  for (let count = 0, started = performance.now(); count < buttons.length;) {
+  reveal(chosen ?? 0);
+  for (let count = chosen ?? 0, started = performance.now() - count * pace; count < buttons.length;) {
     for (const until = started + count * pace; performance.now() < until && !isSkipped;) { // the first comes at once
       await wait(25);
       if (!isWanted()) return;
@@ -189,7 +202,9 @@ async function show() {
   }
   alignment.point(null);
   const logProbs = run.steps.map(step => step.logProbs[step.token]);
-  tellCandidates(logProbs.indexOf(Math.min(...logProbs)), "Least sure here: "); // there's most to see
+  if (chosen === null) tellCandidates(logProbs.indexOf(Math.min(...logProbs)), "Least sure here: "); // there's most to see
+  else tellCandidates(chosen, "Your choice: ");
+  if (document.activeElement === document.body) find("candidates").querySelector(".taken button").focus({ preventScroll: true });
   skip = show;
   find("skip").textContent = "Play again";
   tellTime();
@@ -233,6 +248,12 @@ function tellCandidates(step, why = "") {
   const rest = 1 - best.reduce((sum, id) => sum + Math.exp(logProbs[id]), 0);
   find("candidates").replaceChildren(...rows, row("all others", Math.max(0, rest), false, true));
   passWord(step);
+  fill(find("candidates"), best.map((id, i) => {
+    const button = make("button", { type: "button", ariaLabel: `write ${labels([id])[0]} here`, ariaPressed: id === token });
+    button.onclick = () => shown && id !== token && insist(step, id);
+    rows[i].append(button);
+    return button;
+  }));
 }
 
 // --- The sentence ----------------------------------------------------------------------------------------------------
@@ -319,6 +340,10 @@ function start() {
     button.onclick = () => choose(button.dataset.sentence, place);
   }
   find("skip").onclick = () => skip();
+  find("back").onclick = () => {
+    find("skip").focus();
+    go();
+  };
   find("theme").onclick = switchTheme;
   addEventListener("hashchange", () => {
     const sentence = addressed();

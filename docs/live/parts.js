@@ -94,6 +94,12 @@ function whenSeen(id, refresh) {
   }, { rootMargin: "300px" }).observe(find(id));
 }
 
+/** Bring up to date what is seen, and the rest as soon as it is. */
+function refresh() {
+  for (const part of parts) part.stale = true;
+  parts.forEach(bringUpToDate);
+}
+
 function bringUpToDate(part) {
   if (!part.stale || !part.seen) return;
   part.stale = false;

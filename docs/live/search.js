@@ -10,7 +10,7 @@ whenSeen("search", searchBeam);
 
 /** Search with the beam and α that are set, then draw what was found. */
 async function searchBeam() {
-  const isWanted = nextSearch(), run = shown, steps = [];
+  const isWanted = nextSearch(), run = shown.greedy ?? shown, steps = [];
   const beam = Number(find("beam").value), alpha = Number(find("alpha").value);
   find("verdict").textContent = "Searching …";
   const keep = ({ nodes }) => steps.push(nodes.slice(0, 2 * beam));

@@ -243,15 +243,16 @@ function record(looks, name, found) {
  * Without the causal mask, a new token changes what the earlier ones compute. So no cache helps: all is read again.
  *
  * @param source ids, <eos> last
+ * @param begun what it has to begin with
  * @yields after each step { ids, logProbs, token }: what was read, log P of each next token, the one that is taken
  */
-function* greedyDecode(model, source, changes = UNCHANGED) {
+function* greedyDecode(model, source, changes = UNCHANGED, begun = []) {
   const memory = model.encode(source, changes), ids = [BOS];
   let cache = model.newCache(memory);
   while (ids.length <= model.longest(source)) {
     if (!changes.causal) cache = model.newCache(memory);
     const logProbs = model.logProbs(model.decode(changes.causal ? ids.slice(-1) : ids, cache, changes).at(-1));
-    const token = logProbs.indexOf(Math.max(...logProbs));
+    const token = begun[ids.length - 1] ?? logProbs.indexOf(Math.max(...logProbs));
     yield { ids: ids.slice(), logProbs, token };
     if (token === EOS) return;
     ids.push(token);

@@ -307,6 +307,9 @@ def test_the_attention_shown_is_what_the_model_records_and_a_word_can_be_pinned(
 
 def test_the_map_follows_each_word_and_its_blocks_tell_what_they_do(page) -> None:
     translate(page, DOGS)
+    page.locator("#translation button").last.focus()
+    page.get_by_role("button", name="All is written: begin again").click()
+    assert text(page, "#map-written") == "⟨start⟩"
     page.locator("#translation button").nth(2).focus()
     assert text(page, "#map-written") == "⟨start⟩ Two dogs" and text(page, "#machine .german").startswith("Zwei Hunde")
     assert texts(page, "#map-next .word") == texts(page, "#candidates .word")[:3]
@@ -644,6 +647,12 @@ def test_on_a_phone_it_writes_word_by_word_fits_and_links_to_the_course(visit: C
     left = "document.querySelectorAll('#translation .unwritten').length"
     assert page.evaluate(f"async () => {{ find('skip').click(); await wait(100); return {left}; }}") == 0
     wait(page, CAT)
+    page.get_by_role("button", name="Let the next word pass").click()
+    page.wait_for_function("document.querySelector('.crossing') && find('cell').textContent.includes('q · k')")
+    assert text(page, "#block") == "Decoder, layer 0: cross-attention"
+    assert not page.locator("#map-next").is_visible()  # it hasn't arrived
+    page.get_by_role("button", name="Stop").click()
+    assert page.locator("#map-next").is_visible() and page.locator(".passing").count() == 0
     for part in ("break", "pieces", "where", "sides", "search"):
         scroll_to(page, part)
         page.locator(f"#{part} details").evaluate_all("all => all.forEach(one => { one.open = true; })")

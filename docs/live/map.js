@@ -3,29 +3,26 @@
 
 const blocks = [...document.querySelectorAll("#machine button")]; // in the order in which they compute
 const BLOCK = 500; // milliseconds from block to block, when a word passes slowly
-const STRIPES = { // what is before a block, what it adds, and what comes out
-  embed: ["embedding", "+ position: waves", "= what goes in"],
-  self: ["goes in", "+ its heads", "add & norm"],
-  cross: ["goes in", "+ its heads", "add & norm"],
-  feed: ["goes in", "+ feed-forward", "add & norm"],
-  output: ["", "", "the last layer’s"],
+const HEADS = { before: "goes in", rows: "+ its heads", after: "add & norm" };
+const STRIPES = { // the names of what a block tells
+  self: HEADS, cross: HEADS, output: { after: "the last layer's" },
+  embed: { before: "embedding", rows: "+ position: waves", after: "= what goes in" },
+  feed: { before: "goes in", hidden: "512 within, max(0, …)", rows: "+ feed-forward", after: "add & norm" },
 };
 const nextPass = newest();
 let block; // which is told of
 let head = null; // of it, which was picked
 let passed = { run: null, step: 0 }; // the word that has passed last
-let stop = null; // ends a slow passage
 
 /** Let the word of a step pass; before the first, the encoder reads. */
 function passWord(step) {
   const { steps, text } = staged, isOther = passed.run !== staged || passed.step !== step;
-  stop?.();
   passed = { run: staged, step };
   for (const one of document.querySelectorAll(".german")) one.textContent = text;
   const written = tokenizer.decode(steps.slice(0, step).map(one => one.token));
   find("map-written").textContent = `⟨start⟩ ${written}`.split(" ").slice(-3).join(" ");
   find("map-next").replaceChildren(...[...find("candidates").children].slice(0, 3).map(one => one.cloneNode(true)));
-  find("next-word").textContent = steps[step + 1] ? "Let the next word pass, slowly" : "All is written: begin again";
+  arrive();
   tellPassing();
   if (isCalm() || !isOther) return;
   passing(step).forEach((one, i) => one.animate(
@@ -36,27 +33,26 @@ const passing = step => blocks.filter(({ value }) => !step || value.startsWith("
 
 /** Let the next word pass block by block, or stop the one that does. */
 async function passSlowly() {
-  if (stop || !staged) return stop?.();
-  const step = (passed.step + 1) % staged.steps.length, isWanted = nextPass();
-  tellCandidates(step);
-  if (isCalm()) return;
-  const next = [...find("map-next").children], button = find("next-word"), { textContent } = button;
-  stop = () => {
-    nextPass();
-    find("map-next").replaceChildren(...next);
-    Object.assign(button, { textContent });
-    find("machine").className = "";
-    stop = null;
-  };
-  find("map-next").replaceChildren();
-  button.textContent = "Stop";
-  for (const one of passing(step)) {
+  if (find("machine").className || !staged) return arrive();
+  tellCandidates((passed.step + 1) % staged.steps.length);
+  if (isCalm()) return undefined;
+  const isWanted = nextPass();
+  find("next-word").textContent = "Stop";
+  for (const one of passing(passed.step)) {
     chooseBlock(one);
-    find("machine").className = `passing ${/cross/.test(one.value) ? "crossing" : ""}`;
+    find("machine").className = one.value.endsWith("cross") ? "passing crossing" : "passing";
     await wait(BLOCK);
-    if (!isWanted()) return;
+    if (!isWanted()) return undefined;
   }
-  stop();
+  return arrive();
+}
+
+/** End a slow passage: the word has arrived. */
+function arrive() {
+  nextPass();
+  find("machine").className = "";
+  find("next-word").textContent =
+    staged && !staged.steps[passed.step + 1] ? "All is written: begin again" : "Let the next word pass, slowly";
 }
 
 /** Tell what a block is for. */
@@ -85,12 +81,13 @@ function tellPassing() {
   const told = run.told[kind === "output" ? "decoder.2.feed" : block.value][place];
   const aim = isEncoder ? `To read “${source[piece]}”, at which “${word}” looks most` : `To write “${word}”`;
   find("passing").textContent = `${aim}: 256 numbers, blue above 0, amber below.`;
-  const parts = ["before", "rows", "after"].map(part => told[part][row]), strong = 0.7 * largestSize(parts);
-  find("stripes").replaceChildren(...parts.flatMap((numbers, i) => !STRIPES[kind][i] ? [] : [
-    make("span", { textContent: STRIPES[kind][i] }), stripe(numbers, strong),
-    make("small", { textContent: `${[...numbers.slice(0, 4)].map(one => number(one)).join("  ")} …` })]));
+  const strong = 0.7 * largestSize(["before", "rows", "after"].map(part => told[part][row]));
+  find("stripes").replaceChildren(...Object.entries(STRIPES[kind]).flatMap(([part, textContent]) => [
+    make("span", { textContent }), stripe(told[part][row], strong),
+    make("small", { textContent: part === "hidden" ? `${told.hidden[row].filter(one => one > 0).length} above 0`
+      : `${[...told[part][row].slice(0, 4)].map(one => number(one)).join("  ")} …` })]));
   if (kind === "output") {
-    const { logProbs } = run.steps[step], logits = model.logits(parts[2]);
+    const { logProbs } = run.steps[step], logits = model.logits(told.after[row]);
     tellCell(["piece", "its embedding · these", "softmax"], largest(logProbs, 5).map(id =>
       [labels([id])[0], number(logits[id]), softly(Math.exp(logProbs[id]))]));
   }
@@ -103,7 +100,7 @@ function tellPassing() {
     const name = `${block.value}.${i}`, picture = pictureOf(name, isEncoder ? piece : step);
     return Object.assign(headButton(name, `head ${i}`, picture), { ariaPressed: i === chosen, onclick: openHead });
   }), 2);
-  const width = parts[0].length / told.looks.length, from = chosen * width;
+  const width = told.after[row].length / told.looks.length, from = chosen * width;
   const values = weights.map((_, k) => told.values[k].slice(from, from + width)), size = 0.7 * largestSize(values);
   const mix = values[0].map((_, i) => values.reduce((sum, value, k) => sum + weights[k] * value[i], 0));
   const places = largest(weights, 10).sort((one, other) => one - other);
@@ -141,7 +138,7 @@ function openHead({ currentTarget }) {
 }
 
 for (const one of blocks) one.onclick = () => {
-  stop?.();
+  arrive();
   chooseBlock(one);
   bringToSight(find("passing").parentElement);
   if (/\d\.(self|cross)$/.test(one.value)) lookAt(`${one.value}.0`);

@@ -85,11 +85,11 @@ function project(x, weights) {
   return { keys: linear(x, weights.W_k), values: linear(x, weights.W_v) };
 }
 
-/** The same two-layer network at every position: max(0, x W₁ + b₁) W₂ + b₂ (§3.3, Eq. 2). */
+/** The same two-layer network at every position: max(0, x W₁ + b₁) W₂ + b₂ (§3.3, Eq. 2); and what's hidden between. */
 function feedForward(x, { W_1, b_1, W_2, b_2 }) {
   const hidden = linear(x, W_1, b_1);
   for (const row of hidden) row.forEach((one, i) => { row[i] = Math.max(0, one); });
-  return linear(hidden, W_2, b_2);
+  return { rows: linear(hidden, W_2, b_2), hidden };
 }
 
 /** Add what a sub-layer computed to what went into it, then normalise: LayerNorm(x + Sublayer(x)) (§3.1). */
@@ -162,7 +162,7 @@ class Transformer {
    * Read the source: self-attention, then feed-forward, in each layer (§3.1).
    *
    * @param watch told of each block, as ("encoder.0.self", { before, rows, after }): what goes in, what is added to
-   *   it, and what comes out, normalised; of attention also the scores, the weights (`looks`) and the values
+   *   it, and what comes out, normalised; attention also tells its scores, weights (`looks`) and values
    * @returns the memory, a row for each source token
    */
   encode(ids, changes = UNCHANGED, watch = () => {}) {
@@ -172,8 +172,7 @@ class Transformer {
       const found = attend(x, project(x, layer.self), layer.self, this.config.heads,
         (_, k) => !changes.hidden.has(k), h => changes.heads.has(`${name}.${h}`));
       x = passOn(x, found, layer.norms[0], told => watch(name, told));
-      const digested = { rows: feedForward(x, layer.feedForward) };
-      x = passOn(x, digested, layer.norms[1], told => watch(`encoder.${i}.feed`, told));
+      x = passOn(x, feedForward(x, layer.feedForward), layer.norms[1], told => watch(`encoder.${i}.feed`, told));
     });
     return x;
   }
@@ -203,7 +202,7 @@ class Transformer {
       x = passOn(x, own, layer.norms[0], tell("self"));
       const cross = attend(x, kept.memory, layer.cross, heads, (_, k) => !changes.hidden.has(k), silent("cross"));
       x = passOn(x, cross, layer.norms[1], tell("cross"));
-      x = passOn(x, { rows: feedForward(x, layer.feedForward) }, layer.norms[2], tell("feed"));
+      x = passOn(x, feedForward(x, layer.feedForward), layer.norms[2], tell("feed"));
     });
     return x;
   }

@@ -46,10 +46,10 @@ class Play {
   /** Say what is to be seen now; a screen reader reads it out. */
   say(words) { this.said.textContent = words; }
 
-  /** Add a slider that shows its value as `show` writes it; `changed` gets each new value. */
-  slider(label, { min, max, step = 1, value, show = String }, changed) {
+  /** Add a slider that shows its value as `show` writes it; `changed` gets each new one, `onchange` the last. */
+  slider(label, { min, max, step = 1, value, show = String, onchange = null }, changed) {
     const field = make("label", this.controls, { textContent: label });
-    const input = make("input", field, { type: "range", ariaLabel: label, min, max, step, value });
+    const input = make("input", field, { type: "range", ariaLabel: label, min, max, step, value, onchange });
     const output = make("output", field);
     const update = () => { input.ariaValueText = output.textContent = show(+input.value); };
     input.addEventListener("input", () => { update(); changed(+input.value); });
@@ -63,11 +63,11 @@ class Play {
     return make("button", this.controls, { type: "button", textContent: words, onclick: clicked });
   }
 
-  /** Add a box to tick, for what is on or off; `changed` gets each new state. */
-  toggle(words, on, changed) {
-    const field = make("label", this.controls), input = make("input", field, { type: "checkbox", checked: on });
-    field.append(words);
-    input.addEventListener("change", () => changed(input.checked));
+  /** Add buttons of which one, at first the first, is pressed; `changed` gets its place. */
+  choice(names, changed) {
+    const buttons = names.map((name, i) => this.button(name, () => { press(i); changed(i); }));
+    const press = i => buttons.forEach((button, j) => { button.ariaPressed = i === j; });
+    press(0);
   }
 
   /** Fold away, below the rest, the controls and panels that are added from here on. */
@@ -79,29 +79,39 @@ class Play {
     return fold;
   }
 
-  /** Let it move by itself, once, when it comes into view: `apply` gets its share of the way, from 0 to 1. Any touch or
-   * key holds it, and a button goes on. A reader who wants no motion, a still and a printed page see the end. */
+  /** Let it move by itself, once, when it comes into view: `apply` gets the share of the way, from 0 to 1, and gives
+   * true where it ends early. Any touch or key holds it, and a button goes on. A reader who wants no motion, a still and a
+   * printed page see the end. What is returned starts it anew. */
   moves(apply, milliseconds) {
     const { box } = this, button = this.button("", () => frame ? hold() : go());
     box.querySelector(".play-controls").prepend(Object.assign(button, { className: "play-moves" }));
-    let share = +matchMedia("(prefers-reduced-motion: reduce)").matches, frame = 0, last = 0, moving = false;
+    const still = matchMedia("(prefers-reduced-motion: reduce)").matches;
+    let share = +still, frame = 0, last = 0, moving = false;
     const tell = () => [button.textContent, this.said.ariaLive] =
       frame ? ["pause", "off"] : [share === 1 ? "▶ again" : "▶ play", "polite"];
-    const place = at => { share = at; tell(); apply(at); };
+    const place = at => { share = apply(at) ? 1 : at; };
     const step = now => {
       const next = Math.min(share + Math.min(Math.max(now - last, 0), 100) / milliseconds, 1);  // none is left out
-      [last, frame] = [now, next < 1 ? requestAnimationFrame(step) : 0];
       place(next);
+      [last, frame] = [now, share < 1 ? requestAnimationFrame(step) : 0];
+      tell();
     };
     const hold = () => { cancelAnimationFrame(frame); frame = 0; inView.disconnect(); tell(); };
-    const go = () => { hold(); [share, last, frame] = [share % 1, performance.now(), requestAnimationFrame(step)]; };
+    const go = () => {
+      hold();
+      [share, last, frame] = [share % 1, performance.now(), requestAnimationFrame(step)];
+      tell();
+    };
     const inView = new IntersectionObserver(([seen]) => seen.intersectionRatio > 0.4 && go(), { threshold: 0.5 });
     const touched = ({ target }) => { if (target !== button) { moving = frame > 0; hold(); } };
     for (const kind of ["pointerdown", "keydown", "input"]) box.addEventListener(kind, touched, true);
     box.addEventListener("pointercancel", () => moving && go());  // the finger only scrolled
-    addEventListener("beforeprint", () => share || place(1));
+    const finish = () => { place(1); hold(); };
+    addEventListener("beforeprint", () => share && !frame || finish());
     if (!share) inView.observe(box.querySelector(".play-panels"));
     place(share);
+    tell();
+    return () => { finish(); if (!still) go(); };
   }
 
   /** Add a drawing of this size in pixels; `label` is its name for those who cannot see it. */

@@ -80,5 +80,8 @@ start("query", play => {
   play.drag(handle, plane, "query", (x, y) => ask((x - origin) / unit, (origin - y) / unit),
     (right, up) => ask(query[across] + right / 10, query[upwards] + up / 10));
   const strictness = play.slider("β", { min: 0, max: 20, step: 0.5, value: beta }, show);
-  play.moves(share => { strictness.value = beta + 19 * (1 - share) ** 3; show(); }, 5000);
+  play.moves(share => {  // down to the plain mean, and back to where a dragged query shows
+    strictness.value = share < 0.8 ? 20 * (1 - share / 0.8) ** 2 : beta * (share - 0.8) / 0.2;
+    show();
+  }, 6000);
 });

@@ -13,7 +13,7 @@ start("clock", play => {
     const before = draw("path", panel, { stroke: "var(--quiet)", "stroke-width": 2, "stroke-dasharray": "5 3" });
     const after = draw("path", panel, { stroke: `var(--c${i})`, "stroke-width": 4, "stroke-linecap": "round" });
     const turn = draw("path", panel, { fill: "none", stroke: "var(--ink)", "stroke-width": 1.5 });
-    const head = draw("path", panel, { d: "M0 0L-8 4V-4Z", fill: "var(--ink)" });
+    const head = draw("path", panel, { d: "M0 0L-6 3V-3Z", fill: "var(--ink)" });
     draw("text", panel, { class: "middle", x: centre, y: 146, text: `rate ${names[i]}` });
     return { before, after, turn, head, words: draw("text", panel, { class: "middle", x: centre, y: 166 }) };
   });
@@ -50,7 +50,7 @@ start("clock", play => {
       const [x, y] = wound(1), degrees = end * 180 / Math.PI + (end < start ? 180 : 0);
       set(head, { transform: `translate(${x.toFixed(1)} ${y.toFixed(1)}) rotate(${degrees.toFixed(1)})` });
       set(head, { visibility: Math.abs(end - start) > 0.25 ? "visible" : "hidden" });  // else there is no room for it
-      set(words, { text: `turn ${fixed(end - start, rates[i] < 0.01 ? 3 : 2)}` });
+      set(words, { text: `turned by ${fixed(end - start, rates[i] < 0.01 ? 3 : 2)} rad` });
     });
     const [x, y] = spot(far.value, total);
     set(mark, { cx: x, cy: y });

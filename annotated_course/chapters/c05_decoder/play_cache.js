@@ -9,16 +9,18 @@ start("cache", play => {
     rows.forEach((row, n) => rows.slice(0, n + 1).forEach((_, i) => draw("rect", row, { ...look, x: cell * i + 2,
       y: 24 + cell * n, width: cell - 4, height: cell - 4, "fill-opacity": cached && i < n ? 0 : 1 })));  // 0: kept
     draw("text", panel, { class: "bold", y: 14, text: name });
+    ["filled: made", ...(cached ? ["outlined: kept"] : [])].forEach((text, n) =>
+      draw("text", panel, { class: "end small quiet", x: side, y: 36 + 16 * n, text }));
     return { rows, total: draw("text", panel, { class: "bold", y: side + 44 }) };
   });
-  const show = words => {
-    const sums = [words * (words + 1) / 2, slider.value = words];
+  const show = step => {
+    const words = step + 1, sums = [words * (words + 1) / 2, words];
     panels.forEach(({ rows, total }, i) => {
       rows.forEach((row, n) => set(row, { opacity: n + 1 < words ? 0.55 : n + 1 > words ? 0.1 : 1 }));
       set(total, { text: `${sums[i]} ${sums[i] === 1 ? "key" : "keys"} made` });
     });
-    play.say(`Word ${words}: ${words} new without a cache, 1 with it. Outlined: kept. In all: ${sums.join(" and ")}.`);
+    play.say(`Step ${step}: ${words} new without a cache, 1 with it. In all: ${sums.join(" and ")}.`);
   };
-  const slider = play.slider("words", { min: 1, max: most, value: 1 }, show);
-  play.moves(share => show(1 + Math.round((most - 1) * share)), 5000);
+  const slider = play.slider("step", { min: 0, max: most - 1, value: 0 }, show);
+  play.moves(share => show(slider.value = Math.round((most - 1) * share)), 5000);
 });

@@ -2,9 +2,9 @@
 
 start("mask", play => {
   const { words, padded, vectors, nudged } = play.data;
-  const size = words.length, side = 44, left = 62, top = 44, all = [...words.keys()];
+  const size = words.length, all = [...words.keys()], side = play.panels.clientWidth < 500 ? 40 : 44, left = 62;
   const upTo = ahead => (query, key) => key <= query + ahead && !padded[key];
-  const masks = {
+  const top = 44, masks = {
     "everything": () => true,
     "causal": (query, key) => key <= query,
     "padding": (_, key) => !padded[key],
@@ -54,7 +54,7 @@ start("mask", play => {
         if (leaks) leaked.push(padded[j] ? "padding" : `“${words[j]}”`);
         set(moving.square, { class: leaks ? "cell leak" : reads ? "cell on" : "cell", style });
         const text = (reads ? fixed(moved) : "0") + (leaks ? "!" : "");
-        set(moving.number, { text, class: leaks ? "middle bold" : "middle" });
+        set(moving.number, { text, class: leaks ? "middle bold" : "middle faint" });
       }
       if (leaked.length) wrong.push(`“${words[i]}” reads ${leaked.join(", ")}`);
     }
@@ -97,6 +97,6 @@ start("mask", play => {
   const ahead = play.slider("words ahead", range, open => use(upTo(open), 0.1));
   play.more("Other masks, and a second layer");
   const buttons = Object.keys(masks).map(name => play.button(name, () => use(masks[name])));
-  play.toggle("two layers", false, on => { layers = on ? 2 : 1; show(); });
-  play.moves(share => use(upTo(Math.max(farthest - Math.floor(share * farthest), 1)), 0.1), 2400);  // one word too high
+  play.choice(["one layer", "two layers"], more => { layers = 1 + more; show(); });
+  play.moves(share => use(upTo(Math.max(farthest - Math.floor(share * farthest), 1)), 0.1), 3000);  // one word too high
 });

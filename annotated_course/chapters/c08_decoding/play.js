@@ -7,11 +7,8 @@ start("tree", play => {
   const text = node => node.parent ? `${text(node.parent)} ${node.token}`.trim() : "";
   let steps = [], shown = 0, width = 640;  // a step has two places: its candidates, and which of them stay
 
-  /** Search the table of next words, and give what each step found. */
-  function searched() {
-    const following = ({ token }) => Object.entries(table[token]).map(([token, p]) => ({ token, logProb: Math.log(p) }));
-    return [...search(following, { start: "<bos>", end: "<eos>", limit }, beam.value, alpha.value)];
-  }
+  const next = ({ token }) => Object.entries(table[token]).map(([token, p]) => ({ token, logProb: Math.log(p) }));
+  const searched = () => [...search(next, { start: "<bos>", end: "<eos>", limit }, beam.value, alpha.value)];
 
   /** Give each node of the whole search its place, so that nothing moves while the tree grows; and give its height. */
   function arrange(nodes) {
@@ -19,10 +16,10 @@ start("tree", play => {
     (function place(node) {
       const children = nodes.filter(one => one.parent === node);
       children.forEach(place);
-      node.height = node.fate === "finished" && alpha.value ? 47 : 34;
+      node.height = node.fate === "finished" && alpha.value ? 45 : 32;
       node.y = children.length ? (children[0].y + children.at(-1).y) / 2 : bottom + node.height / 2;
       node.x = (node.length + 0.5) * width / (steps.length + 1);
-      if (!children.length) bottom += node.height + 5;
+      if (!children.length) bottom += node.height + 3;
     })(nodes[0]);
     return bottom;
   }
@@ -32,7 +29,7 @@ start("tree", play => {
     const { x, y, parent, token, logProb, score, fate } = node;
     const dropped = decided && fate === "dropped", kept = decided && !dropped, ended = decided && fate === "finished";
     const w = Math.min(width / (steps.length + 1) - (width < 600 ? 7 : 16), 104), left = x - w / 2;
-    const high = ended ? node.height : 34;
+    const high = ended ? node.height : 32;
     const thin = { fill: "none", stroke: kept ? "rgb(var(--blue))" : "var(--quiet)" };
     const look = { ...thin, "stroke-width": best ? 3 : 1, "stroke-dasharray": dropped ? "4 3" : "none" };
     const fill = kept ? `rgba(var(--blue), ${best ? 0.4 : 0.16})` : "none";
@@ -40,7 +37,7 @@ start("tree", play => {
     if (ended && alpha.value) lines.push(three(score));
     const group = draw("g", panel, { class: decided ? "" : "new" });
     draw("rect", group, { ...look, fill, x: left, y: y - high / 2, width: w, height: high, rx: 3 });
-    if (ended) draw("rect", group, { ...thin, x: left + 3, y: y - high / 2 + 3, width: w - 6, height: high - 6 });
+    if (ended) draw("rect", group, { ...thin, x: left + 2, y: y - high / 2 + 2, width: w - 4, height: high - 4 });
     const first = y + 4 - 6.5 * (lines.length - 1), tone = dropped ? "middle quiet" : "middle";
     lines.forEach((text, i) => write(text, x, first + 13 * i, tone, group));
     if (!parent) return;
@@ -80,8 +77,9 @@ start("tree", play => {
       : told(steps[i], i));
   }
 
+  const stop = place => `${Math.ceil(place / 2) - 1}, ${place % 2 ? "all" : "kept"}`;
   const again = () => show(shown < 2 * steps.length ? shown : Infinity);
-  const step = play.slider("step", { min: 1, max: 8, value: 1, show: place => Math.ceil(place / 2) - 1 }, show);
+  const step = play.slider("step", { min: 1, max: 8, value: 1, show: stop }, show);
   const panel = play.panel(width, 400, "the tree of the search");
   play.more("The beam K, and the length penalty’s α (for section 4)");
   const beam = play.slider("beam K", { min: 1, max: 5, value: play.data.beam }, again);

@@ -1,7 +1,7 @@
 // Chapter 15: temperature, top k and nucleus, over a model's next character after two texts.
 
 start("sampling", play => {
-  const SHOWN = 24, [width, top, floor] = [312, 52, 236], slot = width / (SHOWN + 1), { texts } = play.data;
+  const SHOWN = 24, [width, top, floor] = [312, 48, 180], slot = width / (SHOWN + 1), { texts } = play.data;
   const total = p => p.reduce((sum, one) => sum + one, 0), stretched = p => p.map(one => one / total(p));
 
   /** As `annotated.models.language_model.sampling_probabilities`, of logits in falling order; and what is cut off. */
@@ -13,14 +13,9 @@ start("sampling", play => {
     return [stretched(first.map((p, i) => stays[i] ? p : 0)), total(all.filter((_, i) => !stays[i]))];
   }
 
-  /** Say where a dart lands on the strip on which the probabilities lie end to end. */
-  function hit(p, dart) {
-    let end = 0;
-    return p.findIndex(one => (end += one) > dart * total(p));
-  }
-
+  const hit = (p, dart) => p.findIndex((_, i) => total(p.slice(0, i + 1)) > dart * total(p));  // p laid end to end
   let { seed } = play.data, darts = [];
-  const panels = texts.map(({ after }) => play.panel(width, 304, `the next character after ${after}`));
+  const panels = texts.map(({ after }) => play.panel(width, 200, `the next character after ${after}`));
 
   function showText({ after, characters, logits }, panel) {
     const [p, cut] = probabilities(logits, temperature.value, k.value, share.value), kept = p.filter(one => one > 0);
@@ -41,22 +36,22 @@ start("sampling", play => {
       const x = slot * i + 1.5, w = slot - 3, [height, before] = [unit * now[i], unit * one];
       if (now[i]) draw("rect", panel, { x, y: floor - height, width: w, height, fill: "rgb(var(--blue))" });
       else draw("line", panel, { x1: x + w / 2, x2: x + w / 2, y1: floor, y2: floor - before,
-        stroke: "var(--quiet)", "stroke-width": w, "stroke-dasharray": "1 3" });  // hatched: colour alone says nothing
-      draw("rect", panel, { x, y: floor - before, width: w, height: before, fill: "none", stroke: "var(--ink)" });
+        stroke: "var(--c1)", "stroke-width": w, "stroke-dasharray": "1 2" });  // hatched: colour alone says nothing
+      draw("rect", panel, { x, y: floor - before, width: w, height: before,
+        ...(now[i] ? { fill: "none", stroke: "var(--ink)" } : { fill: "var(--c1)", "fill-opacity": 0.25 }) });
       draw("text", panel, { class: now[i] ? "middle small" : "middle small quiet", x: x + w / 2, y: floor + 15,
         text: i < SHOWN ? characters[i] : "…" });
     });
     draw("path", panel, { class: "line", d: `M0 ${floor}H${width}` });
-    const like = `like a choice among ${fixed(perplexity, 1)} equally likely letters`;
-    draw("text", panel, { class: "small", y: floor + 38, text: like });
-    const drawn = darts.length ? `drawn: ${darts.map(dart => characters[hit(p, dart)]).join(" ")}` : "";
-    draw("text", panel, { y: floor + 60, text: drawn });
-    return `After ${after}, ${stay}: ${like}${drawn && `; ${drawn}`}.`;
+    const drawn = darts.length ? ` (drawn: ${darts.map(dart => characters[hit(p, dart)]).join(" ")})` : "";
+    return `${fixed(perplexity, 1)} equally likely letters after ${after}${drawn}`;
   }
 
-  const show = () => play.say(texts.map((text, i) => showText(text, panels[i])).join(" "));
+  const show = () => play.say(`A draw is like a choice among ${texts.map((text, i) => showText(text, panels[i]))
+    .join(", and among ")}.`);
   const all = texts[0].logits.length;
   const k = play.slider("top k", { min: 1, max: all, value: play.data.k, show: n => n === all ? "all" : n }, show);
+  play.more("Temperature, a nucleus, and ten draws");
   const temperature = play.slider("T", { min: 0, max: 2, step: 0.1, value: 1, show: value => fixed(value, 1) }, show);
   const part = { min: 0.05, max: 1, step: 0.05, value: 1, show: p => p === 1 ? "all" : fixed(p) };
   const share = play.slider("nucleus", part, show);
@@ -64,5 +59,5 @@ start("sampling", play => {
     darts = Array.from({ length: 10 }, () => (seed = (1664525 * seed + 1013904223) % 2 ** 32) / 2 ** 32);
     show();
   });
-  play.moves(share => { k.value = Math.round(all * (play.data.k / all) ** share); show(); }, 4000);
+  play.moves(share => { k.value = Math.round(20 * (play.data.k / 20) ** share); show(); }, 4000);
 });

@@ -37,9 +37,9 @@ SCRIPT = """(async () => {
 
 def measured(name: str) -> Iterator[tuple[str, float, float, str, str]]:
     """Give for each address of the page what it begins with, what the script finds, and the console."""
-    kinds = {".js": "text/javascript; charset=utf-8"}  # as many servers say of all that they have
-    handler = {"protocol_version": "HTTP/1.1", "extensions_map": {**SimpleHTTPRequestHandler.extensions_map, **kinds}}
-    quiet = type("Handler", (SimpleHTTPRequestHandler,), {**handler, "log_message": lambda *_: None})
+    kinds = {**SimpleHTTPRequestHandler.extensions_map, ".js": "text/javascript; charset=utf-8"}  # as many servers say
+    handler = {"protocol_version": "HTTP/1.1", "extensions_map": kinds, "log_message": lambda *_: None}
+    quiet = type("Handler", (SimpleHTTPRequestHandler,), handler)
     with ThreadingHTTPServer(("127.0.0.1", 0), partial(quiet, directory=LIVE)) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
         served = f"http://127.0.0.1:{server.server_port}/index.html"

@@ -1,10 +1,8 @@
 """Pack the delivered model for the live page: python -m tools.live
 
-Writes `weights-0.js` and so on, which a page can load from a folder, without a server; how many have come says how
-far it is. A weight takes nine bits: each row of a matrix is divided by its largest number and rounded to 255 steps on
-either side of 0. Small steps are frequent, and take fewer bits in the files (`encode`). `recorded.js` has what the
-page needs before: the vocabulary, shapes and frequencies, and the first sentence's translation step by step. And
-`beam.js` is the search that chapter 08 has, too.
+Writes `weights-0.js` and so on, scripts, which a page can load from a folder, without a server; `recorded.js`, what
+the page needs before them; and `beam.js`, chapter 08's search. A weight takes nine bits: each row of a matrix is
+divided by its largest number and rounded to 255 steps on either side of 0. The files keep them in fewer (`encode`).
 """
 
 import json
@@ -14,8 +12,7 @@ import numpy as np
 import torch
 
 from annotated.config import BOS, EOS
-from annotated.decoding import greedy_decode, next_log_probs
-from annotated.masking import padding_mask
+from annotated.decoding import greedy_decode
 from annotated.multi_head import record_attention
 from annotated.transformer import Transformer
 from annotated_workbench.checkpoint import load_translator
@@ -33,29 +30,22 @@ TOTAL = 1 << 16  # of all frequencies
 DIGITS = 0x10000 - 0x800 - 0x100  # UTF-16 has as many units that are no half of a pair, without the first 256
 
 
-def main() -> None:
-    """Write all files."""
-    write_whole(LIVE / BEAM.name, BEAM.read_bytes())
-    for name, content in packed(MODEL).items():
-        write_whole(LIVE / name, content)
-
-
 def packed(run: Path) -> dict[str, bytes]:
     """Give the files' names and contents for a model with subwords and tied embeddings, and its tokenizer."""
-    model, tokenizer, scales, steps = rounded(run)
+    model, tokenizer, scales = rounded(run)
+    tensors = {name: each.data for name, each in model.named_parameters()}  # a tied one is there once
     merges = json.loads((run / TOKENIZER).read_text("utf-8"))["model"]["merges"]
-    symbols = np.concatenate([each.flatten().numpy() for each in steps.values()]) + STEPS
+    steps = [(tensors[name] / scale).round().flatten().int().numpy() for name, scale in scales.items()]
+    symbols = np.concatenate(steps) + STEPS
     counts = np.bincount(symbols, minlength=2 * STEPS + 1)
     frequencies = np.maximum(1, (counts * (TOTAL / counts.sum())).round().astype(int))
     frequencies[STEPS] += TOTAL - frequencies.sum()
-    tensors = dict(model.named_parameters())  # a tied one is there once
-    floats = b"".join(scales.get(name, each).detach().numpy().astype("<f4").tobytes() for name, each in tensors.items())
-    texts = [encode(np.frombuffer(floats, np.uint8), np.full(256, TOTAL // 256))]
-    texts += [encode(part, frequencies) for part in np.split(symbols, PARTS)]
+    floats = b"".join(scales.get(name, each).numpy().astype("<f4").tobytes() for name, each in tensors.items())
+    first = encode(np.frombuffer(floats, np.uint8), np.full(256, TOTAL // 256))
+    texts = [first, *(encode(part, frequencies) for part in np.split(symbols, PARTS))]
     files = {f"weights-{i}.js": script(f'WEIGHTS[{i}] = "{text}"', "utf-16") for i, text in enumerate(texts)}
-    config = {name: getattr(model.config, name) for name in ("d_model", "heads", "layers", "max_length")}
     known = {
-        "config": config,
+        "config": {name: getattr(model.config, name) for name in ("d_model", "heads", "layers", "max_length")},
         "parts": len(files),
         "megabytes": round(sum(map(len, files.values())) / 1e6, 1),
         **translation(model, tokenizer),
@@ -68,17 +58,14 @@ def packed(run: Path) -> dict[str, bytes]:
     return {"recorded.js": script(f"const RECORDED = {text}", "utf-8"), **files}
 
 
-def rounded(run: Path) -> tuple[Transformer, Tokenizer, dict[str, torch.Tensor], dict[str, torch.Tensor]]:
-    """Give a model as the page has it, its tokenizer, and by the matrices' names each row's scale, and the steps."""
+def rounded(run: Path) -> tuple[Transformer, Tokenizer, dict[str, torch.Tensor]]:
+    """Give a model as the page has it, its tokenizer, and by the matrices' names the scale of each row."""
     model, tokenizer, _ = load_translator([run])
-    scales, steps = {}, {}
-    with torch.no_grad():
-        for name, matrix in model.named_parameters():
-            if matrix.dim() == 2:
-                scales[name] = matrix.abs().amax(dim=1, keepdim=True).clamp(min=1e-30) / STEPS
-                steps[name] = (matrix / scales[name]).round()
-                matrix.copy_(steps[name] * scales[name])
-    return model.eval(), tokenizer, scales, {name: each.int() for name, each in steps.items()}
+    matrices = {name: each.data for name, each in model.named_parameters() if each.dim() == 2}
+    scales = {name: each.abs().amax(1, keepdim=True).clamp(min=1e-30) / STEPS for name, each in matrices.items()}
+    for name, matrix in matrices.items():
+        matrix.copy_((matrix / scales[name]).round() * scales[name])
+    return model.eval(), tokenizer, scales
 
 
 def encode(symbols: np.ndarray, frequencies: np.ndarray) -> str:
@@ -91,9 +78,7 @@ def encode(symbols: np.ndarray, frequencies: np.ndarray) -> str:
             state, digit = divmod(state, DIGITS)
             digits.append(digit)
         state = state // frequency * TOTAL + state % frequency + starts[symbol]
-    for _ in range(3):
-        state, digit = divmod(state, DIGITS)
-        digits.append(digit)
+    digits += [state // DIGITS**i % DIGITS for i in range(3)]
     return "".join(chr(digit + (0x100 if digit < 0xD700 else 0x900)) for digit in reversed(digits))
 
 
@@ -106,13 +91,10 @@ def script(statement: str, encoding: str) -> bytes:
 def translation(model: Transformer, tokenizer: Tokenizer) -> dict[str, object]:
     """Record how `FIRST` is translated: the likeliest five of each step, and where the last layer looks."""
     src = torch.tensor([[*tokenizer.encode(FIRST, "de"), EOS]])
-    mask = padding_mask(src)
-    tgt = torch.tensor([[BOS, *greedy_decode(model, src)[0].ids]])
     with record_attention(model) as looks:
-        memory = model.encode(src, mask)
-        steps = [next_log_probs(model, tgt[:, :end], memory, mask, None)[0] for end in range(1, tgt.size(1) + 1)]
-    (*_, weights) = looks[f"decoder.layers.{model.config.layers - 1}.cross_attention"]
-    best = [[[int(id), round(float(p), 6)] for p, id in zip(*step.exp().topk(5), strict=True)] for step in steps]
+        (probabilities,) = model(src, torch.tensor([[BOS, *greedy_decode(model, src)[0].ids]])).softmax(dim=-1)
+    weights = looks[f"decoder.layers.{model.config.layers - 1}.cross_attention"][-1]
+    best = [[[int(id), round(float(p), 6)] for p, id in zip(*each.topk(5), strict=True)] for each in probabilities]
     return {
         "text": FIRST,
         "source": src[0].tolist(),
@@ -122,4 +104,6 @@ def translation(model: Transformer, tokenizer: Tokenizer) -> dict[str, object]:
 
 
 if __name__ == "__main__":
-    main()
+    write_whole(LIVE / BEAM.name, BEAM.read_bytes())
+    for name, content in packed(MODEL).items():
+        write_whole(LIVE / name, content)

@@ -11,12 +11,12 @@ const STRIPES = { // the names of what a block tells
 };
 const nextPass = newest();
 let block; // which is told of
-let head = null; // of it, which was picked
+let head; // of it, which was picked
 let passed = { run: null, step: 0 }; // the word that has passed last
 
-/** Let the word of a step pass; before the first, the encoder reads. */
+/** Let the word of a step pass. */
 function passWord(step) {
-  const { steps, text } = staged, isOther = passed.run !== staged || passed.step !== step;
+  const { steps, text } = staged;
   passed = { run: staged, step };
   for (const one of document.querySelectorAll(".german")) one.textContent = text;
   const written = tokenizer.decode(steps.slice(0, step).map(one => one.token));
@@ -24,21 +24,16 @@ function passWord(step) {
   find("map-next").replaceChildren(...[...find("candidates").children].slice(0, 3).map(one => one.cloneNode(true)));
   arrive();
   tellPassing();
-  if (isCalm() || !isOther) return;
-  passing(step).forEach((one, i) => one.animate(
-    [{ backgroundColor: "rgba(var(--rgb), 0.5)", offset: 0 }], { duration: 240, delay: 20 * i }));
 }
 
-const passing = step => blocks.filter(({ value }) => !step || value.startsWith("decoder"));
-
-/** Let the next word pass block by block, or stop the one that does. */
+/** Let the next word pass block by block, the first through the encoder, too; or stop the one that does. */
 async function passSlowly() {
   if (find("machine").className || !staged) return arrive();
   tellCandidates((passed.step + 1) % staged.steps.length);
   if (isCalm()) return undefined;
   const isWanted = nextPass();
   find("next-word").textContent = "Stop";
-  for (const one of passing(passed.step)) {
+  for (const one of blocks.filter(({ value }) => !passed.step || value.startsWith("decoder"))) {
     chooseBlock(one);
     find("machine").className = one.value.endsWith("cross") ? "passing crossing" : "passing";
     await wait(BLOCK);
@@ -59,7 +54,7 @@ function arrive() {
 function chooseBlock(chosen) {
   const [stack, layer, kind] = chosen.value.split(".");
   block = chosen;
-  head = null;
+  head = undefined;
   for (const one of blocks) one.ariaPressed = one === block;
   for (const about of document.querySelectorAll("[data-about]")) {
     about.hidden = !about.dataset.about.split(" ").includes(`${stack}.${kind ?? layer}`);
@@ -72,8 +67,7 @@ function chooseBlock(chosen) {
 /** Show the numbers of the block for the word that has just passed; in the encoder, for the piece it looks at most. */
 function tellPassing() {
   const [stack, layer, kind = layer] = block.value.split("."), { run, step } = passed, isEncoder = stack === "encoder";
-  for (const id of ["block-heads", "cell", "stripes"]) find(id).replaceChildren();
-  find("passing").textContent = "";
+  for (const id of ["passing", "block-heads", "cell", "stripes"]) find(id).replaceChildren();
   if (!run || run !== shown) return; // a recording has no numbers
   const source = labels(run.source), tokens = run.steps.map(one => one.token), word = labels(tokens)[step];
   const piece = largest(source.map((_, k) => mean(run.looks[lastCross()], step, k)), 1)[0];
@@ -123,10 +117,8 @@ function stripe(numbers, most) {
   const pixels = Uint32Array.from(numbers, one =>
     (one < 0 ? 0x1f83de : 0xe49250) | Math.round(255 * Math.min(1, Math.abs(one) / most)) << 24);
   const [low, high] = [Math.min, Math.max].map(end => number(end(...numbers)));
-  const canvas = paint(pixels, pixels.length);
-  canvas.role = "img";
-  canvas.ariaLabel = `${numbers.length} numbers from ${low} to ${high}`;
-  return canvas;
+  const ariaLabel = `${numbers.length} numbers from ${low} to ${high}`;
+  return Object.assign(paint(pixels, pixels.length), { role: "img", ariaLabel });
 }
 
 /** Open another head of the block. */

@@ -59,7 +59,6 @@ function drawTree(steps, path) {
     const lit = new Set();
     for (let one = node; one; one = one.parent) lit.add(one);
     for (const [one, parts] of drawn) for (const part of parts) part.classList.toggle("off", node && !lit.has(one));
-    for (const [one, [button]] of drawn) button.classList.toggle("lit", one === node);
   };
   const buttons = [...places].map(([node, { x, y }]) => {
     const from = at(node.parent), isWinner = path.has(node);

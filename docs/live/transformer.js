@@ -93,19 +93,14 @@ function feedForward(x, { W_1, b_1, W_2, b_2 }) {
 }
 
 /** Add what a sub-layer computed to what went into it, then normalise: LayerNorm(x + Sublayer(x)) (§3.1). */
-function addAndNorm(x, sublayer, { gain, bias }) {
-  return x.map((row, position) => {
-    const sum = row.map((one, i) => one + sublayer[position][i]);
+function addAndNorm(before, sublayer, { gain, bias }, tell) {
+  const after = before.map((row, position) => {
+    const sum = row.map((one, i) => one + sublayer.rows[position][i]);
     const mean = sum.reduce((total, one) => total + one, 0) / sum.length;
     const variance = sum.reduce((total, one) => total + (one - mean) ** 2, 0) / sum.length;
     return sum.map((one, i) => gain[i] * (one - mean) / Math.sqrt(variance + 1e-5) + bias[i]);
   });
-}
-
-/** Add and normalise what a block computed, `told`, and tell of it. */
-function passOn(before, told, norm, tell) {
-  const after = addAndNorm(before, told.rows, norm);
-  tell({ ...told, before, after });
+  tell({ ...sublayer, before, after });
   return after;
 }
 
@@ -171,8 +166,8 @@ class Transformer {
       const name = `encoder.${i}.self`;
       const found = attend(x, project(x, layer.self), layer.self, this.config.heads,
         (_, k) => !changes.hidden.has(k), h => changes.heads.has(`${name}.${h}`));
-      x = passOn(x, found, layer.norms[0], told => watch(name, told));
-      x = passOn(x, feedForward(x, layer.feedForward), layer.norms[1], told => watch(`encoder.${i}.feed`, told));
+      x = addAndNorm(x, found, layer.norms[0], told => watch(name, told));
+      x = addAndNorm(x, feedForward(x, layer.feedForward), layer.norms[1], told => watch(`encoder.${i}.feed`, told));
     });
     return x;
   }
@@ -199,10 +194,10 @@ class Transformer {
       kept.keys.push(...keys);
       kept.values.push(...values);
       const own = attend(x, kept, layer.self, heads, (q, k) => !changes.causal || k <= start + q, silent("self"));
-      x = passOn(x, own, layer.norms[0], tell("self"));
+      x = addAndNorm(x, own, layer.norms[0], tell("self"));
       const cross = attend(x, kept.memory, layer.cross, heads, (_, k) => !changes.hidden.has(k), silent("cross"));
-      x = passOn(x, cross, layer.norms[1], tell("cross"));
-      x = passOn(x, feedForward(x, layer.feedForward), layer.norms[2], tell("feed"));
+      x = addAndNorm(x, cross, layer.norms[1], tell("cross"));
+      x = addAndNorm(x, feedForward(x, layer.feedForward), layer.norms[2], tell("feed"));
     });
     return x;
   }

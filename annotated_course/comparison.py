@@ -7,6 +7,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+IN_ANOTHER_ORDER = ": the right numbers, in another order"
+
 
 def difference(given: Any, expected: Any, within: float = 1e-4, *, strict: bool = False) -> str | None:
     """Say what differs first between two values, as "at [1, 2]: 0.83, expected 0.5", or None.
@@ -61,9 +63,11 @@ def _tensor_difference(given: Tensor, expected: Tensor, within: float, strict: b
         equal = given == expected
     if equal.all():
         return None
+    ordered = given.double().flatten().sort().values, expected.double().flatten().sort().values
+    order = IN_ANOTHER_ORDER * ordered[0].allclose(ordered[1], within, within)
     place = tuple(int(i) for i in torch.unravel_index((~equal).long().argmax(), equal.shape))
     where = f"at {list(place)}: " if place else ""
-    return f"{where}{_text(given[place].item())}, expected {_text(expected[place].item())}"
+    return f"{where}{_text(given[place].item())}, expected {_text(expected[place].item())}{order}"
 
 
 def _equal(given: Any, expected: Any, within: float, strict: bool) -> bool:
@@ -97,7 +101,9 @@ def described(value: Any) -> str:
         return f"a list of {len(value)}" + f" ({'each ' * (len(kinds) == 1)}{', '.join(kinds[:4])})" * bool(kinds)
     if isinstance(value, Tensor):
         return f"{kind(value)}, shape {tuple(value.shape)}"
-    return kind(value) + f", {value!r:.60}" * isinstance(value, int | float | str | dict)
+    if type(value) in (int, float):
+        return f"one number, {_text(value)}"
+    return kind(value) + f", {value!r:.60}" * isinstance(value, int | str | dict)
 
 
 def _text(value: Any) -> str:

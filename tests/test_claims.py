@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from annotated_course.claims import claim, more_checks
-from annotated_course.comparison import difference
+from annotated_course.comparison import IN_ANOTHER_ORDER, difference
 
 
 def raise_value_error() -> None:
@@ -30,6 +30,7 @@ def raise_value_error() -> None:
         (torch.tensor([[True, False]]), {}, "at [0, 1]: False, expected True"),
         (10_001, {"expected": 10_000}, "10001, expected 10000"),
         (None, {"expected": 0.5}, "None, expected 0.5"),
+        (torch.ones(2).cumsum(0), {"expected": torch.tensor([2, 1])}, f"at [0]: 1, expected 2{IN_ANOTHER_ORDER}"),
         (torch.tensor([1.0, 0.83]), {"expected": 1}, "at [1]: 0.83, expected 1"),
         (torch.tensor([math.nan]), {"expected": torch.tensor([math.nan])}, "at [0]: nan, expected nan"),
         (torch.ones(1), {"expected": torch.ones(3)}, "shape (1,), expected (3,)"),

@@ -6,6 +6,7 @@ what an exercise is.
 
 import dis
 import sys
+import textwrap
 from contextlib import redirect_stdout
 from importlib import import_module
 from pathlib import Path
@@ -70,7 +71,8 @@ def check(number: str, answer: object, *, seconds: float = 60.0) -> None:
     finally:
         printed.end()
     if diagnosis is not None:
-        print(f"✗ {number} {exercise.title}: {diagnosis}")
+        verdict = f"✗ {number} {exercise.title}: {diagnosis}"
+        print(textwrap.fill(verdict, 95, break_long_words=False, break_on_hyphens=False))  # Lab breaks within words
         return
     print(f"✓ {number} {exercise.title}")
     try:

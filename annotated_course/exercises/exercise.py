@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
 from annotated_course import comparison
-from annotated_course.comparison import described, kind
+from annotated_course.comparison import IN_ANOTHER_ORDER, described, kind
 from annotated_course.exercises.settings import kept_settings
 from annotated_course.own_line import own_line
 from annotated_course.promises import broken
@@ -276,7 +276,8 @@ def difference(given: Any, expected: Any, tolerance: float = 1e-4, by_hand: bool
         count = f"{expected.numel()} numbers, in a list" if expected.dim() else "one number"
         return f"expected {count}, got {described(given.tolist())}."
     if by_hand:
-        return f"{text.partition(', expected')[0]} is not right"
+        order = text.partition(IN_ANOTHER_ORDER)[1].removeprefix(": ")
+        return order or f"{text.partition(', expected')[0]} is not right"
     if isinstance(given, Tensor) and text.startswith("at") and given.is_floating_point():
         if (expected.isfinite() & ~given.isfinite()).any():
             return f"{text}: does an exponential overflow, or is there a logarithm of 0, or a division by 0?"

@@ -79,6 +79,7 @@ timing: env  ## test, and list what took longest
 lab: env  ## open your copy of the notebooks in JupyterLab, at the tour; ARGS="--no-browser --port 9999" are passed on
 	@mkdir -p $(LAB_SETTINGS)
 	@echo '{"@jupyterlab/docmanager-extension:plugin": {"defaultViewers": {"markdown": "Markdown Preview"}},' \
+		'"@jupyterlab/notebook-extension:tracker": {"windowingMode": "defer"},' \
 		'"@jupyterlab/htmlviewer-extension:plugin": {"trustByDefault": true},' \
 		'"@jupyterlab/apputils-extension:notification": {"fetchNews": "false", "checkForUpdates": false}}' \
 		> $(LAB_SETTINGS)/overrides.json

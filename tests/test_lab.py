@@ -109,6 +109,16 @@ def test_pictures_and_the_live_page_move_before_a_cell_has_run_and_no_key_leaves
     tab.frame_locator(".jp-HTMLViewer iframe").locator("#builder fieldset").first.wait_for(state="attached")
 
 
+def test_a_link_to_a_heading_leads_there_at_the_first_click_and_shows_no_other_answer(tab, lab) -> None:
+    tab.goto(f"{lab}/lab/tree/work/01_attention.ipynb?reset")
+    tab.wait_for_selector(IDLE)
+    card = tab.locator(".jp-MarkdownCell", has_text="Exercise 01.6 · ")
+    card.get_by_role("link", name="solution").click()
+    tab.wait_for_function(f"""() => {BOOK}.widgets.find(
+      cell => cell.node.getBoundingClientRect().bottom > {BOOK}.node.getBoundingClientRect().top + 20
+    )?.model.sharedModel.source.startsWith("## Exercise 01.6")""")
+
+
 def test_a_notebook_runs_as_saved_shows_formulas_and_figures_and_says_whether_an_answer_is_right(tab, lab) -> None:
     tab.goto(f"{lab}/lab/tree/work/01_attention.ipynb?reset")
     tab.wait_for_selector(IDLE)

@@ -13,8 +13,10 @@ import re
 import sys
 import time
 import warnings
+from functools import cache, partial
 from itertools import count
 from pathlib import Path
+from urllib.parse import unquote
 
 import nbformat
 from nbformat import NotebookNode
@@ -29,6 +31,7 @@ from tools.sync import ROOT, notebook_paths
 
 GIVEN, START = ".given.json", "start.md"
 ROW = re.compile(r"^\|.*\]\((\d\d)_\w+\.ipynb\).*$", re.MULTILINE)
+LINK = re.compile(r"(?<=\]\()([^)#\s]*\.ipynb)#([^)\s]+)")  # to a heading of a notebook
 ADDRESS = re.compile(r'(?<=\]\()(?!https?:|#)[^)]+|(?<=src=")[^"]+')  # of what a page links to or shows
 
 Sources = dict[str, str]  # what each cell of a notebook says, by the cell's id
@@ -62,6 +65,8 @@ def update(course: Path, work: Path) -> list[str]:
         name = path.relative_to(course).as_posix()
         mine = Path(os.path.realpath(work / name))  # a link stays one
         new = read(path)
+        for cell in new.cells:  # JupyterLab finds a heading by its name only in a notebook that's open; a cell, in any
+            cell.source = LINK.sub(partial(to_cell, path.parent), cell.source)
         notary.sign(new)
         if mine.exists() and given.get(name) == sources(new):
             continue
@@ -82,13 +87,27 @@ def update(course: Path, work: Path) -> list[str]:
             write_whole(mine, nbformat.writes(merged).encode() + b"\n")
             lines.append(f"{mine}: brought up to date around your {len(own)} cells; as it was: {kept}")
         else:
-            write_whole(mine, path.read_bytes())
+            write_whole(mine, nbformat.writes(new).encode() + b"\n")
             replaced += 1
         given[name] = sources(new)
         write_whole(work / GIVEN, json.dumps(given, ensure_ascii=False).encode())
     if replaced:
         lines.append(f"{replaced} notebooks of the course copied to {work}: nothing of yours is overwritten there.")
     return lines
+
+
+def to_cell(folder: Path, link: re.Match[str]) -> str:
+    """Let a link to a heading lead to the heading's cell."""
+    found = headings(folder / link[1]).get(unquote(link[2]))
+    return f"{link[1]}#cell-id={found}" if found else link[0]
+
+
+@cache
+def headings(path: Path) -> dict[str, str]:
+    """Give the ids of the cells where a notebook's headings stand, by the names that JupyterLab gives to these."""
+    cells = [cell for cell in read(path).cells[::-1] if cell.cell_type == "markdown"]
+    found = {name: cell.id for cell in cells for name in re.findall(r"^#+ (.*)", cell.source, re.MULTILINE)}
+    return {re.sub(r"[`*]", "", name).replace(" ", "-"): place for name, place in found.items()}
 
 
 def remembered(work: Path) -> dict[str, Sources]:

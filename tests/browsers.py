@@ -12,7 +12,7 @@ import threading
 import time
 import urllib.request
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import contextmanager
 from functools import partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -44,7 +44,7 @@ def measured(name: str) -> Iterator[tuple[str, float, float, str, str]]:
         threading.Thread(target=server.serve_forever, daemon=True).start()
         served = f"http://127.0.0.1:{server.server_port}/index.html"
         for address in [served] if "4G" in name else [(LIVE / "index.html").as_uri(), served]:
-            found, console = BROWSERS[name][0](address)
+            found, console = USED[name](address)
             yield address.split(":")[0], *json.loads(found), console
         server.shutdown()
 
@@ -68,24 +68,23 @@ def firefox(address: str) -> tuple[str, str]:
     """Run it in Firefox, by WebDriver BiDi."""
     import websocket
 
-    options = ["--headless", "--no-remote", "--remote-debugging-port=0", "--profile"]
+    def ask(method: str, **params: object) -> Any:
+        line.send(json.dumps({"id": 1, "method": method, "params": params}))
+        while "id" not in (answer := json.loads(line.recv())):
+            console.append(str(answer))
+        return answer["result"]
+
+    console, options = [], ["--headless", "--no-remote", "--remote-debugging-port=0", "--profile"]
     with tempfile.TemporaryDirectory() as profile, started("firefox-esr", *options, profile) as process:
         door = next(filter(None, (re.search(r"ws://\S+", line) for line in process.stdout)))[0]
-        with closing(websocket.create_connection(f"{door}/session", timeout=90, suppress_origin=True)) as line:
-            console = []
-
-            def ask(method: str, **params: object) -> Any:
-                line.send(json.dumps({"id": 1, "method": method, "params": params}))
-                while "id" not in (answer := json.loads(line.recv())):
-                    console.append(str(answer))
-                return answer["result"]
-
-            ask("session.new", capabilities={})
-            ask("session.subscribe", events=["log.entryAdded"])
-            tab = ask("browsingContext.getTree")["contexts"][0]["context"]
-            ask("browsingContext.navigate", context=tab, url=address, wait="complete")
-            found = ask("script.evaluate", expression=SCRIPT, target={"context": tab}, awaitPromise=True)
-            return found["result"]["value"], "".join(console)
+        line = websocket.create_connection(f"{door}/session", timeout=90, suppress_origin=True)
+        ask("session.new", capabilities={})
+        ask("session.subscribe", events=["log.entryAdded"])
+        tab = ask("browsingContext.getTree")["contexts"][0]["context"]
+        ask("browsingContext.navigate", context=tab, url=address, wait="complete")
+        found = ask("script.evaluate", expression=SCRIPT, target={"context": tab}, awaitPromise=True)
+        line.close()
+    return found["result"]["value"], "".join(console)
 
 
 def webkit(address: str) -> tuple[str, str]:
@@ -121,17 +120,12 @@ def started(*command: str) -> Iterator[subprocess.Popen]:
             os.killpg(process.pid, signal.SIGTERM)
 
 
-BROWSERS = {  # name → how it's used, and the programs that it needs
-    "Chromium": (chromium, [CHROMIUM or "chromium"]),
-    "Chromium with 4G and a slow processor": (partial(chromium, slowly=True), [CHROMIUM or "chromium"]),
-    "Firefox": (firefox, ["firefox-esr"]),
-    "WebKit": (webkit, ["WebKitWebDriver", "xvfb-run", "xauth", MINI]),
-}
+USED = {"Chromium": chromium, "Chromium with 4G and a slow processor": partial(chromium, slowly=True)}
+USED |= {"Firefox": firefox, "WebKit": webkit}
+NEEDED = {"Firefox": ["firefox-esr"], "WebKit": ["WebKitWebDriver", "xvfb-run", "xauth", MINI]}
+BROWSERS = [name for name in USED if all(map(shutil.which, NEEDED.get(name, [CHROMIUM or "chromium"])))]  # here
 
 if __name__ == "__main__":
-    for name, (_, needed) in BROWSERS.items():
-        if missing := [program for program in needed if not shutil.which(program)]:
-            print(f"{name}: there's no {' and no '.join(missing)}")
-            continue
+    for name in BROWSERS:
         for kind, word, live, typed, console in measured(name):
             print(f"{name}, {kind}: word {word:.2f} s, live {live:.2f} s, typed: {typed} {console or 'Console quiet.'}")

@@ -23,21 +23,17 @@ start("layers", play => {
   const bars = stacks[way].difference.map((_, i) => draw("rect", chart, { ...look, x: step * i + 1 }));
   draw("path", chart, { class: "line", d: `M0 216H${side}` });
 
-  /** Put the words at these points, in a frame that reaches so far to each side. */
-  function place(points, reach) {
-    shown = { points, reach };
-    const unit = side / 2 / reach, at = number => (side / 2 + unit * number).toFixed(1);
-    set(ring, { r: unit });
-    points.forEach(([x, y], i) => set(words[i], { transform: `translate(${at(x)} ${at(-y)})` }));
-  }
-
+  /** Let the words glide to a stop, in a frame that reaches as far as they do. */
   function travel(at, milliseconds) {
     const { points, difference, size } = stacks[way], from = shown;
     const reach = 2.5 * 2 ** Math.max(0, ...points[at].flat().map(one => Math.ceil(Math.log2(Math.abs(one) / 2.4))));
     glide(share => {
-      const between = (start, end) => start + share * (end - start);
+      const between = (start, end) => start + share * (end - start), unit = side / 2 / between(from.reach, reach);
       const now = points[at].map((point, i) => point.map((end, j) => between(from.points[i][j], end)));
-      place(now, between(from.reach, reach));
+      const placed = number => (side / 2 + unit * number).toFixed(1);
+      shown = { points: now, reach: side / 2 / unit };
+      set(ring, { r: unit });
+      now.forEach(([x, y], i) => set(words[i], { transform: `translate(${placed(x)} ${placed(-y)})` }));
     }, milliseconds);
     set(title, { text: `difference between the words: ${fixed(difference[at])}` });
     bars.forEach((bar, i) => set(bar, { y: 216 - 190 * difference[i], height: i > at ? 0 : 190 * difference[i] }));

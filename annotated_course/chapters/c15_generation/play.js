@@ -38,7 +38,7 @@ start("sampling", play => {
       else draw("line", panel, { x1: x + w / 2, x2: x + w / 2, y1: floor, y2: floor - before,
         stroke: "var(--c1)", "stroke-width": w, "stroke-dasharray": "1 2" });  // hatched: colour alone says nothing
       draw("rect", panel, { x, y: floor - before, width: w, height: before,
-        ...(now[i] ? { fill: "none", stroke: "var(--ink)" } : { fill: "var(--c1)", "fill-opacity": 0.25 }) });
+        ...(now[i] ? { fill: "none", stroke: "var(--ink)" } : { fill: "var(--c1)", "fill-opacity": 0.4 }) });
       draw("text", panel, { class: now[i] ? "middle small" : "middle small quiet", x: x + w / 2, y: floor + 15,
         text: i < SHOWN ? characters[i] : "…" });
     });

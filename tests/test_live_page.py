@@ -321,6 +321,9 @@ def test_the_map_follows_each_word_and_its_blocks_tell_what_they_do(page) -> Non
     most = page.evaluate("shown.looks['decoder.1.cross'].map(head => Math.max(...head[3]))")
     said = f"To write “playing”, head {most.index(max(most))} looks most at “spielen”: {100 * max(most):.0f} %."
     assert text(page, "#passing") == said
+    page.locator("#machine [value='decoder.output']").click()
+    assert texts(page, "#cell td:nth-child(3)") == texts(page, "#candidates .percent")[:5]
+    block.click()
     page.get_by_role("button", name="head 3").first.click()
     scores, parts = (page.locator(f"#cell td:nth-child({i})").all_inner_texts()[:10] for i in (2, 3))
     weights = page.evaluate("shown.looks['decoder.1.cross'][3][3]")

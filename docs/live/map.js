@@ -82,8 +82,9 @@ function tellPassing() {
       : `${[...told[part][row].slice(0, 4)].map(one => number(one)).join("  ")} …` })]));
   if (kind === "output") {
     const { logProbs } = run.steps[step], logits = model.logits(told.after[row]);
-    tellCell(["piece", "its embedding · these", "softmax"], largest(logProbs, 5).map(id =>
-      [labels([id])[0], number(logits[id]), softly(Math.exp(logProbs[id]))]));
+    const { columns, values } = model.embedding, embedded = id => values.slice(id * columns, (id + 1) * columns);
+    tellCell(["piece", "dot product", "softmax", "embedding"], largest(logProbs, 5).map(id => [
+      labels([id])[0], number(logits[id]), softly(Math.exp(logProbs[id])), stripe(embedded(id), 0.15)]));
   }
   if (!told.looks) return;
   const tops = told.looks.map(one => Math.max(...one[row])), strongest = tops.indexOf(Math.max(...tops));

@@ -49,8 +49,8 @@ function tellVerdict(run, best, beam, alpha) {
 function drawTree(steps, path) {
   const places = new Map(steps.flatMap((nodes, x) => nodes.map((node, y) => [node, { x: x + 1, y }])));
   const rows = Math.max(...steps.map(nodes => nodes.length));
-  const room = document.documentElement.clientWidth - 64; // as wide as the window, if that's enough
-  const column = Math.min(Math.max(70, Math.floor(room / (steps.length + 1))), 88);
+  const fitting = Math.floor((document.documentElement.clientWidth - 64) / (steps.length + 1)); // into the window
+  const column = fitting < 70 ? 80 : Math.min(fitting, 88);
   const width = column * (steps.length + 1), height = LINE * rows;
   const lines = makeSvg("svg", { width, height, "aria-hidden": "true" });
   const at = node => places.get(node) ?? { x: 0, y: 0 }; // the start has no place

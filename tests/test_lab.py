@@ -109,7 +109,7 @@ def test_pictures_and_the_live_page_move_before_a_cell_has_run_and_no_key_leaves
     tab.frame_locator(".jp-HTMLViewer iframe").locator("#builder fieldset").first.wait_for(state="attached")
 
 
-def test_a_link_to_a_heading_leads_there_at_the_first_click_and_shows_no_other_answer(tab, lab) -> None:
+def test_a_link_to_a_heading_leads_there_at_the_first_click(tab, lab) -> None:
     tab.goto(f"{lab}/lab/tree/work/01_attention.ipynb?reset")
     tab.wait_for_selector(IDLE)
     card = tab.locator(".jp-MarkdownCell", has_text="Exercise 01.6 · ")

@@ -3,8 +3,7 @@
 // search.js (the beam, side by side) show what `translate` here has found.
 "use strict";
 
-const PACE = 250; // milliseconds a word, so that one can watch,
-const LONGEST_SHOW = 5000; // but not for longer than this
+const PACE = 250; // milliseconds a word, so that one can watch
 const LONGEST_TEXT = 600; // characters; longer ones are refused
 const LONGEST_SOURCE = 60; // tokens; what follows is cut off
 const CAPTIONS = [ // German, and what it means
@@ -138,7 +137,8 @@ async function go(isTyped = false) {
 /** Write another word at a step, and go on greedily from there; the address stays the sentence's. */
 async function insist(step, id) {
   const isWanted = nextSentence(), { text, source, steps, greedy = shown } = shown;
-  const begun = [...steps.slice(0, step).map(one => one.token), id], run = await translate(text, source, isWanted, begun);
+  const begun = [...steps.slice(0, step).map(one => one.token), id];
+  const run = await translate(text, source, isWanted, begun);
   if (!run) return;
   if (run.ids.join() !== greedy.ids.join()) run.greedy = greedy;
   staged = shown = run;
@@ -161,7 +161,7 @@ const brief = text => text.length > 60 ? `${text.slice(0, 60)}…` : text;
 /** Write the translation that was found, word by word, from the one that was chosen on. */
 async function show(chosen = null) {
   const isWanted = nextShow(), run = staged, labelled = labels(run.steps.map(step => step.token));
-  const pace = Math.min(PACE, LONGEST_SHOW / labelled.length);
+  const pace = Math.min(PACE, 5000 / labelled.length); // all of it in five seconds
   let isSkipped = isCalm();
   find("stage").className = "stage";
   find("english").textContent = `English: ${run.greedy ? "your choice, then " : ""}the likeliest word each time`;
@@ -202,31 +202,26 @@ async function show(chosen = null) {
   }
   alignment.point(null);
   const logProbs = run.steps.map(step => step.logProbs[step.token]);
-  if (chosen === null) tellCandidates(logProbs.indexOf(Math.min(...logProbs)), "Least sure here: "); // there's most to see
-  else tellCandidates(chosen, "Your choice: ");
-  if (document.activeElement === document.body) find("candidates").querySelector(".taken button").focus({ preventScroll: true });
+  const leastSure = logProbs.indexOf(Math.min(...logProbs)); // there's most to see
+  tellCandidates(chosen ?? leastSure, chosen === null ? "Least sure here: " : "Your choice: ");
+  const isLost = chosen !== null && document.activeElement === document.body; // the focus, with the button that had it
+  if (isLost) find("candidates").querySelector(".taken button")?.focus({ preventScroll: true });
   skip = show;
   find("skip").textContent = "Play again";
   tellTime();
-  tellMeaning();
+  const meaning = MEANINGS.get(run.text); // of what a visitor has typed, only the visitor knows it
+  find("meaning").textContent = meaning ? `The German means: ${meaning}` : "";
   find("doubt").classList.remove("unwritten");
   find("spoken").textContent = `Translation: ${tokenizer.decode(run.ids) || "nothing"}`;
 }
 
 /** Say how long it took to compute what was written. */
 function tellTime() {
-  find("time").textContent = staged === shown ? `${shown.seconds.toFixed(2)} s to compute` +
-    (isCalm() ? "." : ", slowed down so you can follow.") +
-    (isFinished(shown) ? "" : " It found no end, and was cut off.") : "A recording, until the model is here: ";
+  find("time").textContent = staged !== shown ? "A recording, until the model is here: "
+    : `${shown.seconds.toFixed(2)} s to compute` + (isCalm() ? "." : ", slowed down so you can follow.") +
+      (shown.steps.at(-1).token === EOS ? "" : " It found no end, and was cut off.");
 }
 
-/** Say what a caption of ours means; what a visitor has typed, only the visitor knows. */
-function tellMeaning() {
-  const meaning = MEANINGS.get(staged.text);
-  find("meaning").textContent = meaning ? `The German means: ${meaning}` : "";
-}
-
-const isFinished = run => run.steps.at(-1).token === EOS;
 const lastCross = () => `decoder.${RECORDED.config.layers - 1}.cross`;
 const weightOf = (head, q, k) => head[q][k] ?? 0; // what had not been written yet, nobody looked at
 const mean = (heads, q, k) => heads.reduce((sum, head) => sum + weightOf(head, q, k), 0) / heads.length;
@@ -249,10 +244,9 @@ function tellCandidates(step, why = "") {
   find("candidates").replaceChildren(...rows, row("all others", Math.max(0, rest), false, true));
   passWord(step);
   fill(find("candidates"), best.map((id, i) => {
-    const button = make("button", { type: "button", ariaLabel: `write ${labels([id])[0]} here`, ariaPressed: id === token });
-    button.onclick = () => shown && id !== token && insist(step, id);
-    rows[i].append(button);
-    return button;
+    const ariaLabel = `write ${labels([id])[0]} here`, onclick = () => shown && id !== token && insist(step, id);
+    rows[i].append(make("button", { type: "button", ariaLabel, onclick, ariaPressed: id === token }));
+    return rows[i].lastChild;
   }));
 }
 
@@ -284,13 +278,6 @@ function addressed() {
   }
 }
 
-/** Change from light to dark, or back; a later visit finds the last choice. */
-function switchTheme() {
-  const { dataset } = document.documentElement;
-  dataset.theme = getComputedStyle(document.documentElement).colorScheme === "dark" ? "light" : "dark";
-  stored(storage => storage.setItem("live-theme", dataset.theme));
-}
-
 /** Link what stands in the course, where its pages are beside this one. */
 function linkCourse() {
   const { course } = document.documentElement.dataset;
@@ -302,7 +289,8 @@ function linkCourse() {
 
 function start() {
   linkCourse();
-  document.documentElement.dataset.theme = stored(storage => storage.getItem("live-theme")) ?? "system";
+  const { dataset } = document.documentElement;
+  dataset.theme = stored(storage => storage.getItem("live-theme")) ?? "system";
   alignment = new Look(find("alignment"), "German", "English");
   find("sentence").value = addressed() ?? RECORDED.text;
   find("captions").replaceChildren(...CAPTIONS.slice(1).map(([german, english]) => make("li", {},
@@ -340,11 +328,11 @@ function start() {
     button.onclick = () => choose(button.dataset.sentence, place);
   }
   find("skip").onclick = () => skip();
-  find("back").onclick = () => {
-    find("skip").focus();
-    go();
+  find("back").onclick = () => { find("skip").focus(); go(); };
+  find("theme").onclick = () => { // from light to dark, or back, as a later visit will find it
+    dataset.theme = getComputedStyle(document.documentElement).colorScheme === "dark" ? "light" : "dark";
+    stored(storage => storage.setItem("live-theme", dataset.theme));
   };
-  find("theme").onclick = switchTheme;
   addEventListener("hashchange", () => {
     const sentence = addressed();
     if (sentence !== null && sentence !== find("sentence").value) choose(sentence, null);

@@ -33,6 +33,7 @@ async function passSlowly() {
   if (isCalm()) return undefined;
   const isWanted = nextPass();
   find("next-word").textContent = "Stop";
+  bringToSight(find("machine"));
   for (const one of blocks.filter(({ value }) => !passed.step || value.startsWith("decoder"))) {
     chooseBlock(one);
     find("machine").className = one.value.endsWith("cross") ? "passing crossing" : "passing";

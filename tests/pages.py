@@ -30,7 +30,7 @@ def opened(
         page.set_content(PAGE.format(html))
     yield page
     page.close()
-    assert complaints == []
+    assert complaints == [], complaints
 
 
 def fits(page: Any, *widths: int) -> bool:

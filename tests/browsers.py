@@ -94,9 +94,9 @@ def webkit(address: str) -> tuple[str, str]:
         request = urllib.request.Request(f"http://{DRIVER[0]}:{DRIVER[1]}/session{path}", json.dumps(data).encode())
         return json.load(urllib.request.urlopen(request, timeout=90))["value"]
 
-    with started("xvfb-run", "-a", "WebKitWebDriver", f"--port={DRIVER[1]}"):
+    with started("xvfb-run", "-a", "WebKitWebDriver", f"--port={DRIVER[1]}") as driver:
         with socket.socket() as door:
-            while door.connect_ex(DRIVER):
+            while door.connect_ex(DRIVER) and driver.poll() is None:
                 time.sleep(0.1)
         options = {"binary": MINI, "args": ["--automation"]}
         wanted = {"webkitgtk:browserOptions": options, "timeouts": {"script": 90_000}}
@@ -120,8 +120,8 @@ def started(*command: str) -> Iterator[subprocess.Popen]:
             os.killpg(process.pid, signal.SIGTERM)
 
 
-USED = {"Chromium": chromium, "Chromium with 4G and a slow processor": partial(chromium, slowly=True)}
-USED |= {"Firefox": firefox, "WebKit": webkit}
+SLOW = partial(chromium, slowly=True)
+USED = {"Chromium": chromium, "Chromium with 4G and a slow processor": SLOW, "Firefox": firefox, "WebKit": webkit}
 NEEDED = {"Firefox": ["firefox-esr"], "WebKit": ["WebKitWebDriver", "xvfb-run", "xauth", MINI]}
 BROWSERS = [name for name in USED if all(map(shutil.which, NEEDED.get(name, [CHROMIUM or "chromium"])))]  # here
 

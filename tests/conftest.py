@@ -1,7 +1,4 @@
-"""What every test shares: shapes checked at each call, one thread, a fixed seed, and where the real data lies.
-
-And what nbval does with a lesson: after the whole, its sections are run again.
-"""
+"""What every test shares: shapes checked at each call, a fixed seed, real data; and a lesson's sections run again."""
 
 import contextlib
 import importlib

@@ -252,7 +252,7 @@ def test_another_word_is_written_as_the_model_goes_on_from_it_until_it_is_taken_
     while begun[0, -1] != EOS:
         begun = torch.cat([begun, next_log_probs(model, begun, memory, mask, None).argmax(-1, keepdim=True)], dim=1)
     assert text(page, "#spoken") == f"Translation: {tokenizer.decode(begun[0].tolist())}" != greedy
-    assert text(page, "#translation .guess") == text(page, "#candidates .taken .word") == "play"
+    assert text(page, "#candidates .taken .word") == "play" and not page.locator("#translation .guess").count()
     assert page.evaluate("document.activeElement.ariaLabel") == "write play here"
     scroll_to(page, "search")
     assert "are playing" in text(page, "#verdict")  # what greedy search has written
@@ -310,17 +310,18 @@ def test_the_map_follows_each_word_and_its_blocks_tell_what_they_do(page) -> Non
     page.locator("#translation button").last.focus()
     page.get_by_role("button", name="All is written: begin again").click()
     assert text(page, "#map-written") == "⟨start⟩"
+    page.mouse.move(0, 0)
     page.locator("#translation button").nth(2).focus()
     assert text(page, "#map-written") == "⟨start⟩ Two dogs" and text(page, "#machine .german").startswith("Zwei Hunde")
     assert texts(page, "#map-next .word") == texts(page, "#candidates .word")[:3]
     page.get_by_role("button", name="Let the next word pass").click()
-    assert text(page, "#map-written") == "Two dogs are" and text(page, "#could").startswith("After “Two dogs are”")
+    assert text(page, "#map-written") == "… dogs are" and text(page, "#could").startswith("After “Two dogs are”")
     block = page.locator("#machine [value='decoder.1.cross']")
     block.click()
     assert text(page, "#block") == "Decoder, layer 1: cross-attention"
     most = page.evaluate("shown.looks['decoder.1.cross'].map(head => Math.max(...head[3]))")
-    said = f"To write “playing”, head {most.index(max(most))} looks most at “spielen”: {100 * max(most):.0f} %."
-    assert text(page, "#passing") == said
+    said = f"head {most.index(max(most))} looks most at “spielen”: {100 * max(most):.0f} %."
+    assert text(page, "#passing") == f"After “are”, to write “playing”, {said}"
     page.locator("#machine [value='decoder.output']").click()
     assert texts(page, "#cell td:nth-child(3)") == texts(page, "#candidates .percent")[:5]
     block.click()
@@ -336,8 +337,7 @@ def test_the_map_follows_each_word_and_its_blocks_tell_what_they_do(page) -> Non
     page.keyboard.press("Enter")
     assert text(page, "#block") == "Decoder, layer 1: self-attention"
     assert texts(page, "[data-about]:visible")[0].endswith("See its heads. chapter 06, masks")
-    scroll_to(page, "where")
-    assert text(page, "#view") == "English at English, layer 1, head 0"
+    assert text(page, "#view")[-6:] in text(page, "#passing") and "English at English, layer 1" in text(page, "#view")
     parts = page.locator("[data-about]").evaluate_all("all => all.flatMap(one => one.dataset.about.split(' '))")
     blocks = page.locator("#machine button").evaluate_all("all => all.map(one => one.value.replace(/\\.\\d/, ''))")
     assert {*parts} == {*blocks} and len(parts) == len({*parts})
@@ -478,6 +478,7 @@ def test_it_doubts_what_the_module_doubts_and_underlines_the_guesses(page, trans
         ("Wie heißt du?", "Don't trust it. 2 of 4 words are guesses, "),
         ("?", "Don't trust it. Its only word is a guess, less than 30 % sure. This"),
         ("Kein Mann trägt einen Hut.", "No word is a guess, and still it's wrong"),
+        ("Eine Frau ohne Brille liest ein Buch.", "It can lose a kein, nicht or ohne."),
         ("Wann fährt der nächste Zug nach Berlin?", "No word is a guess, and still it's wrong"),
         (DOGS, ""),
     ):

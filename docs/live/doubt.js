@@ -4,6 +4,7 @@
 const GUESS = 0.3; // a word that is less probable is a guess
 const EVEN = 0.5; // below this geometric mean of its words' probabilities, a translation isn't to be trusted
 const WRONG = ["Kein Mann trägt einen Hut.", "Wann fährt der nächste Zug nach Berlin?"]; // to it, without a guess
+const NEGATION = /\b(kein\w*|nicht|nie|niemand|ohne)\b/i; // captions have few
 const LITTLE_WORDS = /^(avec|che|con|dans|een|el|en|est|et|gli|het|il|la|las|le|les|los|op|per|por|un|una|une|van)$/i;
 const bits = atob(RECORDED.foreign);
 const isForeign = id => bits.charCodeAt(id >> 3) >> (id & 7) & 1; // German captions have it fewer than five times
@@ -24,7 +25,8 @@ const sureness = words => words.length ? words.reduce((sum, word) => sum + word.
 
 /** Underline the guesses among the words that are written; say how many there are, and whether to trust the whole. */
 function tellDoubt(words, buttons) {
-  const guesses = words.filter(word => word.logProb < Math.log(GUESS)), all = words.length, count = guesses.length;
+  const isGuess = word => word.logProb < Math.log(GUESS) && !word.places.includes(staged.chosen);
+  const guesses = words.filter(isGuess), all = words.length, count = guesses.length;
   for (const { places, logProb } of guesses) for (const place of places) {
     buttons[place].classList.add("guess");
     buttons[place].title = `a guess: ${percent(Math.exp(logProb))}`;
@@ -35,15 +37,17 @@ function tellDoubt(words, buttons) {
   const isUnsure = sureness(words) < Math.log(EVEN), isWrong = !staged.greedy && WRONG.includes(staged.text);
   find("doubt").classList.toggle("unsure", isUnsure || isWrong);
   find("doubt").textContent = isUnsure ? `Don't trust it. ${said} This model has read photo captions, and nothing else.`
-    : count ? said : isWrong ? "No word is a guess, and still it's wrong: to be sure isn't to be right." : "";
+    : isWrong ? "No word is a guess, and still it's wrong: to be sure isn't to be right."
+    : (count ? said : "") + (NEGATION.test(staged.text) ? " It can lose a kein, nicht or ohne." : "");
 }
 
 /** Ask whether a text is in another language, by its letters, its pieces and its little words. */
 function languageOf(text) {
   const words = text.match(/\p{L}+/gu) ?? [], pieces = words.map(word => tokenizer.encode(word));
-  const foreign = pieces.filter(ids => ids.some(isForeign)), isMuch = foreign.length >= Math.max(1, words.length / 4);
+  const foreign = pieces.filter(ids => ids.some(isForeign)), whole = foreign.filter(ids => ids.length === 1);
+  const isMuch = foreign.length >= Math.max(1, words.length / (whole.length > 1 ? 5 : 4));
   const isOther = /[^\P{L}\p{Script=Latin}]/u.test(text) || words.filter(word => LITTLE_WORDS.test(word)).length > 1;
-  if (isMuch && !isOther && foreign.some(ids => ids.length === 1)) return "Is that English? This model reads German.";
+  if (isMuch && !isOther && whole.length) return "Is that English? This model reads German.";
   return isMuch || isOther ? "Is that German? This model reads nothing else." : "";
 }
 

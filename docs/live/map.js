@@ -20,7 +20,7 @@ function passWord(step) {
   passed = { run: staged, step };
   for (const one of document.querySelectorAll(".german")) one.textContent = text;
   const written = tokenizer.decode(steps.slice(0, step).map(one => one.token));
-  find("map-written").textContent = `⟨start⟩ ${written}`.split(" ").slice(-3).join(" ");
+  find("map-written").textContent = `⟨start⟩ ${written}`.replace(/^(\S+ ){2,}(?=\S+ \S+$)/, "… ");
   find("map-next").replaceChildren(...[...find("candidates").children].slice(0, 3).map(one => one.cloneNode(true)));
   arrive();
   tellPassing();
@@ -74,7 +74,8 @@ function tellPassing() {
   const piece = largest(source.map((_, k) => mean(run.looks[lastCross()], step, k)), 1)[0];
   const [place, row] = isEncoder ? [0, piece] : [step, 0]; // the encoder has told of all pieces at once
   const told = run.told[kind === "output" ? "decoder.2.feed" : block.value][place];
-  const aim = isEncoder ? `To read “${source[piece]}”, at which “${word}” looks most` : `To write “${word}”`;
+  const aim = isEncoder ? `To read “${source[piece]}”, at which “${word}” looks most`
+    : `After “${labels([BOS, ...tokens])[step]}”, to write “${word}”`;
   find("passing").textContent = `${aim}: 256 numbers, blue above 0, amber below.`;
   const strong = 0.7 * largestSize(["before", "rows", "after"].map(part => told[part][row]));
   find("stripes").replaceChildren(...Object.entries(STRIPES[kind]).flatMap(([part, textContent]) => [
@@ -135,7 +136,8 @@ for (const one of blocks) one.onclick = () => {
   arrive();
   chooseBlock(one);
   bringToSight(find("passing").parentElement);
-  if (/\d\.(self|cross)$/.test(one.value)) lookAt(`${one.value}.0`);
+  const opened = find("block-heads").querySelector("[aria-pressed=true]");
+  if (opened) lookAt(opened.value);
 };
 
 find("next-word").onclick = passSlowly;

@@ -37,7 +37,7 @@ let staged = null; // the translation that is written at the top: the same, or b
  * Translate greedily, after what it has to begin with, and keep all there is to see.
  *
  * @returns { text, source, ids, steps, looks, told, logProb, seconds }: a step is { token, logProbs }; the last is
- *   <eos>, unless the translation was cut off; `insist` adds `greedy`, what would stand there without it
+ *   <eos>, unless the translation was cut off; `insist` adds `chosen`, a step, and `greedy`, what would stand without it
  */
 async function translate(text, source, isWanted, begun = []) {
   const started = performance.now(), steps = [], looks = {}, told = {};
@@ -140,7 +140,7 @@ async function insist(step, id) {
   const begun = [...steps.slice(0, step).map(one => one.token), id];
   const run = await translate(text, source, isWanted, begun);
   if (!run) return;
-  if (run.ids.join() !== greedy.ids.join()) run.greedy = greedy;
+  if (run.ids.join() !== greedy.ids.join()) Object.assign(run, { greedy, chosen: step });
   staged = shown = run;
   refresh();
   bringToSight(find("english"));

@@ -122,6 +122,7 @@ const nextSides = newest();
 
 whenSeen("sides", () => {
   nextSides(); // what is running belongs to another sentence
+  find("sides").style.minHeight = `${find("sides").offsetHeight}px`; // so that what stands below stays where it is
   for (const id of ["training", "writing"]) find(id).replaceChildren();
   find("sides-said").textContent = "Press “Run both”.";
 });

@@ -36,7 +36,7 @@ start("ball", play => {
     set(chart.trail, { d: path([...so.map((w, n) => at(n, n && Math.abs(w - run[n - 1]))), at(i, 0)]) });
     set(chart.ground, { d: path([...run.map((_, step) => at(step, step && rate(step))), at(updates, 0)]) });
     const out = i === far, [first, place, cost] = [run[1] - start, run[i], loss(run[i])].map(one => fixed(one, 5));
-    const end = out ? ": thrown out, and no slope leads back." : i < updates ? "." : ": it stays, and hardly moves.";
+    const end = out ? ": thrown out, and no slope leads back." : i < updates ? "." : ": it stays.";
     set(away, { visibility: out ? "visible" : "hidden" });
     play.say(`First move: ${first}. After ${i} of ${updates} updates the ball is at ${place}, its loss ${cost}${end}`);
     return out;

@@ -57,19 +57,27 @@ class GroupedQueryAttention(MultiHeadAttention):
         d_model, heads, d_k, d_v, bias: as for `MultiHeadAttention`.
         groups: how many different keys and values there are; it divides heads.
         qk_norm: RMSNorm over each head's queries and keys, before they are turned (Dehghani et al., 2023).
-        rotary: turn queries and keys by their positions, as `RotaryAttention` does.
+        rotary, base: turn queries and keys by their positions, as `RotaryAttention` does.
 
     Raises:
         ValueError: heads do not divide into the groups.
     """
 
     def __init__(
-        self, d_model: int, heads: int, groups: int, *, qk_norm: bool = False, rotary: bool = False, **sizes: Any
+        self,
+        d_model: int,
+        heads: int,
+        groups: int,
+        *,
+        qk_norm: bool = False,
+        rotary: bool = False,
+        base: float = 10000.0,
+        **sizes: Any,
     ):
         super().__init__(d_model, heads, **sizes)
         if groups < 1 or heads % groups:
             raise ValueError(f"{heads} heads do not divide into {groups} groups of equal size.")
-        self.groups, self.rotary = groups, rotary
+        self.groups, self.rotary, self.base = groups, rotary, base
         bias = self.W_k.bias is not None
         self.W_k = nn.Linear(d_model, groups * self.d_k, bias=bias)
         self.W_v = nn.Linear(d_model, groups * self.d_v, bias=bias)
@@ -92,7 +100,8 @@ class GroupedQueryAttention(MultiHeadAttention):
         """Let the queries, the last of the keys' positions, attend to keys and values; mask as in `forward`."""
         queries = self.query_norm(self.split(self.W_q(query)))
         if self.rotary:
-            queries, keys = rotate(queries, keys.size(2) - queries.size(2)), rotate(keys)
+            start = keys.size(2) - queries.size(2)
+            queries, keys = rotate(queries, start, base=self.base), rotate(keys, base=self.base)
         share = self.heads // self.groups  # heads 0 … share − 1 read group 0, and so on
         keys, values = keys.repeat_interleave(share, dim=1), values.repeat_interleave(share, dim=1)
         for recorder in self.recorders:

@@ -67,11 +67,8 @@ run: env  ## execute the notebooks, train briefly on the embedded corpus, transl
 test: $(if $(TORCH),env,check)  ## run the checks, the tests, and every notebook against its saved outputs
 	$(PYTEST) notebooks tests
 
-test-all: check  ## the same, and the long proofs: sections again, planted bugs, mutations, kills; an hour or more
+test-all: check  ## the same, and the long proofs: sections again, all pages, four processes; an hour or more
 	$(PYTEST) --all notebooks tests
-	$(PY) -m experiments.planted_bugs
-	$(PY) -m experiments.mutations build/mutations --sample 10
-	$(PY) -m experiments.kills
 
 timing: env  ## test, and list what took longest
 	$(PYTEST) --durations=60 notebooks tests

@@ -164,11 +164,10 @@ def _corpus_file(name: str, file: str) -> Path:
 
 
 def load_text(name: str) -> str:
-    """Read one of `TEXTS`, such as "tinyshakespeare" (Karpathy, 2015); from where, and errors, as in `load_corpus`."""
+    """Read one of `TEXTS`, such as "tinyshakespeare" (Karpathy, 2015), which come with the repository."""
     if name not in TEXTS:
         raise ValueError(f"unknown text {name!r}; there are {', '.join(TEXTS)}.")
-    folder = data_folder(name)
-    return read_text(folder / "input.txt" if folder else download(name, "input.txt"))
+    return read_text(DATA_FOLDER / name / "input.txt.gz")
 
 
 def data_folder(name: str) -> Path | None:

@@ -104,6 +104,11 @@ def test_captions_come_with_the_repository_in_either_direction():
     assert load_corpus("grammar", "val", "en", "de") == (pairs.target, pairs.source)
 
 
+def test_shakespeare_comes_with_the_repository():
+    training, held_out = data.split_text(data.load_text("tinyshakespeare"))
+    assert (len(training), len(held_out)) == (1_003_854, 111_540) and training.startswith("First Citizen:\n")
+
+
 def test_a_wrong_path_to_ones_own_multi30k_is_an_error_and_no_download(home, monkeypatch):
     write(home / "mine" / "multi30k" / "val.de", "Mein Hund.\n")
     for folder, missing in (("typo", "val.de"), ("mine", "val.en")):
@@ -133,7 +138,7 @@ def test_no_network_says_where_to_put_the_files(home):
 def test_all_that_is_downloaded_has_a_checksum_and_an_address_that_is_kept():
     rows = [line.split() for line in data.DOWNLOADS.read_text(encoding="utf-8").splitlines()[1:]]
     files = {f"multi30k/{split}.{language}.gz" for split in data.CORPORA["multi30k"] for language in ("de", "en")}
-    assert {file for file, _, _ in rows} == {*files, "tinyshakespeare/input.txt"}
+    assert {file for file, _, _ in rows} == files
     assert all(re.fullmatch("[0-9a-f]{64}", checksum) for _, checksum, _ in rows)
     assert all(url.startswith("https://") and url.endswith(file.partition("/")[2]) for file, _, url in rows)
 

@@ -14,7 +14,6 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from annotated_workbench import distributed
 from annotated_workbench.checkpoint import (
     CONFIG,
     WEIGHTS,
@@ -79,7 +78,7 @@ class Run:
         return line
 
     def look_at_the_clock(self, kind: str) -> None:
-        """Count the seconds that a kind of work took, by the clock of the first process.
+        """Count the seconds that a kind of work took, by the clock.
 
         What takes five times as long as usual, and over a second, or the first time over a minute, slept meanwhile.
         """
@@ -88,7 +87,7 @@ class Run:
         total, times = self.work.setdefault(kind, [0.0, 0])
         passed = min(passed, max(1.0, 5 * total / times) if times else 60.0)
         self.work[kind] = [total + passed, times + 1]
-        self.progress.seconds = distributed.from_first(lambda: self.progress.seconds + passed)
+        self.progress.seconds += passed
 
 
 def require_new(out: str | Path) -> None:

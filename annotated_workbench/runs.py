@@ -3,39 +3,26 @@
 import math
 import random
 import time
-from contextlib import nullcontext
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.nn.parallel import DistributedDataParallel
 
 from annotated import training
 from annotated.fast.training import make_optimizer
-from annotated.training import noam_rate, set_rate
-from annotated_workbench import distributed, run_folder
+from annotated.training import check_loss, noam_rate, set_rate
+from annotated_workbench import run_folder
 from annotated_workbench.architectures import config_of
 from annotated_workbench.checkpoint import WEIGHTS, load_tensors, load_weights, require_readable
-from annotated_workbench.data import Pairs, count_tokens, padding_share
+from annotated_workbench.data import Pairs, count_targets, count_tokens, padding_share
 from annotated_workbench.files import checksum, locked, remove_leftovers
 from annotated_workbench.run_folder import BEST, CHECKPOINTS, Progress, Run
 from annotated_workbench.tasks import Task, TranslationTask
 from annotated_workbench.training_options import Length, TrainingOptions, length_of
 from annotated_workbench.vocabulary import Tokenizer
-
-
-class Objective(nn.Module):
-    """A model with its task's loss as the result of its forward pass, which `DistributedDataParallel` wraps."""
-
-    def __init__(self, model: nn.Module, task: Task, options: TrainingOptions):
-        super().__init__()
-        self.model, self.task, self.options = model, task, options
-
-    def forward(self, *batch: Tensor) -> Tensor:
-        """Compute the loss of a batch, summed over its targets."""
-        return self.task.loss(self.model, batch, self.options)
 
 
 def train(
@@ -79,18 +66,17 @@ def fit(
     An OSError or ValueError says why it cannot begin, or that a loss is not finite; the last good state stays.
     """
     run = _prepare(model, task, Path(out), options, settings or asdict(options), resume)
-    with locked(run.out) if distributed.is_first() else nullcontext():
-        objective = _begin(run, resume)
+    with locked(run.out):
+        _begin(run, resume)
         while not run.ended_by():
-            run.metrics.append(_train_epoch(run, objective))
-            if distributed.is_first():
-                run_folder.save_epoch(run)
+            run.metrics.append(_train_epoch(run))
+            run_folder.save_epoch(run)
             print(_report(run), flush=True)
     if (best := run.best()) is not run.metrics[-1]:
         print(f"Validation was best after epoch {best['epoch']:.2f}: that model is in {run.out / BEST}.")
     if (ends := run.ended_by()) != "--epochs":
         print(f"Ended by {ends}: it goes on with --resume and more {ends}.")
-    load_weights(run.model, distributed.from_first(lambda: load_tensors(run.out / WEIGHTS)[0]))
+    load_weights(run.model, load_tensors(run.out / WEIGHTS)[0])
     return run.metrics
 
 
@@ -123,13 +109,12 @@ def _prepare(
     identity = task.identity | {name: getattr(options, name) for name in ("batch_tokens", "accumulate", "seed")}
     identity |= {name: value for name, value in asdict(config_of(model)).items() if name != "dropout"}
     identity["tokenizer"] = checksum([task.tokenizer.content()])
-    distributed.require_same(f"{identity} {options} {length}")
     optimizer = training.make_optimizer(model) if options.plain else make_optimizer(model)
     return Run(model, task, out, options, settings, identity, length, optimizer)
 
 
-def _begin(run: Run, resume: bool) -> nn.Module:
-    """Take the run to where it stands, and write that down if it is the beginning; return its objective."""
+def _begin(run: Run, resume: bool) -> None:
+    """Take the run to where it stands, and write that down if it is the beginning."""
     if resume:
         run_folder.load_state(run)
     else:
@@ -139,21 +124,16 @@ def _begin(run: Run, resume: bool) -> nn.Module:
             f"the run has done {run.progress.epoch} epochs in {run.progress.seconds / 60:.1f} minutes, as it was told "
             f"to: give more {ends}."
         )
-    objective: nn.Module = Objective(run.model, run.task, run.options)
-    if distributed.processes() > 1:
-        objective = DistributedDataParallel(objective)  # from here on all have the first one's weights
-    if distributed.is_first():
-        for folder in (run.out, run.out / CHECKPOINTS, run.out / BEST):
-            remove_leftovers(folder)
-        if not resume:
-            run_folder.require_new(run.out)
-            run_folder.save_state(run)
-        run.task.tokenizer.save(run.out)
+    for folder in (run.out, run.out / CHECKPOINTS, run.out / BEST):
+        remove_leftovers(folder)
+    if not resume:
+        run_folder.require_new(run.out)
+        run_folder.save_state(run)
+    run.task.tokenizer.save(run.out)
     run.looked = time.perf_counter()
-    return objective
 
 
-def _train_epoch(run: Run, objective: nn.Module) -> dict[str, Any]:
+def _train_epoch(run: Run) -> dict[str, Any]:
     """Train to the end of the epoch or of the allowed time, and validate; return the line for metrics.jsonl."""
     from tqdm.auto import tqdm
 
@@ -164,15 +144,13 @@ def _train_epoch(run: Run, objective: nn.Module) -> dict[str, Any]:
     run.look_at_the_clock("files and batches")
     total, targets, tokens, began = 0.0, 0, 0, progress.seconds
     model.train()
-    if not distributed.is_first():  # each draws a dropout of its own
-        torch.manual_seed(mixed_seed(options.seed, progress.step, distributed.rank()))
     with tqdm(total=len(groups), initial=progress.position, desc=f"epoch {progress.epoch + 1}", disable=None) as bar:
         for group in map(list, groups[progress.position :]):
             progress.step += 1
             progress.position += 1
             set_rate(run.optimizer, _rate(progress, len(groups), options, run.length, d_model))
             try:
-                loss, count = distributed.update(objective, group, run.optimizer)
+                loss, count = update(run, group)
             except ValueError as error:
                 raise ValueError(f"update {progress.step}: {error} --resume goes on from the last state.") from error
             total, targets = total + loss * count, targets + count
@@ -190,7 +168,7 @@ def _train_epoch(run: Run, objective: nn.Module) -> dict[str, Any]:
             f"after update {progress.step} the weights are not finite. The last state is kept: go on from it with "
             "--resume and a lower --rate."
         )
-    scores = distributed.from_first(lambda: run.task.validate(model, options))
+    scores = run.task.validate(model, options)
     run.look_at_the_clock("validation")
     return {
         "step": progress.step,
@@ -201,6 +179,25 @@ def _train_epoch(run: Run, objective: nn.Module) -> dict[str, Any]:
         **scores,
         "tokens_per_second": speed,
     }
+
+
+def update(run: Run, batches: Sequence[tuple[Tensor, ...]]) -> tuple[float, int]:
+    """Update the model once on several batches as if they were one.
+
+    Returns the loss per target, and how many targets there are. If that loss is not finite, it raises a ValueError and
+    no weight changes.
+    """
+    device = next(run.model.parameters()).device
+    targets, total = sum(map(count_targets, batches)), torch.zeros((), device=device)
+    run.optimizer.zero_grad()
+    for batch in batches:
+        loss = 1 / targets * run.task.loss(run.model, [side.to(device) for side in batch], run.options)
+        loss.backward()
+        total += loss.detach()
+    mean = total.item()
+    check_loss(mean)
+    run.optimizer.step()
+    return mean, targets
 
 
 def mixed_seed(*numbers: int) -> int:

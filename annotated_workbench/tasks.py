@@ -51,7 +51,7 @@ class Task(ABC):
 
     @abstractmethod
     def validate(self, model: nn.Module, options: TrainingOptions) -> dict[str, float]:
-        """Measure the model after an epoch, in the first process."""
+        """Measure the model after an epoch."""
 
 
 class TranslationTask(Task):

@@ -4,6 +4,7 @@ import contextlib
 import json
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -18,11 +19,11 @@ from annotated.fast.accelerate import accelerate
 from annotated.models.classifier import Classifier, ClassifierConfig, hide_tokens, mean_of_tokens
 from annotated_workbench.classification import classify, encode_texts
 from annotated_workbench.data import Labelled, count_tokens, padding_share
-from annotated_workbench.distributed import update
 from annotated_workbench.metrics import accuracy
-from annotated_workbench.runs import Objective
+from annotated_workbench.run_folder import Run
+from annotated_workbench.runs import update
 from annotated_workbench.tasks import ClassificationTask
-from annotated_workbench.training_options import TrainingOptions
+from annotated_workbench.training_options import TrainingOptions, length_of
 from annotated_workbench.vocabulary import WordTokenizer
 
 SIZES = dict(vocab_size=19, d_model=14, d_ff=11, heads=2, d_k=3, d_v=5, layers=2, dropout=0.0, max_length=7)
@@ -102,8 +103,9 @@ def test_an_update_on_parts_is_one_on_all(plain: bool) -> None:
         torch.manual_seed(0)
         model = make_model(vocab_size=len(task.tokenizer), max_length=7)
         expected = F.cross_entropy(model(ids), classes, label_smoothing=0.1).item()
-        objective = Objective(model, task, TrainingOptions(plain=plain))
-        loss, count = update(objective, parts, torch.optim.SGD(model.parameters(), lr=0.1))
+        optimizer: Any = torch.optim.SGD(model.parameters(), lr=0.1)
+        options = TrainingOptions(plain=plain)
+        loss, count = update(Run(model, task, Path(), options, {}, {}, length_of(options, 1), optimizer), parts)
         assert (loss, count) == (pytest.approx(expected, rel=1e-5), 5)
         found.append(model.state_dict())
     assert_close(*found)

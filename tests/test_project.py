@@ -13,7 +13,7 @@ from annotated.config import TransformerConfig
 from annotated.transformer import Transformer
 from annotated_course import project
 from annotated_course.project import faults, load_project, look_at, milestone, paired_bootstrap, plan
-from annotated_workbench import distributed
+from annotated_workbench import runs
 from annotated_workbench.checkpoint import load_checkpoint
 from annotated_workbench.data import Pairs, load_corpus, read_lines
 from annotated_workbench.files import write_ours
@@ -221,9 +221,9 @@ def test_a_run_is_kept_read_and_gone_on_with(tmp_path: Path, monkeypatch: pytest
     assert (same_run, read, unseen) == (run, lines, [])
     assert train(part=Pairs(*(side[:30] for side in pairs)))[2] != run, "other pairs are another run"
 
-    left, update = iter(range(lines[0]["step"])), distributed.update
+    left, update = iter(range(lines[0]["step"])), runs.update
     with monkeypatch.context() as patch, pytest.raises(StopIteration):  # stopped after an epoch
-        patch.setattr(distributed, "update", lambda *arguments: (next(left), update(*arguments))[1])
+        patch.setattr(runs, "update", lambda *arguments: (next(left), update(*arguments))[1])
         train(tmp_path / "stopped")
     finished, losses, _, gone_on = train(tmp_path / "stopped")
     assert [line["step"] for line in gone_on] == [line["step"] for line in lines]

@@ -13,7 +13,7 @@ from safetensors.torch import load_file, save
 from annotated.config import EOS, PAD, TransformerConfig
 from annotated.training import noam_rate
 from annotated.transformer import Transformer
-from annotated_workbench import distributed, run_folder, runs, tasks
+from annotated_workbench import run_folder, runs, tasks
 from annotated_workbench.checkpoint import load_checkpoint, load_tensors
 from annotated_workbench.data import Pairs, make_batches
 from annotated_workbench.files import UNFINISHED
@@ -118,7 +118,7 @@ def test_the_best_model_is_kept_and_ends_a_run_whose_patience_is_over(tmp_path, 
 
 def test_the_loss_of_an_epoch_is_per_token(tmp_path, monkeypatch):
     answers = iter([(1.0, 10), (2.0, 30), (4.0, 10)])
-    monkeypatch.setattr(distributed, "update", lambda *_: next(answers))
+    monkeypatch.setattr(runs, "update", lambda *_: next(answers))
     _, metrics = run(tmp_path, replace(OPTIONS, epochs=1))
     assert metrics[0]["loss"] == pytest.approx((1 * 10 + 2 * 30 + 4 * 10) / 50)
 
@@ -126,12 +126,12 @@ def test_the_loss_of_an_epoch_is_per_token(tmp_path, monkeypatch):
 def test_every_epoch_sees_every_pair_in_an_order_of_its_own(tmp_path, monkeypatch):
     seen = []
 
-    def record(objective, batches, optimizer):
-        assert objective.training
+    def record(run, batches):
+        assert run.model.training
         seen.append([row for src, _ in batches for row in src.tolist()])
         return 0.0, 1
 
-    monkeypatch.setattr(distributed, "update", record)
+    monkeypatch.setattr(runs, "update", record)
     run(tmp_path)
     rows = [[[token for token in row if token != PAD] for group in seen[i : i + 3] for row in group] for i in (0, 3, 6)]
     assert rows[0] != rows[1] != rows[2] != rows[0]
@@ -152,7 +152,7 @@ def test_no_two_runs_share_the_order_of_an_epoch():
 @pytest.mark.parametrize(
     ("place", "name", "calls"),
     [
-        *((distributed, "update", calls) for calls in (0, 2, 3, 5)),  # of three an epoch
+        *((runs, "update", calls) for calls in (0, 2, 3, 5)),  # of three an epoch
         *((run_folder, name, 1) for name in ("write_whole", "average_checkpoints", "save_checkpoint", "_steps")),
         *((run_folder, "save_tensors", calls) for calls in (1, 3, 4)),  # a checkpoint, another, a state
         (runs, "_report", 0),
@@ -224,12 +224,12 @@ def test_weights_that_are_no_numbers_end_a_run_and_its_last_good_state_stays(fin
     run(tmp_path, replace(OPTIONS, epochs=1))
     before = contents(tmp_path)
 
-    def update_to_nan(objective, batches, optimizer):
-        next(objective.parameters()).data[0, 0] = math.nan
+    def update_to_nan(run, batches):
+        next(run.model.parameters()).data[0, 0] = math.nan
         return 1.0, 1
 
     with monkeypatch.context() as patch, pytest.raises(ValueError, match=r"weights are not finite.*lower --rate"):
-        patch.setattr(distributed, "update", update_to_nan)
+        patch.setattr(runs, "update", update_to_nan)
         run(tmp_path, resume=True)
     assert contents(tmp_path) == before
     with monkeypatch.context() as patch, pytest.raises(ValueError, match=r"^update 4: the loss is nan.*--resume goes"):
@@ -289,11 +289,11 @@ def let_an_update_take_half_a_minute(patch: pytest.MonkeyPatch, began: float, as
     done = iter(range(10**6))
     now = [began]
 
-    def update(objective, batches, optimizer):
+    def update(run, batches):
         now[0] += 8 * 3600 if next(done) == asleep else 30
         return 1.0, 1
 
-    patch.setattr(distributed, "update", update)
+    patch.setattr(runs, "update", update)
     patch.setattr(runs.time, "perf_counter", lambda: now[0])
 
 

@@ -16,7 +16,6 @@ from annotated_workbench.checkpoint import CONFIG, load_translator, model_of
 from annotated_workbench.commands.options import COMPUTE, PROGRAM, Command
 from annotated_workbench.commands.shared import find_device, load_splits, tell_doubles, wants_bfloat16
 from annotated_workbench.data import hold_out, load_corpus, load_text, read_pairs, read_text, split_text
-from annotated_workbench.distributed import from_first, joined, processes
 from annotated_workbench.run_folder import read_state, require_new
 from annotated_workbench.runs import fit
 from annotated_workbench.tasks import ClassificationTask, Task, TextTask, TranslationTask
@@ -33,24 +32,23 @@ NOT_KEPT = ("command", "run", "resume", "out", "debug")  # of what is given, in 
 
 
 def run(args: Namespace) -> None:
-    """Train a new model or that of another run, or go on with a run, in as many processes as `torchrun` started."""
-    with joined(find_device(args.device)) as device:
-        if not args.resume:
-            require_new(args.out)
-        model, task = TASKS[args.task](args)
-        model.to(device)
-        bf16 = wants_bfloat16(args, model)
-        print(
-            f"{len(task.tokenizer):,} tokens in the vocabulary, {sum(p.numel() for p in model.parameters()):,} "
-            f"parameters, {device.type}, {'bfloat16' if bf16 else 'float32'}, {torch.get_num_threads()} threads"
-            f"{f' in each of {processes()} processes' * (processes() > 1)}",
-            flush=True,
-        )
-        given = {field.name: getattr(args, field.name) for field in fields(TrainingOptions) if field.metadata}
-        options = TrainingOptions(**{name: value for name, value in given.items() if value is not None}, bf16=bf16)
-        settings = {name: value for name, value in vars(args).items() if name not in NOT_KEPT}
-        metrics = fit(model, task, args.out, options=options, settings=settings, resume=args.resume)
-        print(_what_next(args, [line["val_bleu"] for line in metrics if "val_bleu" in line]))
+    """Train a new model or that of another run, or go on with a run."""
+    device = find_device(args.device)
+    if not args.resume:
+        require_new(args.out)
+    model, task = TASKS[args.task](args)
+    model.to(device)
+    bf16 = wants_bfloat16(args, model)
+    print(
+        f"{len(task.tokenizer):,} tokens in the vocabulary, {sum(p.numel() for p in model.parameters()):,} "
+        f"parameters, {device.type}, {'bfloat16' if bf16 else 'float32'}, {torch.get_num_threads()} threads",
+        flush=True,
+    )
+    given = {field.name: getattr(args, field.name) for field in fields(TrainingOptions) if field.metadata}
+    options = TrainingOptions(**{name: value for name, value in given.items() if value is not None}, bf16=bf16)
+    settings = {name: value for name, value in vars(args).items() if name not in NOT_KEPT}
+    metrics = fit(model, task, args.out, options=options, settings=settings, resume=args.resume)
+    print(_what_next(args, [line["val_bleu"] for line in metrics if "val_bleu" in line]))
 
 
 def _what_next(args: Namespace, bleus: Sequence[float]) -> str:
@@ -125,18 +123,14 @@ def _choose(args: Namespace, size: str, defaults: dict[str, Any]) -> None:
 
 
 def _tokenizer(args: Namespace, texts: Sequence[Iterable[str]], languages: Sequence[str]) -> vocabulary.Tokenizer:
-    """Read the run's tokenizer, or let the first process make one of the texts, by language."""
+    """Read the run's tokenizer, or make one of the texts, by language."""
     if args.resume and (Path(args.out) / vocabulary.TOKENIZER).exists():
         return vocabulary.load_tokenizer(args.out)
-
-    def make() -> bytes:
-        if args.tokenizer == "bpe":
-            return vocabulary.SubwordTokenizer.train(texts, languages, args.vocab_size).content()
-        if args.tokenizer == "words":
-            return vocabulary.WordTokenizer.train(texts, languages, spacing=args.task == "translation").content()
-        return vocabulary.CharacterTokenizer.train("".join(texts[0])).content()
-
-    return vocabulary.tokenizer_of(from_first(make))
+    if args.tokenizer == "bpe":
+        return vocabulary.SubwordTokenizer.train(texts, languages, args.vocab_size)
+    if args.tokenizer == "words":
+        return vocabulary.WordTokenizer.train(texts, languages, spacing=args.task == "translation")
+    return vocabulary.CharacterTokenizer.train("".join(texts[0]))
 
 
 def _read_init(args: Namespace) -> tuple[nn.Module, vocabulary.Tokenizer, str, str]:

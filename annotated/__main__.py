@@ -29,21 +29,11 @@ def doctor(args: argparse.Namespace) -> int:
     return command(args)
 
 
-def bench(args: argparse.Namespace) -> None:
-    """Measure the machine."""
-    from annotated_course.bench import command
-
-    command(args)
-
-
 MODEL = {"model": dict(metavar="FILE.py:NAME", help="a class, or a function, that makes the model; or a Recipe")}
-FIGURES = {"file": dict(nargs="?", help="a new file for the figures of this machine")}
 EXAMINE = "examine a Transformer that you built yourself; exit status 1 if something is wrong with it"
-MEASURE = "measure this machine for a minute or two, and tell how long lessons and trainings will take on it"
 COURSE = {
     "progress": Command("list the exercises that you have solved in work/", progress, ("",)),
     "doctor": Command(EXAMINE, doctor, ("my_model.py:MyTransformer",), MODEL),
-    "bench": Command(MEASURE, bench, ("",), FIGURES),
 }
 
 

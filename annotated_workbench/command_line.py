@@ -13,7 +13,7 @@ from typing import NoReturn
 import torch
 
 from annotated import __version__
-from annotated_workbench.commands import average, classify, evaluate, export, generate, train, translate
+from annotated_workbench.commands import classify, evaluate, export, generate, train, translate
 from annotated_workbench.commands.options import PROGRAM, Command, add_options, complete
 from annotated_workbench.commands.shared import tell
 from annotated_workbench.run_folder import STATE
@@ -25,7 +25,6 @@ COMMANDS = {
     "classify": classify.COMMAND,
     "evaluate": evaluate.COMMAND,
     "export": export.COMMAND,
-    "average": average.COMMAND,
 }
 PACKAGES = str(Path(__file__).parents[1] / "annotated")  # how the paths of our packages begin
 OUT_OF_MEMORY = ("can't allocate memory", "not enough memory", "out of memory")  # in a RuntimeError of PyTorch

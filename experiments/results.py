@@ -2,13 +2,14 @@
 
 import argparse
 import json
+import platform
+import re
 import time
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from annotated_course.bench import processor
 from annotated_workbench.files import write_whole
 from tools.sync import ROOT
 
@@ -29,6 +30,16 @@ def names_of_lesson(notebook: str, tag: str) -> dict[str, Any]:
         if tag in cell["metadata"].get("tags", []):
             exec("".join(cell["source"]), names)
     return names
+
+
+def processor() -> str:
+    """Name the processor, the instructions that torch uses, and the generation where the system tells it."""
+    info = Path("/proc/cpuinfo").read_text() if Path("/proc/cpuinfo").exists() else ""
+    name = re.search(r"model name\s*: (.*)", info)
+    generation = re.search(r"cpu family\s*: (\d+)\nmodel\s*: (\d+)", info)  # several may bear one name
+    which = name[1] if name else platform.processor() or platform.machine()
+    numbers = ", family {}, model {}".format(*generation.groups()) if generation else ""
+    return f"{which} ({torch.backends.cpu.get_cpu_capability()}){numbers}"
 
 
 def about() -> dict[str, str]:

@@ -15,11 +15,11 @@ import torch
 
 from annotated.config import TransformerConfig
 from annotated.fast.training import bf16_is_fast
-from annotated_course.bench import processor
 from experiments.contest import contest
 from experiments.contestants import engine, generate, ours, ours_plain, products, search, textbook
 from experiments.paper_run import weights_and_operations
 from experiments.peers import LibraryTransformer, Marian, installed
+from experiments.results import processor
 
 SMALL = TransformerConfig.small(6000)
 UPDATE = SENTENCES, TOKENS = 240, 17

@@ -86,22 +86,6 @@ def test_fine_tuning_begins_with_a_runs_model_and_goes_on_without_that_run(corpu
     assert main(["train", "--resume", "--out", str(new), "--epochs", "2"]) == 0
 
 
-def test_chosen_checkpoints_are_averaged_into_a_model(run, tmp_path, capsys, monkeypatch):
-    monkeypatch.chdir(Path(run.out, "checkpoints"))
-    assert main(["average", *map(str, sorted(Path().glob("*.safetensors"))), "--out", str(tmp_path)]) == 0
-    assert f"2 averaged. Try it: python -m annotated translate {tmp_path}" in capsys.readouterr().out
-    parts = [(folder / "model.safetensors").read_bytes() for folder in (tmp_path, Path(run.out))]
-    assert parts[0] == parts[1], "a run ends with the average of its last"
-    assert main(["translate", str(tmp_path), "Hund"]) == 0
-    assert main(["average", str(tmp_path), f"{run.out}/best", "--out", str(tmp_path / "again")]) == 0
-    tuned = f'"init": "{run.out}", "seed": 1'
-    for old, new, said in (('"init": null', tuned, False), ('"seed": 0', '"seed": 1', True)):
-        config = Path(shutil.copytree(run.out, tmp_path / new[1:6])) / "config.json"
-        config.write_text(config.read_text().replace(old, new))
-        assert main(["average", run.out, str(config.parent), "--out", str(tmp_path / old[1:5])]) == 0
-        assert (f"Careful: {config.parent} has another --seed or --init than" in capsys.readouterr().out) == said
-
-
 def test_what_is_not_given_follows_from_the_corpus(corpus, tmp_path, capsys, monkeypatch):
     heard = {}
     monkeypatch.setattr(commands.train, "fit", lambda model, *args, **kwargs: heard.update(kwargs, model=model) or [{}])
@@ -375,7 +359,7 @@ def help_of(words, capsys) -> str:
 
 def test_help_names_the_commands_and_the_version_is_the_packages(capsys):
     printed = help_of(["--help"], capsys)
-    for command in (*command_line.COMMANDS, "progress", "doctor", "bench"):
+    for command in (*command_line.COMMANDS, "progress", "doctor"):
         assert re.search(rf"^ +{command}  +\w", printed, re.MULTILINE)
     assert help_of(["--version"], capsys) == f"annotated {__version__}\n"
 

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from annotated.config import TransformerConfig
 from annotated_workbench.data import DATA_FOLDER
-from experiments import inductive_bias, needle, paper_code_today, reversing, schedules, warm_up
+from experiments import inductive_bias, needle, paper_code_today, reversing, scaling, schedules, warm_up
 from experiments.counting import counted_losses, packed_size
 from experiments.four_tasks import LENGTH, LETTERS, NETWORKS, TASKS
 from experiments.inductive_bias import EXAMPLES, TESTED, VALIDATED, accuracies
@@ -47,6 +47,7 @@ COMMANDS: dict[str, dict[str, Any]] = {
     },
     "reversing": {"WIDTHS": (16,), "UPDATES": (2,), "TESTED": 4},
     "sampling": TEXT | {"TEXTS": 10, "COUNT": 40, "WORDS": 4, "WAYS": {"k = 2": {"top_k": 2}}},
+    "scaling": TEXT | {"SIZES": dict.fromkeys((16, 32, 48, 64), 1), "AMOUNTS": (0.002,)},
     "schedules": {"UPDATES": 10, "SCHEDULES": {"a tenth of the peak": schedules.SCHEDULES["a tenth of the peak"]}},
     "warm_up": {"CASES": {"two layers, no warm-up": warm_up.CASES["two layers, no warm-up"]}},
 }
@@ -75,6 +76,37 @@ def compare(written: Any, recorded: Any) -> None:
         compare(written[0], recorded[0])
     else:
         assert isinstance(written, int | float) == isinstance(recorded, int | float)
+
+
+# The curve of 22_scale
+
+
+def test_the_fit_finds_the_curve_that_the_losses_lie_on() -> None:
+    sizes = [25e3, 80e3, 180e3, 510e3]
+    assert scaling.fit(sizes, [1.4 + 40 * n**-0.45 for n in sizes]) == pytest.approx((1.4, 40, 0.45), rel=1e-3)
+    told = scaling.foretell(sizes, [[1.4 + 40 * n**-0.45] * 2 for n in sizes], 3e6)
+    assert told["curve"] == pytest.approx(1.4 + 40 * 3e6**-0.45, abs=1e-4) and told["straight line"] < told["curve"]
+    assert scaling.straight_line(sizes, [9 * n**-0.1 for n in sizes], 3e6) == pytest.approx(9 * 3e6**-0.1)
+
+
+def test_the_largest_is_foretold_before_it_is_trained_and_a_stopped_command_goes_on(tmp_path, monkeypatch) -> None:
+    def stopped(model: nn.Module, *arguments: Any) -> list[float]:
+        if model.config.d_model == 64:
+            raise KeyboardInterrupt
+        return [3.0]
+
+    for constant, value in COMMANDS["scaling"].items():
+        monkeypatch.setattr(scaling, constant, value)
+    monkeypatch.setattr(scaling, "train", stopped)
+    monkeypatch.setattr("sys.argv", ["scaling", str(tmp_path / "scaling.json")])
+    with pytest.raises(KeyboardInterrupt):
+        scaling.main()
+    before = json.loads((tmp_path / "scaling.json").read_text(encoding="utf-8"))
+    assert [run["width"] for run in before["runs"]] == [16, 32, 48] * 2 and len(before["predictions"]) == 1
+    monkeypatch.setattr(scaling, "train", lambda *arguments: [3.0])
+    scaling.main()
+    after = json.loads((tmp_path / "scaling.json").read_text(encoding="utf-8"))
+    assert after["runs"][:-1] == before["runs"] and after["predictions"] == before["predictions"]
 
 
 # The needle of 18_beyond_quadratic

@@ -1,7 +1,7 @@
 """Texts with labels: sentences about films, and one's own texts in the layout of IMDb's folders."""
 
-import os
 import re
+import unicodedata
 from pathlib import Path
 
 from annotated_workbench.data import Labelled, data_folder, decode, hold_out, opened, read_lines
@@ -47,7 +47,7 @@ def split_reviews(parts: dict[str, Labelled], split: str) -> Labelled:
 def read_reviews(path: str | Path) -> dict[str, Labelled]:
     """Read a folder in the layout of IMDb (Maas et al., 2011): train/<label>/<name>.txt, the same in val and test.
 
-    `path` may also be a folder around it; links are followed. Returns the texts of each part in the order of their
+    `path` may also be a folder around it. Returns the texts of each part in the order of their
     files' names, and prints what it leaves out. An error says that there is no such folder, that it holds fewer than
     two labels to learn from, or which file is damaged or not UTF-8.
     """
@@ -56,22 +56,11 @@ def read_reviews(path: str | Path) -> dict[str, Labelled]:
         problem = f"{path} is a file" if path.exists() else f"there is no folder {path}"
         raise FileNotFoundError(f"{problem}. Give a folder with a file for each text: {LAYOUT}.")
     parts: dict[str, Labelled] = {}
-    names: list[str] = []
     left_out: list[str] = []
-    seen: set[tuple[str, ...]] = set()
-    # Asked again, the system raises what `walk` would keep quiet.
-    for folder, folders, files in os.walk(path, onerror=lambda error: os.listdir(error.filename), followlinks=True):
-        # Systems leave files such as "._0_9.txt"; IMDb's folder unsup has no labels.
-        folders[:] = sorted(name for name in folders if name[0] != "." and name != "unsup")
-        files = [name for name in files if name[0] != "."]
-        place = (os.path.realpath(folder), *[part for part in Path(folder).parts if part in SPLITS][-1:])
-        if seen and (place in seen or not (files or folders)):  # linked a second time in its split, a circle, or empty
-            folders.clear()
-            left_out.append(os.path.relpath(folder, path))
-            continue
-        seen.add(place)
-        names += [Path(folder, name).relative_to(path).as_posix() for name in files]
-    for name in sorted(names):
+    files = (file.relative_to(path) for file in path.rglob("*") if file.is_file())
+    # Systems leave files such as "._0_9.txt"; IMDb's folder unsup has no labels.
+    seen = (file for file in files if not any(part[0] == "." or part == "unsup" for part in file.parts))
+    for name in sorted(file.as_posix() for file in seen):
         if not (found := PLACE.fullmatch(name)):
             left_out += [name] * (not BESIDE.fullmatch(Path(name).name))
             continue
@@ -82,10 +71,10 @@ def read_reviews(path: str | Path) -> dict[str, Labelled]:
             continue
         labelled = parts.setdefault(found[1], Labelled([], []))
         labelled.texts.append(" ".join(text.split()))
-        labelled.labels.append(decode(os.fsencode(found[2]), f"the name of {(path / name).parent}"))
+        labelled.labels.append(unicodedata.normalize("NFC", found[2]))
     if left_out:
         such = ", ".join(str(path / name) for name in left_out[:3])
-        print(f"{len(left_out)} left out, such as {such}: texts are {LAYOUT}, not empty, each once.", flush=True)
+        print(f"{len(left_out)} left out, such as {such}: texts are {LAYOUT}, not empty.", flush=True)
     count = len(set(parts["train"].labels)) if "train" in parts else 0
     if count < 2:
         needs = "it needs train/<label>/*.txt of two labels at least."

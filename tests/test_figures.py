@@ -192,33 +192,12 @@ def test_the_farther_from_zero_the_darker_and_always_legible() -> None:
     assert min(contrast(cell.get_facecolor(), ax.texts[0].get_color()) for cell in rectangles(ax)) > 4.5
 
 
-def test_grids_can_have_one_scale_and_signs_and_what_is_no_number_counts_as_the_largest() -> None:
-    assert faces([9]) == faces([1]) == faces([12], largest=9)
-    assert luminance(faces([1], largest=9)[0]) > luminance(faces([9])[0])
-    signed, sizes = (faces([-2, 0, 1, 2], signed=signed) for signed in (True, False))
-    light = list(map(luminance, signed))
-    assert light == sorted(light, reverse=True) and len({*light}) == 4
-    assert sizes[0] == sizes[3] == signed[3]
-    two_ln_2, zero, minus_infinity, largest = faces(["2 ln 2", "0", -math.inf, 3.0])
-    assert two_ln_2 == largest != zero == minus_infinity
-
-
 def test_hidden_cells_are_hatched_and_said_to_be_hidden() -> None:
     scores = Grid([[0, -math.inf], [0, 1]], "scores", hidden=torch.tensor([[False, True], [False, False]]))
     zero, hidden, *others = rectangles(plot_matrices([scores]))
     assert hidden.get_hatch() and not any(cell.get_hatch() for cell in (zero, *others))
     assert luminance(hidden.get_edgecolor()) > 0.5  # the hatching: a number stays legible on it
     assert describe([scores]) == "scores (2 × 2; 0, −∞ (hidden); 0, 1)."
-
-
-def test_a_wide_drawing_is_made_smaller_and_a_long_one_broken_into_lines() -> None:
-    wide = Grid(torch.zeros(2, 12), "wide")
-    one_line, two_lines = plot_matrices([wide, "+", wide]), plot_matrices([[wide], ["+", wide]])
-    assert one_line.figure.get_figwidth() == pytest.approx(9)
-    assert one_line.texts[0].get_fontsize() < two_lines.texts[0].get_fontsize()
-    for inches in (*one_line.figure.get_size_inches(), *two_lines.figure.get_size_inches()):
-        assert inches * 10 == pytest.approx(round(inches * 10))  # the size that a notebook prints is a round one
-    assert plot_matrices([wide, "+", wide], width=5).figure.get_figwidth() == pytest.approx(5)
 
 
 def test_nothing_overlaps_and_nothing_is_cut_off() -> None:
@@ -261,14 +240,6 @@ def test_labels_stand_clear_of_each_other_and_inside(points, roles) -> None:
         assert not any(box.contains(*ax.transData.transform(place)) for place in dots(ax))
 
 
-def test_panels_share_their_scale_and_may_do_without_labels() -> None:
-    _, panels = plt.subplots(1, 2, sharex=True, sharey=True)
-    for ax, scale in zip(panels, (1, 0.01), strict=True):
-        assert plot_plane({"a": (-scale, 0), "b": (scale, scale)}, labels=scale == 1, ax=ax) is ax
-    assert panels[0].get_xlim() == panels[1].get_xlim() and panels[0].get_xlim()[1] > 1
-    assert [len(ax.texts) for ax in panels] == [2, 0]
-
-
 TREE = [
     Node("<bos>"),
     Node("a", "−0.5", 0),
@@ -296,18 +267,6 @@ def test_a_tree_grows_to_the_right_and_shows_and_says_what_became_of_each_hypoth
         "Level 0: <bos>. Level 1: <bos> a, −0.5, kept; <bos> the, −0.9, kept. Level 2: <bos> a dog, −2.1, dropped; "
         "<bos> the cat, −1.2, kept. Level 3: <bos> the cat <eos>, −1.5, kept, finished, the best."
     )
-
-
-def test_a_factor_stands_on_its_edge_clear_of_the_boxes() -> None:
-    nodes = [Node("(start)"), Node("A", "45 %", 0), Node("old", "11 %", 1, factor="× 25 %"), Node("An", "20 %", 0)]
-    ax = plot_tree(nodes, best=2)
-    ax.figure.draw_without_rendering()
-    (factor,) = (text for text in ax.texts if text.get_text() == "× 25 %")
-    _, box_a, box_old, _ = (frame.get_window_extent() for frame in rectangles(ax))
-    written = factor.get_window_extent()
-    assert box_a.x1 < written.x0 and written.x1 < box_old.x0
-    assert box_a.y0 < written.y1 and written.y0 < box_a.y1  # neither above the edge nor below it
-    assert "(start) A old, × 25 %, 11 %, kept, the best" in describe_tree(nodes, best=2)
 
 
 def test_a_hand_points_to_sine_and_cosine() -> None:

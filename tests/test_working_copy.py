@@ -1,6 +1,5 @@
 """A reader's own copy of the notebooks: made, brought up to date, and nothing that was written in it is ever lost."""
 
-import json
 import re
 from pathlib import Path
 
@@ -82,24 +81,6 @@ def test_an_update_replaces_what_nobody_touched_and_keeps_answers(course: Path, 
     assert trusted(work / "solutions" / "01_solutions.ipynb") and trusted(mine) == sure
     (kept,) = (work / "kept").iterdir()
     assert kept.read_bytes() == worked_in and str(kept) in first
-    assert update(course, work) == []
-
-
-def test_cells_without_ids_are_known_by_what_they_say(course: Path, tmp_path: Path) -> None:
-    work, check = tmp_path / "work", ("check", "check(answer)")
-    lesson, mine = course / "01_attention.ipynb", work / "01_attention.ipynb"
-    write(lesson, CARD, STUB, check, ("more", "more"))
-    update(course, work)
-    write(mine, CARD, STUB, ("mine", "answer = 1"), check, ("note", "# a thought"), ("more", "more"))
-    notebook = nbformat.read(mine, as_version=4)
-    for each in notebook.cells:
-        each.pop("id")  # as classic Notebook and Colab save it
-    mine.write_text(json.dumps(notebook | {"nbformat_minor": 4}), "utf-8")
-    write(lesson, ("new", "# Before"), CARD, STUB, check, ("more", "more!"))
-    (line,) = update(course, work)
-    assert "brought up to date around your 2 cells" in line
-    said = ["# Before", "# What to do", "answer = ...", "answer = 1", "check(answer)", "# a thought", "more!"]
-    assert texts(mine) == said
     assert update(course, work) == []
 
 

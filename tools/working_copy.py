@@ -73,7 +73,7 @@ def update(course: Path, work: Path) -> list[str]:
         own: set[str] = set()
         if mine.exists():
             try:
-                reader = read(mine, given.get(name) or sources(new))
+                reader = read(mine)
             except Exception as error:  # of the file, of json, and of nbformat's own kinds
                 reason = next(iter(str(error).splitlines()), "")
                 lines.append(f"{mine}: left as it is, for it cannot be read as a notebook ({reason}).")
@@ -119,20 +119,11 @@ def remembered(work: Path) -> dict[str, Sources]:
         return {}
 
 
-def read(path: Path, known: Sources | None = None) -> NotebookNode:
-    """Read a notebook, whichever program has saved it; afterwards each cell has an id of its own.
-
-    A cell that says what one of the `known` says gets its id, if it has none of theirs.
-    """
+def read(path: Path) -> NotebookNode:
+    """Read a notebook, whichever program has saved it; afterwards each cell has an id of its own."""
     with warnings.catch_warnings(action="ignore"):  # of missing and double ids: `normalize` gives others
         notebook = nbformat.v4.upgrade(nbformat.reads(path.read_text("utf-8"), as_version=4))
         _, notebook = normalize(notebook)
-    names = {said: name for name, said in (known or {}).items()}
-    taken = {cell.id for cell in notebook.cells}
-    for cell in notebook.cells:
-        if cell.id not in (known or {}) and names.get(text(cell), cell.id) not in taken:
-            cell.id = names[text(cell)]
-            taken.add(cell.id)
     return notebook
 
 

@@ -5,16 +5,14 @@ what an exercise is.
 """
 
 import dis
-import sys
 import textwrap
-from contextlib import redirect_stdout
 from importlib import import_module
 from pathlib import Path
 from types import EllipsisType, FunctionType
 
 from annotated_course.exercises.done import SOLVED, WORK, record, solved
 from annotated_course.exercises.exercise import Exercise
-from annotated_course.exercises.limits import Beginning, TimeIsUpError, time_limit
+from annotated_course.exercises.limits import TimeIsUpError, time_limit
 from annotated_course.exercises.settings import kept_settings
 from annotated_course.own_line import own_line
 
@@ -37,9 +35,8 @@ def check(number: str, answer: object, *, seconds: float = 60.0) -> None:
     """Print one line on an answer: ○ not attempted yet, ✓ right, or ✗ with a diagnosis.
 
     An answer is untouched while it is `...`, a function whose body is `...`, or a class whose methods all are. An error
-    that an answer raises is reported with the reader's own line. What it prints comes before the verdict, the first few
-    thousand characters of it. What `settings.py` lists is as before afterwards. A right answer in the working copy is
-    noted, for `progress`.
+    that an answer raises is reported with the reader's own line. What `settings.py` lists is as before
+    afterwards. A right answer in the working copy is noted, for `progress`.
 
     Args:
         number: the exercise, chapter and place: "01.3".
@@ -58,9 +55,8 @@ def check(number: str, answer: object, *, seconds: float = 60.0) -> None:
     if is_untouched(answer):
         print(f"○ {number} not attempted yet: {exercise.title}")
         return
-    printed = Beginning(sys.stdout)
     try:
-        with kept_settings(), redirect_stdout(printed), time_limit(seconds):
+        with kept_settings(), time_limit(seconds):
             diagnosis = exercise.diagnose(answer)
     except TimeIsUpError:
         diagnosis = f"your code was still running after {seconds:g} s: does a loop never end?"
@@ -68,8 +64,6 @@ def check(number: str, answer: object, *, seconds: float = 60.0) -> None:
         message, line = next(iter(str(error).splitlines()), "no message"), own_line(error)
         place = f" (line {line.lineno}: {line.line:.200})" if line else ""
         diagnosis = f"your code raised {type(error).__name__}: {message:.500}{place}"
-    finally:
-        printed.end()
     if diagnosis is not None:
         verdict = f"✗ {number} {exercise.title}: {diagnosis}"
         print(textwrap.fill(verdict, 95, break_long_words=False, break_on_hyphens=False))  # Lab breaks within words

@@ -1,11 +1,9 @@
-"""What keeps a check short: a time after which an answer is stopped, and room for what it prints."""
+"""What keeps a check short: a time after which an answer is stopped."""
 
-import io
 import signal
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
 
 
 class TimeIsUpError(BaseException):
@@ -32,25 +30,3 @@ def time_limit(seconds: float) -> Iterator[None]:
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, handler)
-
-
-class Beginning(io.TextIOBase):
-    """Pass on the beginning of what is printed; count the rest, which would fill the notebook."""
-
-    def __init__(self, stream: Any, room: int = 5000) -> None:
-        self.stream, self.room, self.left_out, self.last = stream, room, 0, "\n"
-
-    def write(self, text: str) -> int:
-        """Pass on what there is room for."""
-        shown = text[: self.room]
-        self.stream.write(shown)
-        self.room -= len(shown)
-        self.left_out += len(text) - len(shown)
-        self.last = shown[-1:] or self.last
-        return len(text)
-
-    def end(self) -> None:
-        """End the last line, and say how much is left out."""
-        self.stream.write("" if self.last == "\n" else "\n")
-        if self.left_out:
-            self.stream.write(f"… and {self.left_out:,} more characters that your code printed\n")

@@ -15,6 +15,7 @@ from torch import nn
 from annotated.config import TransformerConfig
 from annotated.models.classifier import Classifier, ClassifierConfig
 from annotated.models.language_model import LanguageModel, LanguageModelConfig
+from annotated.models.llama import Llama, LlamaConfig
 from annotated.models.recurrence import RecurrentConfig, RecurrentTranslator
 from annotated.transformer import Transformer
 
@@ -50,6 +51,7 @@ ARCHITECTURES = {
     "language_model": Architecture(
         LanguageModel, LanguageModelConfig, {"characters": LanguageModelConfig}, "generation"
     ),
+    "llama": Architecture(Llama, LlamaConfig, {"llama": LlamaConfig}, "generation"),
     "classifier": Architecture(Classifier, ClassifierConfig, {"reviews": ClassifierConfig}, "classification"),
 }
 PRESETS = {name: make for architecture in ARCHITECTURES.values() for name, make in architecture.presets.items()}

@@ -1,4 +1,4 @@
-"""Published BERTs and GPT-2s: read from a folder that holds config.json and model.safetensors, never from a network."""
+"""Published BERTs, GPT-2s and Llamas: read from a folder with config.json and its weights, never from a network."""
 
 import json
 import re
@@ -12,6 +12,7 @@ from torch import Tensor
 from annotated.config import PAD
 from annotated.models.bert import Bert, BertConfig
 from annotated.models.gpt import Gpt, GptConfig
+from annotated.models.llama import Llama, LlamaConfig
 from annotated_workbench.checkpoint import CONFIG, WEIGHTS, load_tensors, model_of
 
 # What a part is called in published files, and here; replaced from the top, so the longer name stands first.
@@ -49,11 +50,28 @@ GPT2_NAMES = {
     "mlp.c_proj": "feed_forward.W_2",
     "norm.weight": "norm.gain",
 }
+LLAMA_NAMES = {
+    "embed_tokens": "embedding",
+    "input_layernorm.weight": "residuals.0.norm.gain",
+    "post_attention_layernorm.weight": "residuals.1.norm.gain",
+    "self_attn.q_proj": "self_attention.W_q",
+    "self_attn.k_proj": "self_attention.W_k",
+    "self_attn.v_proj": "self_attention.W_v",
+    "self_attn.o_proj": "self_attention.W_o",
+    "mlp.gate_proj": "feed_forward.W_gate",
+    "mlp.up_proj": "feed_forward.W_1",
+    "mlp.down_proj": "feed_forward.W_2",
+    "norm.weight": "norm.gain",
+    "lm_head": "output",
+}
 # What is no weight of ours: tables of numbers and masks that some files hold, and BERT's guess at the next sentence.
-LEFT_OUT = re.compile(r"position_ids$|\.attn\.(masked_)?bias$|^cls\.(seq_relationship\.|predictions\.decoder\.bias$)")
+LEFT_OUT = re.compile(
+    r"position_ids$|\.inv_freq$|\.attn\.(masked_)?bias$|^cls\.(seq_relationship\.|predictions\.decoder\.bias$)"
+)
 TIED = ("cls.predictions.decoder.weight", "lm_head.weight")  # the embedding once more
+EMBEDDINGS = ("embeddings.word_embeddings.weight", "wte.weight", "embed_tokens.weight")
 
-REQUIRED = {  # settings that these two models have no choice of; a file that says nothing means the first value
+REQUIRED: dict[str, tuple[Any, ...]] = {  # settings without a choice; a file that says nothing means the first value
     "tie_word_embeddings": (True,),
     "add_cross_attention": (False,),
     "is_decoder": (False,),
@@ -63,10 +81,18 @@ REQUIRED = {  # settings that these two models have no choice of; a file that sa
     "scale_attn_weights": (True,),
     "scale_attn_by_inverse_layer_idx": (False,),
 }
+OF_KIND: dict[str, dict[str, tuple[Any, ...]]] = {
+    "bert": {"pad_token_id": (PAD,)},
+    "gpt2": {},
+    "llama": {"tie_word_embeddings": (False, True), "hidden_act": ("silu",), "rope_type": ("default",)}
+    | {"attention_bias": (False,), "mlp_bias": (False,), "partial_rotary_factor": (1.0,)},
+}
 # Our sizes, and what config.json calls each.
 SIZES = ["vocab_size", "d_model", "d_ff", "heads", "layers", "max_length", "dropout", "eps"]
 BERT_SIZES = ["vocab_size", "hidden_size", "intermediate_size", "num_attention_heads", "num_hidden_layers"]
 BERT_SIZES += ["max_position_embeddings", "hidden_dropout_prob", "layer_norm_eps"]
+LLAMA_SIZES = ["vocab_size", "hidden_size", "intermediate_size", "num_attention_heads", "num_hidden_layers"]
+LLAMA_SIZES += ["max_position_embeddings", "no_dropout", "rms_norm_eps"]
 GPT_SIZES = ["vocab_size", "n_embd", "n_inner", "n_head", "n_layer", "n_positions", "resid_pdrop", "layer_norm_epsilon"]
 
 
@@ -110,6 +136,25 @@ def load_gpt2(folder: str | Path) -> Gpt:
     return model_of(lambda: Gpt(config), weights, Path(folder) / WEIGHTS)
 
 
+def load_llama(folder: str | Path) -> Llama:
+    """Read a published Llama: the same logits as in Hugging Face's `LlamaForCausalLM`.
+
+    The folder, whose weights may stand in several files, and the errors are as for `load_bert`. Positions that were
+    stretched for longer texts, as in Llama 3.1, are refused.
+    """
+    names = {"groups": "num_key_value_heads", "d_k": "head_dim", "d_v": "head_dim", "rotary_base": "rope_theta"}
+    names |= {"tie_embeddings": "tie_word_embeddings"} | dict(zip(SIZES, LLAMA_SIZES, strict=True))
+    config = LlamaConfig(**_sizes(folder, "llama", names))
+    weights = {}
+    for name, weight in _weights(folder, "model.", tied=config.tie_embeddings).items():
+        new = _rename(name, LLAMA_NAMES)
+        if ".W_q" in new or ".W_k" in new:  # a pair to be turned is (i, i + d_k / 2) there, and (2i, 2i + 1) here
+            weight = weight.unflatten(0, (-1, 2, (config.d_k or config.d_model // config.heads) // 2))
+            weight = weight.transpose(1, 2).flatten(0, 2)
+        weights[new] = weight
+    return model_of(lambda: Llama(config), weights, Path(folder) / WEIGHTS)
+
+
 def _sizes(folder: str | Path, kind: str, names: Mapping[str, str]) -> dict[str, Any]:
     """Read the arguments of our configuration from config.json, by their names there; refuse another kind of model."""
     path = Path(folder) / CONFIG
@@ -119,20 +164,28 @@ def _sizes(folder: str | Path, kind: str, names: Mapping[str, str]) -> dict[str,
         raise ValueError(f"{path} is damaged ({error}). Copy it again.") from None
     if (given := settings.get("model_type")) != kind:
         raise ValueError(f"{path} is of a model of type {given!r}, not {kind!r}: use the loader of that kind.")
-    for name, choices in (REQUIRED | ({"pad_token_id": (PAD,)} if kind == "bert" else {})).items():
+    rope = settings.get("rope_parameters") or settings.get("rope_scaling") or {}  # its first name was the second
+    settings |= rope | ({"rope_type": rope["type"]} if "type" in rope else {})
+    for name, choices in (REQUIRED | OF_KIND[kind]).items():
         if settings.get(name, choices[0]) not in choices:
             raise ValueError(f"{path} says {name}={settings[name]!r}; this model has only {choices[0]!r}.")
     if kind == "gpt2" and settings.get("n_inner") is None:
         settings["n_inner"] = 4 * settings["n_embd"]
+    if kind == "llama":
+        settings = {"rope_theta": 10000.0, "head_dim": None, "tie_word_embeddings": False, "no_dropout": 0.0} | settings
+        settings["num_key_value_heads"] = settings.get("num_key_value_heads") or settings["num_attention_heads"]
     return {argument: settings[setting] for argument, setting in names.items()}
 
 
-def _weights(folder: str | Path, prefix: str) -> dict[str, Tensor]:
+def _weights(folder: str | Path, prefix: str, *, tied: bool = True) -> dict[str, Tensor]:
     """Read the weights that count, without the prefix that a model with a head has before the names of its body."""
-    path = Path(folder) / WEIGHTS
-    tensors = {name.removeprefix(prefix): tensor for name, tensor in load_tensors(path)[0].items()}
-    embedding = tensors.get("embeddings.word_embeddings.weight", tensors.get("wte.weight"))
-    for name in TIED:
+    path, files = Path(folder) / WEIGHTS, {WEIGHTS}
+    if not path.is_file() and (index := Path(f"{path}.index.json")).is_file():  # it says which file holds which weight
+        files = {*json.loads(index.read_bytes())["weight_map"].values()}
+    parts = [load_tensors(Path(folder) / file)[0] for file in sorted(files)]
+    tensors = {name.removeprefix(prefix): tensor for part in parts for name, tensor in part.items()}
+    embedding = next((tensors[name] for name in EMBEDDINGS if name in tensors), None)
+    for name in TIED if tied else ():
         if name in tensors and (embedding is None or not torch.equal(tensors.pop(name), embedding)):
             raise ValueError(f"{path}: {name} differs from the embedding; here the two are one.")
     return {name: tensor for name, tensor in tensors.items() if not LEFT_OUT.search(name)}

@@ -22,6 +22,7 @@ from annotated.models.bert import Bert, BertConfig
 from annotated.models.classifier import Classifier, ClassifierConfig
 from annotated.models.gpt import Gpt, GptConfig
 from annotated.models.language_model import LanguageModel, LanguageModelConfig
+from annotated.models.llama import Llama, LlamaConfig
 from annotated.models.modern import modernise
 from annotated.models.recurrence import RecurrentConfig, RecurrentTranslator
 from annotated.models.relative_positions import RelativeAttention, RotaryAttention
@@ -72,6 +73,8 @@ LANGUAGE_MODELS: dict[str, Make] = {
     "LanguageModel, the paper's layer": of(LanguageModel, LanguageModelConfig, **PAPERS),
     "LanguageModel, untied": of(LanguageModel, LanguageModelConfig, tie_embeddings=False, attention_bias=True),
     "GPT": of(Gpt, GptConfig),
+    "Llama": of(Llama, LlamaConfig, groups=2, qk_norm=True),
+    "Llama, untied": of(Llama, LlamaConfig, groups=1, tie_embeddings=False, rotary_base=500.0),
 }
 # See a text as a whole.
 ENCODERS: dict[str, Make] = {

@@ -1,4 +1,4 @@
-"""Published BERTs and GPT-2s: the states and logits of Hugging Face's, and folders that do not fit."""
+"""Published BERTs, GPT-2s and Llamas: the states and logits of Hugging Face's, and folders that do not fit."""
 
 import json
 from collections.abc import Callable
@@ -13,7 +13,7 @@ from torch.testing import assert_close
 
 from annotated.config import PAD
 from annotated_workbench.checkpoint import load_tensors, save_tensors
-from annotated_workbench.published import load_bert, load_gpt2
+from annotated_workbench.published import load_bert, load_gpt2, load_llama
 
 transformers = pytest.importorskip("transformers", reason="transformers needs torch 2.4 or newer")
 
@@ -24,13 +24,16 @@ BERT = dict(vocab_size=19, hidden_size=6, intermediate_size=11, num_attention_he
 BERT |= dict(max_position_embeddings=7, type_vocab_size=3, hidden_dropout_prob=0.2)
 GPT2 = dict(vocab_size=19, n_embd=6, n_inner=11, n_head=2, n_layer=2, n_positions=7, bos_token_id=1, eos_token_id=1)
 GPT2 |= dict(resid_pdrop=0.2)
+LLAMA = dict(vocab_size=19, hidden_size=12, intermediate_size=11, num_attention_heads=6, num_hidden_layers=2)
+LLAMA |= dict(max_position_embeddings=9, num_key_value_heads=2, head_dim=4, rms_norm_eps=0.1)
 
 
-def publish(folder: Path, kind: str) -> Any:
+def publish(folder: Path, kind: str, shard: str = "1GB", **changes) -> Any:
     """Write a model of Hugging Face's, in which every weight counts, into a folder."""
-    config = transformers.BertConfig(**BERT) if kind.startswith("Bert") else transformers.GPT2Config(**GPT2)
-    model = randomise(getattr(transformers, kind)(config)).eval()
-    model.save_pretrained(folder)
+    sizes = {"B": BERT, "G": GPT2, "L": LLAMA}[kind[0]] | changes
+    theirs = getattr(transformers, kind)
+    model = randomise(theirs(theirs.config_class(**sizes))).eval()
+    model.save_pretrained(folder, max_shard_size=shard)
     return model
 
 
@@ -90,7 +93,30 @@ def test_a_gpt2_is_hugging_faces(tmp_path: Path, kind: str, capfd: pytest.Captur
     capfd.readouterr()
 
 
-LOADERS: dict[str, Callable[[str | Path], Any]] = {"bert": load_bert, "gpt2": load_gpt2}
+@pytest.mark.parametrize(
+    "changes",
+    [
+        dict(tie_word_embeddings=True),
+        dict(tie_word_embeddings=False, num_key_value_heads=1, shard="2KB"),
+        dict(tie_word_embeddings=False, num_key_value_heads=6, head_dim=2),
+        dict(num_attention_heads=3, num_key_value_heads=3, rope_parameters={"rope_type": "default", "rope_theta": 7.0}),
+    ],
+    ids=["tied", "one group, several files", "six groups", "another base"],
+)
+@torch.no_grad()
+def test_a_llama_is_hugging_faces(tmp_path: Path, changes: dict, capfd: pytest.CaptureFixture[str]) -> None:
+    theirs, ids = publish(tmp_path, "LlamaForCausalLM", **changes), torch.randint(19, (3, 9))
+    ours, expected = load_llama(tmp_path), theirs(ids).logits
+    assert expected.std() > 0.1 and ours.training is False
+    assert_close(ours(ids), expected, rtol=0, atol=1e-5)
+    assert (len([*tmp_path.glob("*.safetensors")]) > 1) == ("shard" in changes)
+    if "rope_parameters" in changes:  # as older files say it
+        change(tmp_path, rope_parameters=None, rope_scaling=None, rope_theta=7.0, weights={"x.inv_freq": ids})
+        assert_close(load_llama(tmp_path)(ids), expected, rtol=0, atol=1e-5)
+    capfd.readouterr()
+
+
+LOADERS: dict[str, Callable[[str | Path], Any]] = {"bert": load_bert, "gpt2": load_gpt2, "llama": load_llama}
 REFUSED = [
     ("bert", dict(model_type="gpt2"), "type 'gpt2', not 'bert'"),
     ("bert", dict(hidden_act="relu"), "hidden_act='relu'; this model has only 'gelu'"),
@@ -103,12 +129,20 @@ REFUSED = [
     ("gpt2", dict(weights={"lm_head.weight": torch.zeros(19, 6)}), r"lm_head\.weight differs from the embedding"),
     ("gpt2", dict(weights={"h.0.attn.c_attn.weight": torch.zeros(6, 17)}), r"W_v\.weight differs"),
     ("gpt2", dict(weights={"left_over": torch.zeros(2)}), "left_over differs"),
+    ("llama", dict(model_type="mistral"), "type 'mistral', not 'llama'"),
+    ("llama", dict(hidden_act="gelu"), "hidden_act='gelu'; this model has only 'silu'"),
+    ("llama", dict(attention_bias=True), "attention_bias=True; this model has only False"),
+    ("llama", dict(mlp_bias=True), "mlp_bias=True; this model has only False"),
+    ("llama", dict(rope_parameters={"rope_type": "llama3", "factor": 8.0}), "rope_type='llama3'; this model has only"),
+    ("llama", dict(rope_parameters=None, rope_scaling={"type": "linear", "factor": 2.0}), "rope_type='linear'"),
+    ("llama", dict(num_key_value_heads=3), r"W_k\.weight differs"),
+    ("llama", dict(tie_word_embeddings=True), r"lm_head\.weight differs from the embedding"),
 ]
 
 
 @pytest.mark.parametrize(("kind", "changes", "message"), REFUSED)
 def test_a_folder_that_does_not_fit_is_refused(tmp_path: Path, kind: str, changes: dict, message: str) -> None:
-    publish(tmp_path, {"bert": "BertModel", "gpt2": "GPT2Model"}[kind])
+    publish(tmp_path, {"bert": "BertModel", "gpt2": "GPT2Model", "llama": "LlamaForCausalLM"}[kind])
     change(tmp_path, **changes)
     with pytest.raises(ValueError, match=message):
         LOADERS[kind](tmp_path)

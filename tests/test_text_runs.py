@@ -142,6 +142,12 @@ def test_it_continues_a_text(learned: Path, capsys: pytest.CaptureFixture[str]) 
     assert texts[4] == texts[5]
 
 
+def test_a_llama_learns_and_writes_too(learned: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(words(learned, "llama", "--epochs", "1", "--preset", "llama", "--layers", "1")) == 0
+    assert main(["generate", str(learned / "llama"), "the c", "--count", "30"]) == 0
+    assert len(capsys.readouterr().out.splitlines()[-1]) > 5
+
+
 def test_it_is_scored_on_a_text(learned: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["evaluate", str(learned / "run"), "--text", str(learned / "my.txt"), "--precision", "fp32"]) == 0
     pattern = r"2,080 tokens, 0 of them unknown: loss (.*) nats a token, (.*) bits, perplexity (.*)\n"

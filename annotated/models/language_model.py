@@ -72,14 +72,18 @@ class LanguageModel(nn.Module):
         self.dropout = Dropout(config.dropout)
         self.layers = nn.ModuleList(CausalLayer(config) for _ in range(config.layers))
         self.norm = LayerNorm(config.d_model) if config.norm_first else nn.Identity()
+        self._initialise()
+
+    def _initialise(self) -> None:
+        """Draw all weights as the paper's Transformer does."""
         for module in self.layers.modules():
             if isinstance(module, nn.Linear):
                 nn.init.xavier_uniform_(module.weight)
                 if module.bias is not None:
                     nn.init.zeros_(module.bias)
         for matrix in (self.embedding, self.output):
-            nn.init.normal_(matrix.weight, std=config.d_model**-0.5)
-        if config.tie_embeddings:
+            nn.init.normal_(matrix.weight, std=self.config.d_model**-0.5)
+        if self.config.tie_embeddings:
             self.output.weight = self.embedding.weight
 
     def forward(self, ids: Int[Tensor, "batch length"]) -> Float[Tensor, "batch length vocab"]:

@@ -1,6 +1,6 @@
-"""What today's models have in place of the paper's parts; `modernise` puts it into the paper's Transformer."""
+"""What today's models have in place of the paper's parts; `modernise` puts it into the paper's model."""
 
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from jaxtyping import Float
@@ -10,6 +10,7 @@ from torch.nn import functional as F
 from annotated.attention import attention, attention_weights
 from annotated.encoder import FeedForward, LayerNorm
 from annotated.masking import Mask
+from annotated.models.language_model import LanguageModel
 from annotated.models.relative_positions import rotate
 from annotated.multi_head import MultiHeadAttention
 from annotated.transformer import Transformer
@@ -117,16 +118,19 @@ class NoPositions(nn.Module):
         return x
 
 
+Model = TypeVar("Model", Transformer, LanguageModel)
+
+
 def modernise(
-    model: Transformer,
+    model: Model,
     *,
     groups: int | None = None,
     qk_norm: bool = False,
     rotary: bool = False,
     gated: bool = False,
     rms_norm: bool = False,
-) -> Transformer:
-    """Give the paper's Transformer parts of today, and draw all its weights anew as the paper's are; return it.
+) -> Model:
+    """Give the paper's Transformer, or its decoder alone, parts of today, and draw all weights anew; return it.
 
     Args:
         model: changed in place, so that `annotated.fast` refuses it.

@@ -6,7 +6,7 @@ from typing import Any
 import torch
 
 from annotated.config import UNK
-from annotated.fast.accelerate import accelerate
+from annotated.fast.accelerate import accelerate, has_fast_form
 from annotated.models.language_model import generate
 from annotated_workbench.commands.options import COMPUTE, MODEL, Command
 from annotated_workbench.commands.shared import load_model, name_files
@@ -26,7 +26,7 @@ def run(args: Namespace) -> None:
     text = decode(text, repr(text))
     if unknown := sorted(set(text) - set(vocabulary.words)):
         raise ValueError(f"the model has never seen {unknown[0]!r}: begin with characters of the text it learned from.")
-    writer: Any = model if args.plain else accelerate(model)
+    writer: Any = accelerate(model) if has_fast_form(model) and not args.plain else model
     device = next(model.parameters()).device
     ids = generate(
         writer,

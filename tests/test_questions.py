@@ -1,4 +1,4 @@
-"""The notebook of questions: forty, each short, and each with a cell that runs without the others."""
+"""The notebook of questions: fifty-five, each short, and each with a cell that runs without the others."""
 
 import ast
 import builtins
@@ -46,15 +46,15 @@ def names(source: str) -> tuple[set[str], set[str]]:
     nodes = list(ast.walk(ast.parse(re.sub(r"^%.*$", "", source, flags=re.MULTILINE))))
     used = [node for node in nodes if isinstance(node, ast.Name)]
     made = {node.id for node in used if not isinstance(node.ctx, ast.Load)}
-    made |= {node.name for node in nodes if isinstance(node, ast.FunctionDef)}
+    made |= {str(node.name) for node in nodes if isinstance(node, ast.FunctionDef | ast.ExceptHandler)}
     made |= {node.arg for node in nodes if isinstance(node, ast.arg)}
     imports = (alias for node in nodes if isinstance(node, ast.Import | ast.ImportFrom) for alias in node.names)
     made |= {(alias.asname or alias.name).split(".")[0] for alias in imports}
     return {node.id for node in used if isinstance(node.ctx, ast.Load)}, made
 
 
-def test_there_are_forty_and_each_is_short() -> None:
-    assert len(QUESTIONS) == 40
+def test_there_are_fifty_five_and_each_is_short() -> None:
+    assert len(QUESTIONS) == 55
     for heading, (text, cells) in QUESTIONS.items():
         assert len(heading.split()) <= 12 and heading.endswith("?"), heading
         assert heading.isascii(), "JupyterLab finds no heading by a name that must be encoded"
@@ -74,7 +74,8 @@ def test_the_contents_lead_to_every_question() -> None:
 
 def test_no_question_needs_another_one_s_names() -> None:
     _, given = names(SETUP.source)
+    shared = {"model", "tokenizer", "src", "tgt", "grammarian", "subwords", "writer", "characters", "letters"}
     for heading, (_, cells) in QUESTIONS.items():
         used, made = names("\n".join(cell.source for cell in cells))
         assert used - made - given - set(dir(builtins)) == set(), heading
-        assert made & {"model", "tokenizer", "src", "tgt"} == set(), f"{heading} takes what all of them share"
+        assert made & shared == set(), f"{heading} takes what all of them share"

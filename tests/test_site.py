@@ -206,6 +206,9 @@ ASKED = {  # as beginners type it, and what the page of questions calls it
     "loss stuck at 7": "why-is-my-loss-stuck-at-7",
     "NaN padding mask": "why-do-i-get-nan",
     "kv cache why not query": "why-cache-keys",
+    "how many r in strawberry": "why-can",
+    "why does it hallucinate": "why-does-a-language-model-make",
+    "fine-tune or prompt": "should-i-fine-tune",
 }
 LED = {  # as beginners type it, and to which page, or heading of it
     "multi-head": "notebooks/02_multi_head.html",

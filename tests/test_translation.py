@@ -5,13 +5,11 @@ import re
 
 import pytest
 import torch
-from parity import randomise
 
 from annotated import decoding
 from annotated.config import BOS, EOS
 from annotated.decoding import Hypothesis, beam_search, greedy_decode
 from annotated.fast import decoding as fast
-from annotated.models.recurrence import RecurrentConfig, RecurrentTranslator
 from annotated.transformer import Transformer
 from annotated_workbench.checkpoint import load_translator
 from annotated_workbench.data import DATA_FOLDER, pad
@@ -84,18 +82,6 @@ def test_what_cannot_be_translated_is_named(tokenizer, texter):
         translate(texter, tokenizer, ["Ein Hund", "Hund " * 60], "de")
     with pytest.raises(TypeError, match="texts is one string, to be read letter by letter: give a list"):
         translate(texter, tokenizer, "Ein Hund", "de")
-
-
-@pytest.mark.parametrize("kind", ["transformer", "recurrent"])
-@pytest.mark.parametrize(("beam", "alpha"), [(0, 0.6), (3, 2.0)])
-def test_the_plain_search_translates_alike(tokenizer, texter, kind, beam, alpha):
-    model = texter
-    if kind == "recurrent":
-        model = randomise(RecurrentTranslator(RecurrentConfig(len(tokenizer), d_model=7, max_length=59)))
-    options = dict(beam=beam, alpha=alpha, max_extra=5)
-    found = translate(model, tokenizer, TEXTS, "de", **options)
-    assert translate(model, tokenizer, TEXTS, "de", plain=True, **options) == found
-    assert len(set(found)) > 2
 
 
 @pytest.mark.parametrize("bf16", [False, True])

@@ -30,7 +30,6 @@ EXERCISES["01.1"] = Exercise(
         "did you divide the dot products by √d_k = 2 before the exponential?": WEIGHTS**2 / 46 @ VALUES,
         "the weights must sum to 1: divide each exponential by their sum, 10.": WEIGHTS @ VALUES,
         "these are the weights. Now mix the values with them.": WEIGHTS / 10,
-        "this is the plain mean of the values: use the weights.": VALUES.mean(0),
         "this is the value of the best key alone: attention mixes all three.": VALUES[2],
     },
     tolerance=0.006,
@@ -189,7 +188,6 @@ EXERCISES["01.6"] = Exercise(
     mistakes={
         "the maximum rose, and the old sums were not rescaled: multiply both by exp(old − new maximum).": "shrink * →",
         "you rescaled the sum of the exponentials, but not the mixed values.": "shrink * mixed → mixed",
-        "it is right without the division by √d_k: did you scale?": "/ math.sqrt(query.size(-1)) →",
     },
     examine=examine_memory,
     caught={

@@ -24,7 +24,6 @@ EXERCISES["02.1"] = Exercise(
         "these are the two heads' outputs, concatenated. Now multiply by W^O.": HEADS,
         "the heads are in the wrong order: head 0 meets the first row of W^O.": HEADS.flip(0) @ W_O,
         "both heads have the weights of head 0 here: each has its own.": (WEIGHTS[0] * VALUES).sum(-1) @ W_O,
-        "the outputs of the heads are not averaged; W^O adds their parts up.": HEADS @ W_O / 2,
         "this is the part of head 0 alone: add that of head 1.": HEADS[0] * W_O[0],
     },
     tolerance=0.006,
@@ -94,7 +93,6 @@ PER_HEAD = torch.rand(2, 4, 3, 5, generator=torch.Generator().manual_seed(1)) < 
 STACKED_HEADS = {
     CONCATENATION: "(heads @ W_o).sum(1) → heads.transpose(1, 2).flatten(2)",
     ACROSS: "(heads @ W_o).sum(1) → heads.reshape(2, 3, 24) @ W_o.flatten(0, 1)",
-    "the scores are not scaled: `attention` does it, with the width of one head.": "@ W_q → @ W_q * math.sqrt(7)",
     "it has no effect.": "values, mask) → values)",
     "it works the wrong way round: True = may attend.": "values, mask) → values, None if mask is None else ~mask)",
 }
@@ -220,6 +218,5 @@ EXERCISES["02.7"] = Exercise(
         "all heads use the first group.": "head * groups // heads → 0",
         CONCATENATION: "@ W_o →",
         ACROSS: "mixed.transpose(1, 2).flatten(2) → mixed.reshape(2, 3, 24)",
-        "the scores are not scaled: divide by √d_k.": "queries, keys[ → queries * math.sqrt(7), keys[",
     },
 )

@@ -14,11 +14,6 @@ from annotated_course.exercises.exercise import Exercise, Run, WrongFormError, a
 EXERCISES: dict[str, Exercise] = {}
 
 
-def halves(table: Tensor) -> Tensor:
-    """Put the even columns first, then the odd ones."""
-    return torch.cat([table[..., 0::2], table[..., 1::2]], dim=-1)
-
-
 A, B, RIGHT, SUM = sinusoids(144, 4)[[57, 86, 29, 143]]  # the rows of a, b, b − a and a + b
 SINE = torch.tensor([True, False, True, False])
 EXERCISES["03.1"] = Exercise(
@@ -29,8 +24,6 @@ EXERCISES["03.1"] = Exercise(
         "this is position a + b; for b − a the hands turn back by the angles of a.": SUM,
         "this is position a − b: the sines have the wrong sign.": RIGHT.where(~SINE, -RIGHT),
         "you subtracted the numbers; subtract the angles, by the addition theorem.": B - A,
-        "you multiplied the numbers one by one; a sine of a difference mixes sines and cosines.": A * B,
-        "sine and cosine alternate; you have all sines, then all cosines.": halves(RIGHT),
     },
     tolerance=0.0011,
     by_hand=True,
@@ -124,7 +117,6 @@ EXERCISES["03.4"] = Exercise(
     right=read_clock,
     cases={"": lambda answer: answer(NOISY).round().long()},
     mistakes={
-        "all positions are off by 1; they are counted from 0.": "return position → return 1 + position",
         "this is the slowest hand alone: correct it with faster hands.": "range(30, -1, -1) → []",
         "this is wrong beyond half a turn of the slowest hand: atan2 gives −π … π.": ".remainder(turns[-1]) →",
         "let the fastest hands have the last word, and round.": "range(30, -1, -1) → range(30, 7, -1)",

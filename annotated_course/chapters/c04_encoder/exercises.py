@@ -68,8 +68,6 @@ EXERCISES["04.2"] = Exercise(
     },
     mistakes={
         "it sorts, but the smaller number comes first.": network([[0.5, 0.5], [-0.5, -0.5], [-0.5, 0.5], [-0.5, 0.5]]),
-        "this returns the pair as it was.": network([[0.5, 0.5], [-0.5, -0.5], [0.5, -0.5], [-0.5, 0.5]]),
-        "both results are the larger number.": network([[0.5, 0.5], [-0.5, -0.5], [0.5, 0.5], [0.5, 0.5]]),
     },
     caught={
         "(2, 2), expected a list of 4 (each a tensor of torch.float32)": lambda: torch.eye(2),
@@ -96,7 +94,6 @@ EXERCISES["04.3"] = Exercise(
     mistakes={
         "you divide by the standard deviation: take the mean of x² itself.": "x.square() → (x - mean(x)).square()",
         "ε belongs inside the root.": "(mean(square) + eps).sqrt() → (mean(square).sqrt() + eps)",
-        "ε is missing.": "+ eps →",
         "the root is missing: you divided by the mean square.": ".sqrt() →",
         "you average over the positions: dim=-1 is the axis of the components.": "mean(square) → square.mean(-2, True)",
     },

@@ -26,7 +26,6 @@ EXERCISES["05.1"] = Exercise(
         "the first number lacks the end symbol's factor, 0.8.": [0.3, 0.5],
         "the first word has a probability, too, after <bos>: 0.75 for dogs, 0.25 for bark.": [0.32, 1.2],
         "a sentence's probability is the product of its factors, not their sum.": [1.95, 0.5],
-        "the two numbers are the wrong way round.": [0.5, 0.24],
     },
     tolerance=0.004,
     by_hand=True,
@@ -218,7 +217,6 @@ EXERCISES["05.5"] = Exercise(
     mistakes={
         "all 5 positions come back; the window is 4: leave out the oldest.": "both[:, :, -self.window :] → both",
         "the first 4 positions are kept; keep the last 4.": "-self.window : → : self.window",
-        "the new positions stand in front; append them at the end.": "[old, new] → [new, old]",
         "the rows are as they were before the select: keep the selection.": "kept[rows] → kept",
         "row i of the result must be the old row rows[i], not the other way round.": "[rows] → [rows.argsort()]",
     },

@@ -152,7 +152,6 @@ ADAMS = {
     "the correction of m and v is missing: divide them by 1 − β^t.": "/ (1 - b1**t) →; / (1 - b2**t) →",
     "ε stands outside the root: √v̂ + ε.": "(v_hat.sqrt() + eps) → (v_hat + eps).sqrt()",
     "divide by the root of v̂, not by v̂.": "v_hat.sqrt() → v_hat",
-    "β₁ and β₂ are swapped.": "b1, b2 → b2, b1",
     "t counts from 1: the first update divides by 1 − β, not by 1 − β².": "start=1 → start=2",
 }
 GRADIENTS = torch.randn(6, 3, 5, generator=torch.Generator().manual_seed(0))

@@ -118,7 +118,6 @@ EXERCISES["09.3"] = Exercise(
         "the output matrix is another than the embedding: tie them, as in §3.4.": "self.output.weight = → _ =",
         "the embeddings are not multiplied by √d_model.": "config.d_model**0.5 → 1.0",
         "no positions are added: without them order is lost.": "self.positions(self.embedding → (self.embedding",
-        "return logits, not log-probabilities.": "self.output(x) → self.output(x).log_softmax(-1)",
         "a position sees later ones: give the layers a causal mask.": "causal_mask(ids.size(1)) → None",
     },
     caught={"its logits: at [0, 0, 0]": "in self.layers → in [*self.layers, *self.layers]"},

@@ -47,7 +47,6 @@ EXERCISES["10.2"] = Exercise(
         "the reset gate is missing in the candidate.": "r * (h → (h",
         "r stands before the whole bracket, h U + c, not before h as in Cho et al.": "r * (h → ((r * h)",
         "the order is reset, update, candidate: exchange the first two.": "_r, → _t,; _z, → _r,; _t, → _z,",
-        "a bias is missing: there are b and c.": AnyOf("b_r + →; b_z + →; b_g + →", "+ c_r →; + c_z →; + c_g →"),
     },
     forbids="gru gru_cell: write the three equations.",
 )

@@ -116,7 +116,6 @@ EXERCISES["12.4"] = Exercise(
     mistakes={
         "base needs more runs than another row: they cost less.": lambda rows, ratio: [ceil(18 / ratio**2 - 1e-9)] * 2,
         "base's mean is uncertain as well: 1/b + 1/n.": lambda rows, ratio: [1, ceil(9 / ratio**2 - 1e-9)],
-        "base's runs come first, then those of each other row.": lambda rows, ratio: cheapest(rows, ratio)[::-1],
     },
 )
 

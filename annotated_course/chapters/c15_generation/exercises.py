@@ -48,7 +48,6 @@ CUTS = {
     "with temperature 2: ": (ROWS, 2.0, 0.3),
     "with temperature ½: ": (ROWS, 0.5, 0.05),
     "with forbidden tokens: ": (FORBIDDEN, 1.0, 0.1),
-    "share 0, with forbidden tokens: ": (FORBIDDEN, 1.0, 0.0),
     "share 1, where several are equally likely: ": (TIES, 1.0, 1.0),
     "with logits around 1000: ": (ROWS + 1000, 1.0, 0.2),
 }
@@ -145,7 +144,6 @@ MODELS = {
     "": (TARGET, DRAFT),
     "on paper's example: ": (torch.tensor([[0.75, 0.25]]), torch.tensor([[0.5, 0.5]])),
     "one row alone, (vocab): ": (TARGET[0], DRAFT[0]),
-    "with three axes: ": (TARGET.view(2, 2, 6), DRAFT.view(2, 2, 6)),
     "with probabilities of 0: ": tuple(
         LOGITS[model].masked_fill(torch.arange(6) == token, -math.inf).softmax(dim=-1)
         for model, token in ((0, 1), (1, 4))
@@ -246,9 +244,6 @@ def coding(ids: list[int], counts: Counts) -> dict[str, Run]:
     return {
         "encode: ": encode,
         "decode, given encode's own bits: ": lambda answer: decode(answer, answer().encode(list(ids), counts)),
-        "decode, given the first number with 20 bits more: ": (
-            lambda answer: decode(answer, binary(math.ceil(low * 2**n), n))
-        ),
         "decode, given the last number with 20 bits more: ": (
             lambda answer: decode(answer, binary(math.ceil((low + width) * 2**n) - 1, n))
         ),
@@ -260,8 +255,6 @@ TEXTS: list[tuple[str, list[int], Counts]] = [
     ("three tokens, the same counts each time: ", [0, 1, 2, 1], counting(1, 1, 2)),
     ("counts that depend on the tokens before: ", [0, 3, 1, 2, 3, 3, 1, 0, 2, 1], counting(1, 2, 1, 3, grows=True)),
     ("where a token has the count 0: ", [2, 0, 2, 2, 0], counting(2, 0, 3, 0)),
-    ("where one token is certain: ", [1] * 6, counting(0, 5, 0)),
-    ("a text of no tokens: ", [], counting(1, 1)),
     ("a text of 300 tokens: ", (a_text(300) % 5).tolist(), counting(1, 1, 1, 1, 1, grows=True)),
     ("where a token is very likely: ", [0] * 60 + [1] + [0] * 60, counting(999, 1)),
 ]

@@ -161,6 +161,5 @@ EXERCISES["17.5"] = Exercise(
     mistakes={
         "first the steps up from i, then those down to j.": "dim=-1) → dim=-1).flip(-1)",
         "both paths go up to the root; turn round at the first word that is on both.": "- common → - 1 + 0 * common",
-        "the axis of the two numbers belongs to the end: (n, n, 2).": "dim=-1 → dim=0",
     },
 )

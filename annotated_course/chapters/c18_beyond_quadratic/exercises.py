@@ -43,7 +43,6 @@ EXERCISES["18.2"] = Exercise(
     mistakes={
         "a query sees a group at its first member: then it hears of the others too early.": "i >= last → i >= first",
         "a query sees a group after its last member: it may see the one that it completes.": "i >= last → i > last",
-        "True where the query may NOT see the group: turn it round.": "i >= last → i < last",
     },
 )
 

@@ -1,0 +1,40 @@
+"""The small world of 23_assistant: its stories, its questions and its tokens."""
+
+import random
+
+import pytest
+from once import once
+
+from annotated_course import stories
+
+pytestmark = once
+
+
+def test_a_text_comes_back_from_its_tokens() -> None:
+    text = "The fox painted three red kites in the garden. What did the fox paint? Three red kites. I don't know."
+    assert stories.decode(stories.encode(text)) == text
+    assert stories.WORDS[:4] == ["<pad>", "<bos>", "<eos>", "<unk>"] and len(set(stories.WORDS)) == len(stories.WORDS)
+
+
+def test_an_unknown_word_is_named() -> None:
+    with pytest.raises(ValueError, match="no 'lawyer'"):
+        stories.encode("What did the lawyer paint?")
+
+
+@pytest.mark.parametrize("share", [0.0, 1.0])
+def test_held_out_combinations_are_asked_for_and_never_trained_on(share: float) -> None:
+    draw = random.Random(0)
+    for _ in range(300):
+        assert not any(map(stories.is_held_out, stories.story(draw, 3, share=share)))
+        assert [*map(stories.is_held_out, stories.story(draw, 3, 1, share))] == [False, True, False]
+
+
+def test_answers_stand_in_the_story_and_everything_has_a_token() -> None:
+    draw = random.Random(1)
+    for sentence in stories.story(draw, 3):
+        for kind in stories.KINDS:
+            _, short, _ = sentence.asked(kind)
+            assert short.removesuffix(" .") in str(sentence)
+    texts = [stories.document(draw, 3, 4) for _ in range(300)]
+    assert {word for text in texts for word in text.split()} <= {*stories.WORDS}
+    assert all(text.count("?") == 4 for text in texts)

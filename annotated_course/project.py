@@ -1,31 +1,47 @@
-"""What `project.ipynb` needs for a reader's own pairs: a look at them, milestones, a baseline, a paired bootstrap."""
+"""What the project's notebooks need for a reader's own pairs or text: a look at them, milestones, rivals, intervals."""
 
-import json
 import math
 import re
+from bisect import bisect
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import asdict, replace
 from html.entities import html5
 from importlib import import_module
-from itertools import chain
+from itertools import accumulate, chain
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
 
-from annotated.config import TransformerConfig
+from annotated.config import UNK, TransformerConfig
+from annotated.models.language_model import LanguageModelConfig
+from annotated_course.plotting import palette_colour, show
 from annotated_workbench.architectures import PRESETS, config_of
 from annotated_workbench.checkpoint import WEIGHTS, load_tensors, load_weights
-from annotated_workbench.data import CORPORA, Pairs, bare, count_targets, hold_out, load_corpus, read_pairs
+from annotated_workbench.commands.shared import find_device
+from annotated_workbench.data import (
+    CORPORA,
+    Pairs,
+    bare,
+    count_targets,
+    hold_out,
+    load_corpus,
+    load_text,
+    read_pairs,
+    read_text,
+)
 from annotated_workbench.extras import load
 from annotated_workbench.files import checksum
-from annotated_workbench.metrics import check_texts, sacrebleus_words
-from annotated_workbench.run_folder import METRICS, STATE
+from annotated_workbench.metrics import check_texts, sacrebleus_words, window_bits
+from annotated_workbench.repeats import compare, has_ended, read_metrics
+from annotated_workbench.run_folder import STATE
 from annotated_workbench.runs import fit
-from annotated_workbench.tasks import Batch, TranslationTask
+from annotated_workbench.tasks import Batch, Task
 from annotated_workbench.training_options import WARMUP, TrainingOptions, defaults_for
+from annotated_workbench.vocabulary import Tokenizer
 
 MILESTONES = ("data", "train", "diagnose", "evaluate")
 LEAST = 200  # pairs; below that nothing can be held out that would tell anything
@@ -33,8 +49,15 @@ FEWEST = 16  # different sentences that a part needs: of fewer, the notebook can
 FEW = 2000  # pairs from which a Transformer learns little more than its examples
 SMALL = 12_000  # pairs, as which more are treated where there is little time
 LONGEST = 100  # words of a sentence
+LEAST_TEXT, FEW_TEXT, SMALL_TEXT = 10_000, 100_000, 400_000  # characters, as LEAST, FEW and SMALL are pairs
+PASSAGE = 50  # characters; so many in a row are seldom alike by chance
+RARE = 10  # occurrences: below that a model learns little of a character
+UNSEEN = math.log2(0x110000)  # bits, to say which of Unicode's characters one is that training never showed
 MISREAD = "cp1250", "cp1251", "cp437", "iso8859-2", "koi8-r", "mac-roman"  # for UTF-8; ftfy knows the commonest best
 LOOP = re.compile(r"(?:^| )(\S+(?: \S+){0,3})(?: \1){2,}(?= |$)")  # one to four words, three times in a row
+
+
+Lines = Mapping[int, tuple[str, ...]]  # by their numbers, from 1: a text, or a pair
 
 
 class Outcome(NamedTuple):
@@ -68,17 +91,19 @@ def milestone(
 
 
 def load_project(
-    source: str | Path | None, target: str | Path | None, src: str, tgt: str
+    source: str | Path | None, target: str | Path | None, src: str, tgt: str, leave_out: Container[int] = ()
 ) -> tuple[Pairs, dict[str, Pairs]]:
-    """Read two aligned files and split them; without files, take the grammar's sentences.
+    """Read two aligned files and split them; without files, take the grammar's sentences, with faults planted.
 
     A tenth is for the test and a tenth for validation, at most 1,000 pairs each. What shares a sentence with either,
     on any side, is left out of the training pairs; a ValueError says that too few remain. Returned are the pairs as
-    they stand in the files (of the grammar's, the training pairs), and "train", "val" and "test".
+    they stand in the files (of the grammar's, the training pairs), and "train", "val" and "test", without the lines
+    to `leave_out`, counted from 1.
     """
     if source is None and target is None:
         splits = {split: load_corpus("grammar", split, src, tgt) for split in CORPORA["grammar"]}
-        return splits["train"], splits
+        pairs = spoil(splits["train"])
+        return pairs, splits | {"train": _chosen(pairs, leave_out)}
     if source is None or target is None or Path(source).resolve() == Path(target).resolve():
         raise ValueError(
             f"SOURCE is {source!r} and TARGET is {target!r}: give a file for each language, or None twice. Of one file "
@@ -92,7 +117,7 @@ def load_project(
             "to validate and test on. Find more pairs, or set SOURCE, TARGET = None, None for the grammar's sentences."
         )
     held_out = min(1000, count // 10)
-    rest, test = hold_out(pairs, held_out, seed=0)
+    rest, test = hold_out(_chosen(pairs, leave_out), held_out, seed=0)
     train, val = hold_out(rest, held_out, seed=1)
     val = _without(val, [test])
     train = _without(train, [test, val])
@@ -104,6 +129,23 @@ def load_project(
             "is the least. Find more pairs."
         )
     return pairs, {"train": train, "val": val, "test": test}
+
+
+def spoil(pairs: Pairs) -> Pairs:
+    """Plant faults of the kinds that corpora have, in the same lines of the demonstration every time."""
+    source, target = map(list, pairs)
+    target[2000:2003] = target[2001], target[2002], target[2000]  # out of step
+    target[3500] = source[3500]  # not translated
+    target[5000] = target[5000][: len(target[5000]) // 5]  # cut off
+    target[6500] = f"{target[6500]} {target[6501]}"  # two sentences in a line
+    source[8000], target[8000] = (side[8000].encode().decode("latin-1") for side in pairs)  # read in a wrong encoding
+    target[9500] = f"&quot;{target[9500]}&quot;"
+    source[11000:11300], target[11000:11300] = source[1000:1300], target[1000:1300]  # a part is there twice
+    return Pairs(source, target)
+
+
+def _chosen(pairs: Pairs, leave_out: Container[int]) -> Pairs:
+    return Pairs(*([text for i, text in enumerate(side, start=1) if i not in leave_out] for side in pairs))
 
 
 def _without(pairs: Pairs, others: Iterable[Pairs]) -> Pairs:
@@ -139,11 +181,15 @@ FAULTS: dict[str, tuple[Callable[[str], object], str]] = {  # of a text: how eac
 }
 
 
-def look_at(pairs: Pairs, splits: Mapping[str, Pairs], src: str, tgt: str) -> list[Outcome]:
+def look_at(
+    pairs: Pairs, splits: Mapping[str, Pairs], src: str, tgt: str, leave_out: Container[int] = ()
+) -> list[Outcome]:
     """Examine pairs, in the order of their files, for what most often spoils a run: each fault with its first line."""
+    lines = {i: pair for i, pair in enumerate(zip(*pairs, strict=True), start=1) if i not in leave_out}
     learned = len(splits["train"].source)
     shared = learned - len(_without(splits["train"], [splits["val"], splits["test"]]).source)
-    r = torch.tensor([[*map(len, side)] for side in pairs], dtype=torch.float64).corrcoef()[0, 1]
+    lengths = torch.tensor([[*map(len, pair)] for pair in lines.values()], dtype=torch.float64)
+    r = lengths.T.corrcoef()[0, 1]
     seen: Counter[tuple[str, ...]] = Counter()
     most = 0.02 if src != tgt else 0.5  # who simplifies a language leaves much as it is
 
@@ -157,19 +203,16 @@ def look_at(pairs: Pairs, splits: Mapping[str, Pairs], src: str, tgt: str) -> li
             learned >= FEW,
             f"below {FEW:,} it mostly learns its examples by heart. Go on to try everything, and look for more.",
         ),
-        *(
-            _fault(f"no {what}", pairs, lambda *pair, found=found: any(map(found, pair)), remedy)
-            for what, (found, remedy) in FAULTS.items()
-        ),
-        _fault("no pair appears twice", pairs, is_double, "Keep one of each: sort both files together, unique.", 0.02),
-        _fault("the two sides differ", pairs, str.__eq__, "Not translated: remove these lines from both files.", most),
+        *_look_for(FAULTS, lines),
+        _fault("no pair appears twice", lines, is_double, "Keep one of each: sort both files together, unique.", 0.02),
+        _fault("the two sides differ", lines, str.__eq__, "Not translated: remove these lines from both files.", most),
         Outcome(
             "long sentences have long translations",
             bool(r > 0.4),  # where one file is shifted by a line, they do not
             f"the correlation of lengths is {r:.2f} and should be above 0.4. Lines do not belong together: was one "
             "removed from one file only? Look at ten pairs, from the end, too.",
         ),
-        _languages(pairs, src, tgt),
+        _languages(lines, src, tgt),
         Outcome(
             "no sentence is in both training and test",
             shared == 0,
@@ -178,19 +221,26 @@ def look_at(pairs: Pairs, splits: Mapping[str, Pairs], src: str, tgt: str) -> li
     ]
 
 
-def _fault(
-    statement: str, pairs: Pairs, is_bad: Callable[[str, str], bool], remedy: str, allowed: float = 0.0
-) -> Outcome:
-    """Tell whether no more than an allowed share of the pairs is bad; name the first that is."""
-    bad = [number for number, pair in enumerate(zip(*pairs, strict=True), start=1) if is_bad(*pair)]
-    if len(bad) <= allowed * len(pairs.source):
+def _look_for(kinds: Iterable[str], lines: Lines) -> list[Outcome]:
+    """Look for some kinds of `FAULTS` in any text of a line."""
+    found = {kind: FAULTS[kind][0] for kind in kinds}
+    return [
+        _fault(f"no {kind}", lines, lambda *texts, bad=bad: any(map(bad, texts)), FAULTS[kind][1])
+        for kind, bad in found.items()
+    ]
+
+
+def _fault(statement: str, lines: Lines, is_bad: Callable[..., bool], remedy: str, allowed: float = 0.0) -> Outcome:
+    """Tell whether no more than an allowed share of the lines is bad; name the first that is."""
+    bad = [number for number, texts in lines.items() if is_bad(*texts)]
+    if len(bad) <= allowed * len(lines):
         return Outcome(statement, True)
-    first = " | ".join(side[bad[0] - 1][:40] for side in pairs)
-    lines = f"line {bad[0]}" if len(bad) == 1 else f"{len(bad):,} of {len(pairs.source):,} lines, the first is {bad[0]}"
-    return Outcome(statement, False, f"{lines} ({first}). {remedy}")
+    first = " | ".join(text[:40].strip() for text in lines[bad[0]])
+    where = f"line {bad[0]}" if len(bad) == 1 else f"{len(bad):,} of {len(lines):,} lines, the first is {bad[0]}"
+    return Outcome(statement, False, f"{where} ({first}). {remedy}")
 
 
-def _languages(pairs: Pairs, src: str, tgt: str) -> Outcome:
+def _languages(lines: Lines, src: str, tgt: str) -> Outcome:
     """Tell by frequent words whether each side is in its language."""
     statement, frequent = f"left is {src}, right is {tgt}", [_frequent_words(language) for language in (src, tgt)]
     if not all(frequent):
@@ -201,8 +251,9 @@ def _languages(pairs: Pairs, src: str, tgt: str) -> Outcome:
         return sum((word in frequent[0]) - (word in frequent[1]) for word in re.findall(r"\w+", text.lower()))
 
     remedy = "They look exchanged: exchange their sides; if most lines do, SOURCE and TARGET, or SRC and TGT."
-    exchanged = _fault(statement, pairs, lambda left, right: surplus(left) < 0 < surplus(right), remedy, 0.01)
-    for language, name, own, side in zip((src, tgt), ("SRC", "TGT"), frequent, pairs, strict=True):
+    exchanged = _fault(statement, lines, lambda left, right: surplus(left) < 0 < surplus(right), remedy, 0.01)
+    sides = zip(*lines.values(), strict=True)
+    for language, name, own, side in zip((src, tgt), ("SRC", "TGT"), frequent, sides, strict=True):
         words = re.findall(r"\w+", " ".join(side).lower())
         count = sum(word in own for word in words)
         if exchanged.holds and count < 0.03 * len(words):
@@ -220,6 +271,157 @@ def _frequent_words(language: str) -> set[str]:
         return set(import_module(f"spacy.lang.{code}.stop_words").STOP_WORDS)
     except ImportError:
         return set()
+
+
+def load_own_text(path: str | Path | None, leave_out: Container[int] = ()) -> tuple[list[str], dict[str, str]]:
+    """Read a text and split it in its order; without a file, take Shakespeare's Coriolanus, with faults planted.
+
+    Eight tenths are to learn from, the next tenth is for validation, the last for the test. Returned are the lines as
+    they stand in the file, and "train", "val" and "test" without the lines to `leave_out`, counted from 1.
+    """
+    text = read_text(path) if path else _spoilt(load_text("tinyshakespeare")[:145_000])
+    lines = text.replace("\r\n", "\n").splitlines(keepends=True)
+    kept = "".join(line for i, line in enumerate(lines, start=1) if i not in leave_out)
+    if len(kept) < LEAST_TEXT:
+        raise ValueError(
+            f"{path} has {len(kept):,} characters, and a project needs at least {LEAST_TEXT:,}, better {FEW_TEXT:,}: "
+            "to learn from, and to validate and test on. Find more, or set TEXT = None for Shakespeare."
+        )
+    ends = 0, int(0.8 * len(kept)), int(0.9 * len(kept)), len(kept)
+    return lines, {name: kept[a:b] for name, a, b in zip(("train", "val", "test"), ends, ends[1:], strict=False)}
+
+
+def _spoilt(text: str) -> str:
+    """Plant faults of the kinds that texts have, in the same lines of the demonstration every time."""
+    lines = text.split("\n")
+    lines[3899:3899] = ["<p>page 97</p>"]
+    lines[3499:3499] = lines[700:820]  # a passage is there twice
+    lines[3000:3040] = [line.replace("'", "â€™") for line in lines[3000:3040]]  # read in a wrong encoding
+    lines[2399:2399] = load_corpus("grammar", "val").source[:12]  # of another language
+    return "\n".join(lines)
+
+
+def look_at_text(lines: Sequence[str], splits: Mapping[str, str], leave_out: Container[int] = ()) -> list[Outcome]:
+    """Examine a text for what most often spoils a run: each fault with its first line."""
+    train, text = splits["train"], "".join(splits.values())
+    numbered = {i: (line,) for i, line in enumerate(lines, start=1) if i not in leave_out}
+    counts, ends = Counter(train), [*accumulate(len(line) for (line,) in numbered.values())]
+    rare = sorted(sign for sign, count in counts.items() if count < RARE)
+    new = [sign for sign in text[len(train) :] if sign not in counts]
+    twice = repeated(text)
+    leaked = [i for i, before in twice.items() if i >= len(train) > before]
+    line = [*numbered][bisect(ends, min(twice, default=0))]
+    return [
+        Outcome(
+            f"enough characters to learn from: {len(train):,}",
+            len(train) >= FEW_TEXT,
+            f"below {FEW_TEXT:,} it mostly learns them by heart. Go on to try everything, and look for more.",
+        ),
+        *_look_for(("broken characters", "tags", "entities", "cut words"), numbered),
+        Outcome(
+            "hardly any character is rare",
+            sum(counts[sign] for sign in rare) <= len(train) / 1000,
+            f"{len(rare)} of {len(counts)} stand there fewer than {RARE} times, such as {rare[:8]}: replace them.",
+        ),
+        Outcome(
+            "hardly any held-out character is new",
+            len(new) <= (len(text) - len(train)) / 1000,
+            f"{len(new):,} never stand in the training text, such as {sorted({*new})[:8]}. Is the end of another kind?",
+        ),
+        Outcome(
+            "no long passage stands twice",
+            len(twice) * PASSAGE <= len(text) / 100,
+            f"{len(twice) * PASSAGE:,} characters of {len(text):,} have stood before; the first passage is in line "
+            f"{line}. Is a part there twice? Keep one.",
+        ),
+        Outcome(
+            "what is held out is not in the training text",
+            len(leaked) * PASSAGE <= (len(text) - len(train)) / 100,
+            f"{len(leaked) * PASSAGE:,} characters of it are: a model could know them by heart. Leave them out.",
+        ),
+    ]
+
+
+def repeated(text: str) -> dict[int, int]:
+    """Find the passages of 50 characters that have stood before: where each begins, and where it did then."""
+    first: dict[str, int] = {}
+    for i in range(0, len(text) - PASSAGE + 1, PASSAGE):
+        first.setdefault(text[i : i + PASSAGE], i)
+    places = ((i, first.get(text[i : i + PASSAGE], i)) for i in range(len(text)))
+    return {i: before for i, before in places if before < i}
+
+
+def writing_faults(texts: Sequence[str], training: str) -> dict[str, float]:
+    """Count, of 100, the words that the training never showed, the texts that loop, and the pieces copied from it."""
+    known = {*re.findall(r"[^\W\d_]+", training.lower())}
+    words = [word for text in texts for word in re.findall(r"[^\W\d_]+", text.lower())[1:-1]]  # may be cut off
+    pieces = [text[i : i + PASSAGE] for text in texts for i in range(0, len(text) - PASSAGE + 1, PASSAGE)]
+    counted = {
+        "unknown words": [word not in known for word in words],
+        "texts that loop": [bool(LOOP.search(" ".join(text.lower().split()))) for text in texts],
+        "copied pieces": [piece in training for piece in pieces],
+    }
+    return {kind: 100 * sum(found) / max(1, len(found)) for kind, found in counted.items()}
+
+
+def text_bits(model: Any, tokenizer: Tokenizer, before: str, text: str) -> Tensor:
+    """Predict each character of a text, from half a window before it at least, and give the bits that it costs.
+
+    A character that is none of the tokens costs `UNSEEN` bits more, to say which.
+    """
+    size = model.config.max_length
+    step = max(1, size // 2)
+    known, ids = (torch.tensor(tokenizer.encode(part, "")) for part in (before[-size:], text))
+    rest = ids[-1:].expand(-len(ids) % step)  # to whole steps
+    bits = window_bits(model, torch.cat((known, ids, rest)), step)[-len(ids) - len(rest) :][: len(ids)]
+    return bits.double() + UNSEEN * (ids == UNK)
+
+
+def show_comparison(repeats: Mapping[str, Sequence[float]], score: str, *, lower_is_better: bool = False) -> None:
+    """Show the runs of each setting, and whether the first one's differ by more than chance; or say what is missing.
+
+    Args:
+        repeats: of `read_repeats`.
+        score: what was measured, in words.
+        lower_is_better: as of a loss.
+    """
+    plt, now, changes = load("matplotlib.pyplot"), next(iter(repeats)), compare(repeats)
+    if not changes:
+        have = "; ".join(f"{name}: {len(runs)}" for name, runs in repeats.items())
+        print(f"○ nothing to compare yet: it takes two runs of each of two settings, better three. Runs so far: {have}")
+        return
+    ours, verdicts = sum(repeats[now]) / len(repeats[now]), []
+    ax = plt.subplots(figsize=(8.4, 1.3 + 0.5 * len(repeats)), layout="constrained")[1]
+    for y, (name, runs) in enumerate(repeats.items()):
+        ax.plot(runs, [y] * len(runs), "o", color=palette_colour(0 if name == now else 1), ms=7)
+        if name in changes:
+            change, limit = changes[name]
+            ax.barh(y, 2 * limit, left=ours - change - limit, height=0.5, color="0.88", zorder=0)
+            better = "better" if (change < 0) == lower_is_better else "worse"
+            verdicts.append(f"now is {better} than {name}" if abs(change) > limit else f"now and {name}: can't tell")
+            ax.text(
+                1,
+                y - 0.4,
+                f"now {change:+.2f}, limit {limit:.2f}",
+                ha="right",
+                transform=ax.get_yaxis_transform(),
+                backgroundcolor="white",
+            )
+    ax.axvline(ours, color=palette_colour(0), ls="--", lw=1)
+    ax.set_yticks(range(len(repeats)), [f"{name} ({len(runs)})" for name, runs in repeats.items()])
+    ax.set(xlabel=score, title="; ".join(verdicts), ylim=(len(repeats) - 0.4, -0.6))
+    ax.spines[["top", "right"]].set_visible(False)
+    show(
+        f"A row for each setting, a dot for each run's {score}, a dashed line at the mean of now. Around the mean of "
+        f"each other setting, a grey bar shows how far chance may take that line. Verdict: {'; '.join(verdicts)}."
+    )
+
+
+def middle_95(values: Iterable[float]) -> tuple[float, float]:
+    """Give the ends of the middle 95 of 100 values."""
+    ordered = sorted(values)
+    cut = len(ordered) // 40
+    return ordered[cut], ordered[-1 - cut]
 
 
 def plan(pairs: int, vocabulary: int, minutes: int | float | None) -> tuple[TransformerConfig, TrainingOptions]:
@@ -246,37 +448,67 @@ def plan(pairs: int, vocabulary: int, minutes: int | float | None) -> tuple[Tran
     return preset(vocabulary, dropout=chosen["dropout"]), options
 
 
-class RecordedTask(TranslationTask):
-    """Learn to translate, and keep the loss of each batch in `losses`. Arguments as for `TranslationTask`."""
+def plan_text(characters: int, vocabulary: int, minutes: int | float | None) -> tuple[Any, TrainingOptions]:
+    """Choose a language model and a training, as `plan` does: as `train --text`, or smaller where the text is small."""
+    options = TrainingOptions(
+        epochs=1000,
+        max_minutes=minutes,
+        batch_tokens=1024,
+        schedule="linear",
+        warmup=100,
+        rate=0.25,
+        average=1,
+        smoothing=0,
+    )
+    if minutes is None:
+        options = replace(options, epochs=9, batch_tokens=512, warmup=50, rate=0.5)
+        return LanguageModelConfig(vocabulary, 64, 256, 4, 2, max_length=32, dropout=0.0), options
+    if characters < SMALL_TEXT:
+        return LanguageModelConfig(vocabulary, 96, 384, 4, 3, dropout=0.2), options
+    return LanguageModelConfig(vocabulary, dropout=0.1), options
 
-    def __init__(self, *args: Any, **options: Any):
-        super().__init__(*args, **options)
-        self.losses: list[float] = []
 
-    def loss(self, model: nn.Module, batch: Batch, options: TrainingOptions) -> Tensor:
-        """As `Task.loss`."""
-        loss = super().loss(model, batch, options)
-        self.losses.append(loss.item() / count_targets(batch))
-        return loss
+def record_losses(task: Task) -> list[float]:
+    """Keep what a task computes from now on, in the list that is returned: the loss of each batch, in nats a token."""
+    losses: list[float] = []
+    compute = task.loss
+
+    def loss(model: nn.Module, batch: Batch, options: TrainingOptions) -> Tensor:
+        summed = compute(model, batch, options)
+        losses.append(summed.item() / count_targets(batch))
+        return summed
+
+    task.loss = loss  # type: ignore[method-assign]
+    return losses
+
+
+def choose_device(name: str) -> torch.device:
+    """Choose "cpu", "cuda" or, by "auto", a GPU; say if there is none. A ValueError says which names are usable."""
+    device = find_device(name)
+    if name == "auto":
+        none = (
+            "PyTorch finds no GPU here, so this computes on the processor. (Has the machine one? See docs/INSTALL.md.)"
+        )
+        print(none if device.type == "cpu" else f"This computes on the GPU ({device.type}).")
+    return device
 
 
 def train_once(
-    model: nn.Module, task: TranslationTask, home: str | Path, options: TrainingOptions
+    model: nn.Module, task: Task, home: str | Path, options: TrainingOptions, held_out: Iterable[str]
 ) -> tuple[Path, list[dict[str, Any]]]:
     """Train a new model as `fit` does, or read what the same training has left; go on where it was interrupted.
 
-    In `home` the same pairs, tokens, sizes and options have the same run. Returned are its folder, and the lines of its
-    metrics.jsonl; the model ends with the trained weights.
+    In `home` the same texts, tokens, sizes and options have the same run. Returned are its folder, and the lines of its
+    metrics.jsonl; the model ends with the trained weights. Of the texts `held_out` for validation the run keeps a sum.
     """
     name = checksum([repr((sorted(task.identity.items()), config_of(model), options)).encode()])
     run = Path(home) / f"run-{name[:6]}"
-    content = (run / METRICS).read_text(encoding="utf-8") if (run / METRICS).exists() else ""
-    lines = [json.loads(line) for line in content.splitlines()]
-    limit = math.inf if options.max_minutes is None else options.max_minutes
-    if lines and (lines[-1]["minutes"] >= limit or lines[-1]["epoch"] >= (options.epochs or 0)):
+    lines = read_metrics(run)
+    if has_ended(lines, asdict(options)):
         load_weights(model, load_tensors(run / WEIGHTS)[0])
         return run, lines
-    return run, fit(model, task, run, options=options, resume=(run / STATE).exists())
+    settings = asdict(options) | task.identity | {"held_out": checksum(text.encode() for text in held_out)}
+    return run, fit(model, task, run, options=options, settings=settings, resume=(run / STATE).exists())
 
 
 def faults(translations: Sequence[str], sources: Sequence[str], references: Sequence[str]) -> dict[str, list[int]]:

@@ -1,5 +1,6 @@
 """How good a model is: BLEU and chrF of translations, loss and perplexity of references or a text, accuracy."""
 
+import math
 import re
 from collections.abc import Sequence
 from functools import cache
@@ -84,6 +85,24 @@ def text_loss(model: Any, ids: Int[Tensor, "length"], *, plain: bool = False) ->
     """
     window = model.config.max_length
     return _mean_loss(model, make_text_batches(ids.cpu(), window, TEXT_ROWS * window), plain)
+
+
+@torch.inference_mode()
+def window_bits(
+    model: Any, ids: Int[Tensor, "length"], step: int, window: int | None = None
+) -> Float[Tensor, "scored"]:
+    """Predict a text from windows that begin every `step` tokens, the last `step` of each: give the bits of each token.
+
+    So each is predicted from at least `window` - `step` before it; the last window ends with the text. The window is as
+    long as the model sees, unless it is told to be shorter.
+    """
+    size = window or model.config.max_length
+    rows = ids[(len(ids) - size - 1) % step :].unfold(0, size + 1, step).split(64)
+    reader, bits = in_eval_mode(model), []
+    for row in rows:
+        logits = reader(row[:, :-1])[:, -step:].float()
+        bits.append(F.cross_entropy(logits.transpose(1, 2), row[:, -step:], reduction="none").flatten() / math.log(2))
+    return torch.cat(bits)
 
 
 @torch.inference_mode()

@@ -2,7 +2,6 @@
 
 import importlib
 import json
-import math
 import random
 from collections.abc import Callable
 from typing import Any
@@ -15,7 +14,7 @@ from torch import Tensor, nn
 from annotated.config import TransformerConfig
 from annotated_workbench.data import DATA_FOLDER
 from experiments import needle, paper_code_today, reversing, scaling, schedules, warm_up
-from experiments.counting import counted_losses, packed_size
+from experiments.counting import packed_size
 from experiments.paper_run import weights_and_operations
 from experiments.sampling import measure, words_in
 from experiments.staircase import RUNGS
@@ -189,19 +188,6 @@ def test_smaller_weights_or_no_common_part_keep_the_positions_apart() -> None:
 
 
 # What is counted
-
-
-def test_losses_by_hand() -> None:
-    # Learned from "abab": a twice, b twice; after a always b, after b once a. Weight 1, nothing known: 1/2 each.
-    a_alone = (2 + 0.5) / (4 + 1)
-    b_after_a = (2 + a_alone) / (2 + 1)
-    expected = [-math.log(a_alone), -math.log(b_after_a)]
-    assert counted_losses("abab", "ab", 1, 1.0) == pytest.approx(expected)
-
-
-def test_an_unseen_character_costs_more_and_stays_finite() -> None:
-    (seen,), (unseen,) = counted_losses("abab", "b", 0, 1.0), counted_losses("abab", "z", 0, 1.0)
-    assert seen < unseen < math.inf
 
 
 def test_bz2_learns_from_what_lies_more_than_a_tenth_of_a_million_back() -> None:

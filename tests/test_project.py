@@ -1,7 +1,9 @@
 """The project: what is said of a reader's own pairs, of the milestones and of the score; and the notebook's size."""
 
+from collections.abc import Callable
 from importlib import import_module
 from pathlib import Path
+from typing import Any
 
 import nbformat
 import pytest
@@ -10,16 +12,18 @@ import torch
 from once import once
 
 from annotated.config import TransformerConfig
+from annotated.models.language_model import LanguageModel, LanguageModelConfig
 from annotated.transformer import Transformer
 from annotated_course import project
 from annotated_course.project import faults, load_project, look_at, milestone, paired_bootstrap, plan
 from annotated_workbench import runs
 from annotated_workbench.checkpoint import load_checkpoint
-from annotated_workbench.data import Pairs, load_corpus, read_lines
+from annotated_workbench.data import Pairs, load_corpus, load_text, read_lines
 from annotated_workbench.files import write_ours
 from annotated_workbench.metrics import bleu
+from annotated_workbench.tasks import TranslationTask
 from annotated_workbench.training_options import WARMUP, TrainingOptions
-from annotated_workbench.vocabulary import SubwordTokenizer
+from annotated_workbench.vocabulary import CharacterTokenizer, SubwordTokenizer
 from tests.runs import write_corpus
 from tools.sync import ROOT
 
@@ -50,15 +54,116 @@ def test_files_are_split_no_sentence_is_in_two_splits_and_without_files_it_takes
     for first, second in (("train", "val"), ("train", "test"), ("val", "test")):
         assert not any(set(a) & set(b) for a, b in zip(splits[first], splits[second], strict=True))
     assert failing(repeated, splits=splits)[0].remedy.startswith("below 2,000")
-    pairs, splits = load_project(None, None, "en", "de")
-    assert pairs == splits["train"] == load_corpus("grammar", "train", "en", "de")
-    assert [len(splits[split].source) for split in ("train", "val", "test")] == [12_000, 600, 800]
-    assert all(outcome.holds for outcome in look_at(pairs, splits, "en", "de"))
+
+
+def cell(name: str, holding: str) -> str:
+    """The code of the cell of a notebook that holds a text, up to its first blank line."""
+    cells = nbformat.read(ROOT / "notebooks" / f"{name}.ipynb", as_version=4).cells
+    return next(each.source.split("\n\n")[0] for each in cells if each.cell_type == "code" and holding in each.source)
+
+
+def left_out(name: str) -> list[int]:
+    """The lines that a notebook leaves out of its demonstration."""
+    names: dict[str, Any] = {"SOURCE": None, "TEXT": None}
+    exec(cell(name, "leave_out = []"), names)
+    return names["leave_out"]
+
+
+@pytest.mark.parametrize(("src", "tgt"), [("de", "en"), ("en", "de")])
+def test_what_we_planted_into_the_pairs_is_found_and_what_the_notebook_leaves_out(src: str, tgt: str) -> None:
+    (pairs, splits), clean, lines = (
+        load_project(None, None, src, tgt),
+        load_corpus("grammar", "train", src, tgt),
+        left_out("project"),
+    )
+    rows = zip(zip(*pairs, strict=True), zip(*clean, strict=True), strict=True)
+    assert [i for i, (one, other) in enumerate(rows, start=1) if one != other] == lines
+    assert pairs == splits["train"] and [len(splits[part].source) for part in ("val", "test")] == [600, 800]
+    failed = {found.statement for found in look_at(pairs, splits, src, tgt) if not found.holds}
+    assert failed == {"no broken characters", "no entities", "no pair appears twice"}
+    _, splits = load_project(None, None, src, tgt, lines)
+    assert len(splits["train"].source) == 12_000 - len(lines)
+    assert all(found.holds for found in look_at(pairs, splits, src, tgt, lines))
+
+
+def test_what_we_planted_into_the_text_is_found_and_what_the_notebook_leaves_out() -> None:
+    lines, splits = project.load_own_text(None)
+    failed = {found.statement for found in project.look_at_text(lines, splits) if not found.holds}
+    assert failed == {"no broken characters", "no tags", "no long passage stands twice"}
+    lines, splits = project.load_own_text(None, left_out("project_text"))
+    assert all(found.holds for found in project.look_at_text(lines, splits, left_out("project_text")))
+    assert not any(word in "".join(splits.values()) for word in ("Mädchen", "page 97", "â"))
+
+
+@pytest.mark.parametrize(
+    ("changed", "statement", "remedy"),
+    [
+        (lambda text: text[:9000] + "\n<b>x</b>\n" + text[9000:], "no tags", "(<b>x</b>)"),
+        (lambda text: text[:40_000] + text, "no long passage stands twice", "characters of"),
+        (lambda text: text + text[:4000], "what is held out is not in the training text", "by heart"),
+        (lambda text: text[:-3000] + "ω" * 3000, "hardly any held-out character is new", "['ω']"),
+        (lambda text: "".join(map(chr, range(4000, 4900))) + text, "hardly any character is rare", "stand there fewer"),
+        (lambda text: text[:50_000], "enough characters to learn from: 40,000", "by heart"),
+    ],
+)
+def test_a_fault_of_a_text_is_named(changed: Callable[[str], str], statement: str, remedy: str, tmp_path: Path) -> None:
+    path = tmp_path / "my.txt"
+    path.write_bytes(changed(load_text("tinyshakespeare")[:160_000]).replace("\n", "\r\n").encode())
+    lines, splits = project.load_own_text(path)
+    assert "\r" not in "".join(splits.values())
+    failed = {found.statement: found.remedy for found in project.look_at_text(lines, splits) if not found.holds}
+    assert remedy in failed[statement]
+
+
+@pytest.mark.parametrize(
+    ("text", "said"), [(b"", "is empty"), (b"a line\n" * 40, "280 characters"), (b"\xff", "UTF-8")]
+)
+def test_a_text_that_is_none_is_refused(text: bytes, said: str, tmp_path: Path) -> None:
+    (tmp_path / "my.txt").write_bytes(text)
+    with pytest.raises(ValueError, match=said):
+        project.load_own_text(tmp_path / "my.txt")
+
+
+def test_what_a_model_writes_is_counted_by_kind() -> None:
+    training = "the dog runs along the beach and the man sleeps under a tree in the garden"
+    counted = project.writing_faults(["x the dog the dog the dog x", "x a zebra runs x"], training)
+    assert counted == {"unknown words": pytest.approx(100 / 9), "texts that loop": 50, "copied pieces": 0}
+    assert project.writing_faults([training], training)["copied pieces"] == 100
+
+
+def test_each_character_is_predicted_from_what_lies_before_it_and_an_unknown_one_must_be_said() -> None:
+    torch.manual_seed(0)
+    tokenizer = CharacterTokenizer.train(text := "to be or not to be, that is the question: " * 3)
+    model = LanguageModel(LanguageModelConfig(len(tokenizer), 8, 8, 2, 1, max_length=8, dropout=0.0)).eval()
+    bits = project.text_bits(model, tokenizer, text[:60], text[60:97])
+    with torch.no_grad():  # the second window predicts its last half: the fifth to the eighth
+        p = model(torch.tensor([tokenizer.encode(text[59:67], "")])).softmax(dim=-1)[0, 4:]
+    expected = [-p[i, tokenizer.encode(text[64 + i], "")[0]].log2().item() for i in range(4)]
+    assert len(bits) == 37 and bits[4:8].tolist() == pytest.approx(expected, abs=1e-4)
+    assert project.text_bits(model, tokenizer, text[:60], "Ω")[0] > project.UNSEEN > 20
+
+
+def test_a_comparison_says_what_it_needs_and_what_it_found(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    project.show_comparison({"now": [1.0]}, "loss")
+    assert "it takes two runs of each of two settings" in capsys.readouterr().out
+    told: list[str] = []
+    monkeypatch.setattr(project, "show", told.append)
+    for now in ([2.0, 2.1, 2.2], [3.0, 1.0, 2.0]):
+        project.show_comparison({"now": now, "layers 2": [1.0, 1.1, 1.2]}, "loss", lower_is_better=True)
+    assert "now is worse than layers 2" in told[0] and "now and layers 2: can't tell" in told[1]
+
+
+def test_a_gpu_is_asked_for_and_its_absence_told(capsys: pytest.CaptureFixture[str]) -> None:
+    assert project.choose_device("cpu").type == "cpu" and not capsys.readouterr().out
+    assert (project.choose_device("auto").type == "cpu") == ("no GPU here" in capsys.readouterr().out)
+    with pytest.raises(ValueError, match="not usable here; there are"):
+        project.choose_device("cuda:99")
 
 
 def test_the_notebook_keeps_both_sides_of_its_splits_and_whatever_lies_beside_them(tmp_path: Path) -> None:
-    cells = nbformat.read(ROOT / "notebooks" / "project.ipynb", as_version=4).cells
-    code = next(cell.source for cell in cells if "write_ours(" in cell.source).split("\n\n")[0]
+    code = cell("project", "write_ours(")
     paths = source, target = tmp_path / "train.en", tmp_path / "train.target"
     for path, side in zip(paths, SENTENCES, strict=True):
         path.write_text("\n".join(side), encoding="utf-8")
@@ -212,8 +317,9 @@ def test_a_run_is_kept_read_and_gone_on_with(tmp_path: Path, monkeypatch: pytest
 
     def train(home: Path = tmp_path, part: Pairs = pairs):
         torch.manual_seed(0)
-        task, model = project.RecordedTask(tokenizer, part, pairs, "de", "en", config.max_length), Transformer(config)
-        return model.state_dict(), task.losses, *project.train_once(model, task, home, options)
+        task, model = TranslationTask(tokenizer, part, pairs, "de", "en", config.max_length), Transformer(config)
+        losses = project.record_losses(task)
+        return model.state_dict(), losses, *project.train_once(model, task, home, options, pairs.target)
 
     weights, losses, run, lines = train()
     assert len(lines) == 2 and len(losses) == lines[-1]["step"] and max(losses) > lines[0]["loss"] > min(losses)

@@ -6,7 +6,7 @@ from bisect import bisect
 from collections import Counter, defaultdict
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from html.entities import html5
 from importlib import import_module
 from itertools import accumulate, chain
@@ -16,12 +16,10 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from annotated.config import UNK, TransformerConfig
+from annotated.config import TransformerConfig
 from annotated.models.language_model import LanguageModelConfig
-from annotated_course.plotting import palette_colour, show
 from annotated_workbench.architectures import PRESETS, config_of
 from annotated_workbench.checkpoint import WEIGHTS, load_tensors, load_weights
-from annotated_workbench.commands.shared import find_device
 from annotated_workbench.data import (
     CORPORA,
     Pairs,
@@ -35,13 +33,13 @@ from annotated_workbench.data import (
 )
 from annotated_workbench.extras import load
 from annotated_workbench.files import checksum
-from annotated_workbench.metrics import check_texts, sacrebleus_words, window_bits
+from annotated_workbench.metrics import check_texts, sacrebleus_words
 from annotated_workbench.repeats import compare, has_ended, read_metrics
 from annotated_workbench.run_folder import STATE
 from annotated_workbench.runs import fit
 from annotated_workbench.tasks import Batch, Task
 from annotated_workbench.training_options import WARMUP, TrainingOptions, defaults_for
-from annotated_workbench.vocabulary import Tokenizer
+from annotated_workbench.vocabulary import normal_form
 
 MILESTONES = ("data", "train", "diagnose", "evaluate")
 LEAST = 200  # pairs; below that nothing can be held out that would tell anything
@@ -52,7 +50,6 @@ LONGEST = 100  # words of a sentence
 LEAST_TEXT, FEW_TEXT, SMALL_TEXT = 10_000, 100_000, 400_000  # characters, as LEAST, FEW and SMALL are pairs
 PASSAGE = 50  # characters; so many in a row are seldom alike by chance
 RARE = 10  # occurrences: below that a model learns little of a character
-UNSEEN = math.log2(0x110000)  # bits, to say which of Unicode's characters one is that training never showed
 MISREAD = "cp1250", "cp1251", "cp437", "iso8859-2", "koi8-r", "mac-roman"  # for UTF-8; ftfy knows the commonest best
 LOOP = re.compile(r"(?:^| )(\S+(?: \S+){0,3})(?: \1){2,}(?= |$)")  # one to four words, three times in a row
 
@@ -102,8 +99,15 @@ def load_project(
     """
     if source is None and target is None:
         splits = {split: load_corpus("grammar", split, src, tgt) for split in CORPORA["grammar"]}
-        pairs = spoil(splits["train"])
-        return pairs, splits | {"train": _chosen(pairs, leave_out)}
+        left, right = map(list, splits["train"])
+        right[2000:2003] = right[2001], right[2002], right[2000]  # out of step
+        right[3500] = left[3500]  # not translated
+        right[5000] = right[5000][: len(right[5000]) // 5]  # cut off
+        right[6500] = f"{right[6500]} {right[6501]}"  # two sentences in a line
+        left[8000], right[8000] = (side[8000].encode().decode("latin-1") for side in (left, right))  # a wrong encoding
+        right[9500] = f"&quot;{right[9500]}&quot;"
+        left[11000:11300], right[11000:11300] = left[1000:1300], right[1000:1300]  # a part is there twice
+        return Pairs(left, right), splits | {"train": _chosen(Pairs(left, right), leave_out)}
     if source is None or target is None or Path(source).resolve() == Path(target).resolve():
         raise ValueError(
             f"SOURCE is {source!r} and TARGET is {target!r}: give a file for each language, or None twice. Of one file "
@@ -131,19 +135,6 @@ def load_project(
     return pairs, {"train": train, "val": val, "test": test}
 
 
-def spoil(pairs: Pairs) -> Pairs:
-    """Plant faults of the kinds that corpora have, in the same lines of the demonstration every time."""
-    source, target = map(list, pairs)
-    target[2000:2003] = target[2001], target[2002], target[2000]  # out of step
-    target[3500] = source[3500]  # not translated
-    target[5000] = target[5000][: len(target[5000]) // 5]  # cut off
-    target[6500] = f"{target[6500]} {target[6501]}"  # two sentences in a line
-    source[8000], target[8000] = (side[8000].encode().decode("latin-1") for side in pairs)  # read in a wrong encoding
-    target[9500] = f"&quot;{target[9500]}&quot;"
-    source[11000:11300], target[11000:11300] = source[1000:1300], target[1000:1300]  # a part is there twice
-    return Pairs(source, target)
-
-
 def _chosen(pairs: Pairs, leave_out: Container[int]) -> Pairs:
     return Pairs(*([text for i, text in enumerate(side, start=1) if i not in leave_out] for side in pairs))
 
@@ -161,7 +152,7 @@ def _is_garbled(text: str) -> bool:
         with suppress(ValueError):
             if sum(sign > "\x7f" for sign in text.encode(encoding).decode()) > 1:
                 return True
-    return "\ufffd" in text or load("ftfy.badness").is_bad(text)
+    return bool({"\0", "\ufffd"} & {*text}) or load("ftfy.badness").is_bad(text)
 
 
 ENTITY = rf"&(#\d+;|#x[\da-f]+;|{'|'.join(name for name in html5 if name[-1] == ';')})"
@@ -223,10 +214,9 @@ def look_at(
 
 def _look_for(kinds: Iterable[str], lines: Lines) -> list[Outcome]:
     """Look for some kinds of `FAULTS` in any text of a line."""
-    found = {kind: FAULTS[kind][0] for kind in kinds}
     return [
-        _fault(f"no {kind}", lines, lambda *texts, bad=bad: any(map(bad, texts)), FAULTS[kind][1])
-        for kind, bad in found.items()
+        _fault(f"no {kind}", lines, lambda *texts, bad=FAULTS[kind][0]: any(map(bad, texts)), FAULTS[kind][1])
+        for kind in kinds
     ]
 
 
@@ -279,8 +269,13 @@ def load_own_text(path: str | Path | None, leave_out: Container[int] = ()) -> tu
     Eight tenths are to learn from, the next tenth is for validation, the last for the test. Returned are the lines as
     they stand in the file, and "train", "val" and "test" without the lines to `leave_out`, counted from 1.
     """
-    text = read_text(path) if path else _spoilt(load_text("tinyshakespeare")[:145_000])
-    lines = text.replace("\r\n", "\n").splitlines(keepends=True)
+    text = read_text(path) if path else load_text("tinyshakespeare")[:145_000]
+    lines = normal_form(text).replace("\r\n", "\n").splitlines(keepends=True)  # as the tokens will be
+    if not path:
+        lines[3899:3899] = ["<p>page 97</p>\n"]
+        lines[3499:3499] = lines[700:820]  # a passage is there twice
+        lines[3000:3040] = [line.replace("'", "â€™") for line in lines[3000:3040]]  # read in a wrong encoding
+        lines[2399:2399] = [f"{line}\n" for line in load_corpus("grammar", "val").source[:12]]  # another language
     kept = "".join(line for i, line in enumerate(lines, start=1) if i not in leave_out)
     if len(kept) < LEAST_TEXT:
         raise ValueError(
@@ -291,16 +286,6 @@ def load_own_text(path: str | Path | None, leave_out: Container[int] = ()) -> tu
     return lines, {name: kept[a:b] for name, a, b in zip(("train", "val", "test"), ends, ends[1:], strict=False)}
 
 
-def _spoilt(text: str) -> str:
-    """Plant faults of the kinds that texts have, in the same lines of the demonstration every time."""
-    lines = text.split("\n")
-    lines[3899:3899] = ["<p>page 97</p>"]
-    lines[3499:3499] = lines[700:820]  # a passage is there twice
-    lines[3000:3040] = [line.replace("'", "â€™") for line in lines[3000:3040]]  # read in a wrong encoding
-    lines[2399:2399] = load_corpus("grammar", "val").source[:12]  # of another language
-    return "\n".join(lines)
-
-
 def look_at_text(lines: Sequence[str], splits: Mapping[str, str], leave_out: Container[int] = ()) -> list[Outcome]:
     """Examine a text for what most often spoils a run: each fault with its first line."""
     train, text = splits["train"], "".join(splits.values())
@@ -308,8 +293,12 @@ def look_at_text(lines: Sequence[str], splits: Mapping[str, str], leave_out: Con
     counts, ends = Counter(train), [*accumulate(len(line) for (line,) in numbered.values())]
     rare = sorted(sign for sign, count in counts.items() if count < RARE)
     new = [sign for sign in text[len(train) :] if sign not in counts]
-    twice = repeated(text)
-    leaked = [i for i, before in twice.items() if i >= len(train) > before]
+    first: dict[str, int] = {}
+    for i in range(0, len(text) - PASSAGE + 1, PASSAGE):
+        first.setdefault(text[i : i + PASSAGE], i)
+    twice = {i: j for i in range(len(text)) if (j := first.get(text[i : i + PASSAGE], i)) < i}  # and where it was
+    same = PASSAGE * len({i // PASSAGE for i in twice})
+    leaked = PASSAGE * len({i // PASSAGE for i, before in twice.items() if i >= len(train) > before})
     line = [*numbered][bisect(ends, min(twice, default=0))]
     return [
         Outcome(
@@ -321,7 +310,7 @@ def look_at_text(lines: Sequence[str], splits: Mapping[str, str], leave_out: Con
         Outcome(
             "hardly any character is rare",
             sum(counts[sign] for sign in rare) <= len(train) / 1000,
-            f"{len(rare)} of {len(counts)} stand there fewer than {RARE} times, such as {rare[:8]}: replace them.",
+            f"{len(rare)} of {len(counts)} stand there fewer than {RARE} times, such as {rare[:8]}: replace odd ones.",
         ),
         Outcome(
             "hardly any held-out character is new",
@@ -330,25 +319,16 @@ def look_at_text(lines: Sequence[str], splits: Mapping[str, str], leave_out: Con
         ),
         Outcome(
             "no long passage stands twice",
-            len(twice) * PASSAGE <= len(text) / 100,
-            f"{len(twice) * PASSAGE:,} characters of {len(text):,} have stood before; the first passage is in line "
+            same <= len(text) / 100,
+            f"{same:,} characters of {len(text):,} have stood before; the first passage is in line "
             f"{line}. Is a part there twice? Keep one.",
         ),
         Outcome(
             "what is held out is not in the training text",
-            len(leaked) * PASSAGE <= (len(text) - len(train)) / 100,
-            f"{len(leaked) * PASSAGE:,} characters of it are: a model could know them by heart. Leave them out.",
+            leaked <= (len(text) - len(train)) / 100,
+            f"{leaked:,} characters of it are: a model could know them by heart. Leave them out.",
         ),
     ]
-
-
-def repeated(text: str) -> dict[int, int]:
-    """Find the passages of 50 characters that have stood before: where each begins, and where it did then."""
-    first: dict[str, int] = {}
-    for i in range(0, len(text) - PASSAGE + 1, PASSAGE):
-        first.setdefault(text[i : i + PASSAGE], i)
-    places = ((i, first.get(text[i : i + PASSAGE], i)) for i in range(len(text)))
-    return {i: before for i, before in places if before < i}
 
 
 def writing_faults(texts: Sequence[str], training: str) -> dict[str, float]:
@@ -364,57 +344,17 @@ def writing_faults(texts: Sequence[str], training: str) -> dict[str, float]:
     return {kind: 100 * sum(found) / max(1, len(found)) for kind, found in counted.items()}
 
 
-def text_bits(model: Any, tokenizer: Tokenizer, before: str, text: str) -> Tensor:
-    """Predict each character of a text, from half a window before it at least, and give the bits that it costs.
-
-    A character that is none of the tokens costs `UNSEEN` bits more, to say which.
-    """
-    size = model.config.max_length
-    step = max(1, size // 2)
-    known, ids = (torch.tensor(tokenizer.encode(part, "")) for part in (before[-size:], text))
-    rest = ids[-1:].expand(-len(ids) % step)  # to whole steps
-    bits = window_bits(model, torch.cat((known, ids, rest)), step)[-len(ids) - len(rest) :][: len(ids)]
-    return bits.double() + UNSEEN * (ids == UNK)
-
-
-def show_comparison(repeats: Mapping[str, Sequence[float]], score: str, *, lower_is_better: bool = False) -> None:
-    """Show the runs of each setting, and whether the first one's differ by more than chance; or say what is missing.
-
-    Args:
-        repeats: of `read_repeats`.
-        score: what was measured, in words.
-        lower_is_better: as of a loss.
-    """
-    plt, now, changes = load("matplotlib.pyplot"), next(iter(repeats)), compare(repeats)
-    if not changes:
-        have = "; ".join(f"{name}: {len(runs)}" for name, runs in repeats.items())
-        print(f"○ nothing to compare yet: it takes two runs of each of two settings, better three. Runs so far: {have}")
-        return
-    ours, verdicts = sum(repeats[now]) / len(repeats[now]), []
-    ax = plt.subplots(figsize=(8.4, 1.3 + 0.5 * len(repeats)), layout="constrained")[1]
-    for y, (name, runs) in enumerate(repeats.items()):
-        ax.plot(runs, [y] * len(runs), "o", color=palette_colour(0 if name == now else 1), ms=7)
-        if name in changes:
-            change, limit = changes[name]
-            ax.barh(y, 2 * limit, left=ours - change - limit, height=0.5, color="0.88", zorder=0)
-            better = "better" if (change < 0) == lower_is_better else "worse"
-            verdicts.append(f"now is {better} than {name}" if abs(change) > limit else f"now and {name}: can't tell")
-            ax.text(
-                1,
-                y - 0.4,
-                f"now {change:+.2f}, limit {limit:.2f}",
-                ha="right",
-                transform=ax.get_yaxis_transform(),
-                backgroundcolor="white",
-            )
-    ax.axvline(ours, color=palette_colour(0), ls="--", lw=1)
-    ax.set_yticks(range(len(repeats)), [f"{name} ({len(runs)})" for name, runs in repeats.items()])
-    ax.set(xlabel=score, title="; ".join(verdicts), ylim=(len(repeats) - 0.4, -0.6))
-    ax.spines[["top", "right"]].set_visible(False)
-    show(
-        f"A row for each setting, a dot for each run's {score}, a dashed line at the mean of now. Around the mean of "
-        f"each other setting, a grey bar shows how far chance may take that line. Verdict: {'; '.join(verdicts)}."
-    )
+def verdicts(repeats: Mapping[str, Sequence[float]], *, lower_is_better: bool = False) -> str:
+    """Say by `compare` whether the first setting's runs are better than each other's, or what is missing to tell."""
+    said = [
+        f"now is {'better' if (change < 0) == lower_is_better else 'worse'} than {name}"
+        if abs(change) > limit
+        else f"now and {name}: can't tell"
+        for name, (change, limit) in compare(repeats).items()
+    ]
+    have = "; ".join(f"{name}: {len(runs)}" for name, runs in repeats.items())
+    missing = "nothing to compare yet: it takes two runs of each of two settings, better three. Runs so far:"
+    return "; ".join(said) or f"○ {missing} {have}"
 
 
 def middle_95(values: Iterable[float]) -> tuple[float, float]:
@@ -450,19 +390,11 @@ def plan(pairs: int, vocabulary: int, minutes: int | float | None) -> tuple[Tran
 
 def plan_text(characters: int, vocabulary: int, minutes: int | float | None) -> tuple[Any, TrainingOptions]:
     """Choose a language model and a training, as `plan` does: as `train --text`, or smaller where the text is small."""
-    options = TrainingOptions(
-        epochs=1000,
-        max_minutes=minutes,
-        batch_tokens=1024,
-        schedule="linear",
-        warmup=100,
-        rate=0.25,
-        average=1,
-        smoothing=0,
-    )
+    common: dict[str, Any] = {"schedule": "linear", "average": 1, "smoothing": 0}
     if minutes is None:
-        options = replace(options, epochs=9, batch_tokens=512, warmup=50, rate=0.5)
+        options = TrainingOptions(9, batch_tokens=512, warmup=50, rate=0.5, **common)
         return LanguageModelConfig(vocabulary, 64, 256, 4, 2, max_length=32, dropout=0.0), options
+    options = TrainingOptions(1000, max_minutes=minutes, batch_tokens=1024, warmup=100, rate=0.25, **common)
     if characters < SMALL_TEXT:
         return LanguageModelConfig(vocabulary, 96, 384, 4, 3, dropout=0.2), options
     return LanguageModelConfig(vocabulary, dropout=0.1), options
@@ -480,17 +412,6 @@ def record_losses(task: Task) -> list[float]:
 
     task.loss = loss  # type: ignore[method-assign]
     return losses
-
-
-def choose_device(name: str) -> torch.device:
-    """Choose "cpu", "cuda" or, by "auto", a GPU; say if there is none. A ValueError says which names are usable."""
-    device = find_device(name)
-    if name == "auto":
-        none = (
-            "PyTorch finds no GPU here, so this computes on the processor. (Has the machine one? See docs/INSTALL.md.)"
-        )
-        print(none if device.type == "cpu" else f"This computes on the GPU ({device.type}).")
-    return device
 
 
 def train_once(

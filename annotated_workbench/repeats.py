@@ -51,7 +51,7 @@ def compare(repeats: Mapping[str, Sequence[float]]) -> dict[str, tuple[float, fl
 
     By the law of chapter 12: s is pooled over the runs of all settings, a change has a standard error of
     s √(1/m + 1/n), and is significant beyond Student's limit for the spare runs, at 5 % in all comparisons together
-    (Bonferroni). A setting of a single run is left out; with fewer than two others nothing can be said.
+    (Bonferroni). A setting of a single run is left out; of fewer than two settings nothing can be said.
     """
     several = {name: torch.tensor(runs, dtype=torch.float64) for name, runs in repeats.items() if len(runs) > 1}
     first = next(iter(repeats))

@@ -1,14 +1,10 @@
-"""What predicts a text without a network: counts of what followed the last characters, and zip."""
+"""What predicts a text without a network: counts of what followed the last characters."""
 
-import zlib
 from array import array
-from collections.abc import Sequence
 
 import torch
 from jaxtyping import Float64, Int32
 from torch import Tensor
-
-ZIPS_MEMORY = 32_768  # bytes
 
 
 def count_runs(text: str, longest: int, end: int) -> Int32[Tensor, "2 runs length"]:
@@ -48,10 +44,3 @@ def counted_bits(
         p = (times + weight * p) / (any_time + weight)
         bits.append(-p.log2())
     return torch.stack(bits)
-
-
-def zipped_bits(before: str, pieces: Sequence[str]) -> list[int]:
-    """Zip each piece after a text, of which zip remembers the last 32,768 bytes, and give the bits that this adds."""
-    known = before.encode()[-ZIPS_MEMORY:]
-    alone = len(zlib.compress(known, 9))
-    return [8 * (len(zlib.compress(known + piece.encode(), 9)) - alone) for piece in pieces]

@@ -12,7 +12,6 @@ import torch
 from once import once
 
 from annotated.config import TransformerConfig
-from annotated.models.language_model import LanguageModel, LanguageModelConfig
 from annotated.transformer import Transformer
 from annotated_course import project
 from annotated_course.project import faults, load_project, look_at, milestone, paired_bootstrap, plan
@@ -23,7 +22,7 @@ from annotated_workbench.files import write_ours
 from annotated_workbench.metrics import bleu
 from annotated_workbench.tasks import TranslationTask
 from annotated_workbench.training_options import WARMUP, TrainingOptions
-from annotated_workbench.vocabulary import CharacterTokenizer, SubwordTokenizer
+from annotated_workbench.vocabulary import SubwordTokenizer
 from tests.runs import write_corpus
 from tools.sync import ROOT
 
@@ -71,11 +70,8 @@ def left_out(name: str) -> list[int]:
 
 @pytest.mark.parametrize(("src", "tgt"), [("de", "en"), ("en", "de")])
 def test_what_we_planted_into_the_pairs_is_found_and_what_the_notebook_leaves_out(src: str, tgt: str) -> None:
-    (pairs, splits), clean, lines = (
-        load_project(None, None, src, tgt),
-        load_corpus("grammar", "train", src, tgt),
-        left_out("project"),
-    )
+    (pairs, splits), lines = load_project(None, None, src, tgt), left_out("project")
+    clean = load_corpus("grammar", "train", src, tgt)
     rows = zip(zip(*pairs, strict=True), zip(*clean, strict=True), strict=True)
     assert [i for i, (one, other) in enumerate(rows, start=1) if one != other] == lines
     assert pairs == splits["train"] and [len(splits[part].source) for part in ("val", "test")] == [600, 800]
@@ -100,6 +96,8 @@ def test_what_we_planted_into_the_text_is_found_and_what_the_notebook_leaves_out
     [
         (lambda text: text[:9000] + "\n<b>x</b>\n" + text[9000:], "no tags", "(<b>x</b>)"),
         (lambda text: text[:40_000] + text, "no long passage stands twice", "characters of"),
+        (lambda text: "ab" * 60_000, "no long passage stands twice", "120,000 characters of 120,000"),
+        (lambda text: text[:9000] + "\0" + text[9000:], "no broken characters", "Read in a wrong encoding"),
         (lambda text: text + text[:4000], "what is held out is not in the training text", "by heart"),
         (lambda text: text[:-3000] + "ω" * 3000, "hardly any held-out character is new", "['ω']"),
         (lambda text: "".join(map(chr, range(4000, 4900))) + text, "hardly any character is rare", "stand there fewer"),
@@ -131,35 +129,12 @@ def test_what_a_model_writes_is_counted_by_kind() -> None:
     assert project.writing_faults([training], training)["copied pieces"] == 100
 
 
-def test_each_character_is_predicted_from_what_lies_before_it_and_an_unknown_one_must_be_said() -> None:
-    torch.manual_seed(0)
-    tokenizer = CharacterTokenizer.train(text := "to be or not to be, that is the question: " * 3)
-    model = LanguageModel(LanguageModelConfig(len(tokenizer), 8, 8, 2, 1, max_length=8, dropout=0.0)).eval()
-    bits = project.text_bits(model, tokenizer, text[:60], text[60:97])
-    with torch.no_grad():  # the second window predicts its last half: the fifth to the eighth
-        p = model(torch.tensor([tokenizer.encode(text[59:67], "")])).softmax(dim=-1)[0, 4:]
-    expected = [-p[i, tokenizer.encode(text[64 + i], "")[0]].log2().item() for i in range(4)]
-    assert len(bits) == 37 and bits[4:8].tolist() == pytest.approx(expected, abs=1e-4)
-    assert project.text_bits(model, tokenizer, text[:60], "Ω")[0] > project.UNSEEN > 20
-
-
-def test_a_comparison_says_what_it_needs_and_what_it_found(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    project.show_comparison({"now": [1.0]}, "loss")
-    assert "it takes two runs of each of two settings" in capsys.readouterr().out
-    told: list[str] = []
-    monkeypatch.setattr(project, "show", told.append)
-    for now in ([2.0, 2.1, 2.2], [3.0, 1.0, 2.0]):
-        project.show_comparison({"now": now, "layers 2": [1.0, 1.1, 1.2]}, "loss", lower_is_better=True)
-    assert "now is worse than layers 2" in told[0] and "now and layers 2: can't tell" in told[1]
-
-
-def test_a_gpu_is_asked_for_and_its_absence_told(capsys: pytest.CaptureFixture[str]) -> None:
-    assert project.choose_device("cpu").type == "cpu" and not capsys.readouterr().out
-    assert (project.choose_device("auto").type == "cpu") == ("no GPU here" in capsys.readouterr().out)
-    with pytest.raises(ValueError, match="not usable here; there are"):
-        project.choose_device("cuda:99")
+def test_a_comparison_says_what_it_needs_and_what_it_found() -> None:
+    assert "it takes two runs of each of two settings" in project.verdicts({"now": [1.0]})
+    runs = {"now": [2.0, 2.1, 2.2], "layers 2": [1.0, 1.1, 1.2]}
+    assert project.verdicts(runs) == "now is better than layers 2"
+    assert project.verdicts(runs, lower_is_better=True) == "now is worse than layers 2"
+    assert project.verdicts(runs | {"now": [3.0, 1.0, 2.0]}) == "now and layers 2: can't tell"
 
 
 def test_the_notebook_keeps_both_sides_of_its_splits_and_whatever_lies_beside_them(tmp_path: Path) -> None:

@@ -34,7 +34,7 @@ from annotated_workbench.data import (
 from annotated_workbench.extras import load
 from annotated_workbench.files import checksum
 from annotated_workbench.metrics import check_texts, sacrebleus_words
-from annotated_workbench.repeats import compare, has_ended, read_metrics
+from annotated_workbench.repeats import has_ended, read_metrics
 from annotated_workbench.run_folder import STATE
 from annotated_workbench.runs import fit
 from annotated_workbench.tasks import Batch, Task
@@ -52,8 +52,6 @@ PASSAGE = 50  # characters; so many in a row are seldom alike by chance
 RARE = 10  # occurrences: below that a model learns little of a character
 MISREAD = "cp1250", "cp1251", "cp437", "iso8859-2", "koi8-r", "mac-roman"  # for UTF-8; ftfy knows the commonest best
 LOOP = re.compile(r"(?:^| )(\S+(?: \S+){0,3})(?: \1){2,}(?= |$)")  # one to four words, three times in a row
-
-
 Lines = Mapping[int, tuple[str, ...]]  # by their numbers, from 1: a text, or a pair
 
 
@@ -342,26 +340,6 @@ def writing_faults(texts: Sequence[str], training: str) -> dict[str, float]:
         "copied pieces": [piece in training for piece in pieces],
     }
     return {kind: 100 * sum(found) / max(1, len(found)) for kind, found in counted.items()}
-
-
-def verdicts(repeats: Mapping[str, Sequence[float]], *, lower_is_better: bool = False) -> str:
-    """Say by `compare` whether the first setting's runs are better than each other's, or what is missing to tell."""
-    said = [
-        f"now is {'better' if (change < 0) == lower_is_better else 'worse'} than {name}"
-        if abs(change) > limit
-        else f"now and {name}: can't tell"
-        for name, (change, limit) in compare(repeats).items()
-    ]
-    have = "; ".join(f"{name}: {len(runs)}" for name, runs in repeats.items())
-    missing = "nothing to compare yet: it takes two runs of each of two settings, better three. Runs so far:"
-    return "; ".join(said) or f"○ {missing} {have}"
-
-
-def middle_95(values: Iterable[float]) -> tuple[float, float]:
-    """Give the ends of the middle 95 of 100 values."""
-    ordered = sorted(values)
-    cut = len(ordered) // 40
-    return ordered[cut], ordered[-1 - cut]
 
 
 def plan(pairs: int, vocabulary: int, minutes: int | float | None) -> tuple[TransformerConfig, TrainingOptions]:

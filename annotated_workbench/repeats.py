@@ -2,7 +2,7 @@
 
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -67,9 +67,29 @@ def compare(repeats: Mapping[str, Sequence[float]]) -> dict[str, tuple[float, fl
     }
 
 
+def verdicts(repeats: Mapping[str, Sequence[float]], *, lower_is_better: bool = False) -> str:
+    """Say by `compare` whether the first setting's runs are better than each other's, or what is missing to tell."""
+    said = [
+        f"now is {'better' if (change < 0) == lower_is_better else 'worse'} than {name}"
+        if abs(change) > limit
+        else f"now and {name}: can't tell"
+        for name, (change, limit) in compare(repeats).items()
+    ]
+    have = "; ".join(f"{name}: {len(runs)}" for name, runs in repeats.items())
+    missing = "nothing to compare yet: it takes two runs of each of two settings, better three. Runs so far:"
+    return "; ".join(said) or f"○ {missing} {have}"
+
+
 @cache
 def students_limit(spare: int, looks: int = 1) -> float:
     """Compute how many standard errors chance exceeds in 5 of 100 studies with so many looks and spare runs."""
     x = torch.linspace(0, 1000, 200_001, dtype=torch.float64)
     density = (1 + x**2 / spare) ** (-(spare + 1) / 2)
     return float(x[torch.searchsorted(density.cumsum(0) / density.sum(), 1 - 0.05 / looks)])
+
+
+def middle_95(values: Iterable[float]) -> tuple[float, float]:
+    """Give the ends of the middle 95 of 100 values."""
+    ordered = sorted(values)
+    cut = len(ordered) // 40
+    return ordered[cut], ordered[-1 - cut]

@@ -129,14 +129,6 @@ def test_what_a_model_writes_is_counted_by_kind() -> None:
     assert project.writing_faults([training], training)["copied pieces"] == 100
 
 
-def test_a_comparison_says_what_it_needs_and_what_it_found() -> None:
-    assert "it takes two runs of each of two settings" in project.verdicts({"now": [1.0]})
-    runs = {"now": [2.0, 2.1, 2.2], "layers 2": [1.0, 1.1, 1.2]}
-    assert project.verdicts(runs) == "now is better than layers 2"
-    assert project.verdicts(runs, lower_is_better=True) == "now is worse than layers 2"
-    assert project.verdicts(runs | {"now": [3.0, 1.0, 2.0]}) == "now and layers 2: can't tell"
-
-
 def test_the_notebook_keeps_both_sides_of_its_splits_and_whatever_lies_beside_them(tmp_path: Path) -> None:
     code = cell("project", "write_ours(")
     paths = source, target = tmp_path / "train.en", tmp_path / "train.target"

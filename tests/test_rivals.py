@@ -10,7 +10,7 @@ from once import once
 
 from annotated.models.language_model import LanguageModel, LanguageModelConfig
 from annotated_workbench.metrics import text_loss, window_bits
-from annotated_workbench.repeats import compare, read_repeats, students_limit
+from annotated_workbench.repeats import compare, read_repeats, students_limit, verdicts
 from annotated_workbench.rivals import count_runs, counted_bits
 
 pytestmark = once
@@ -50,6 +50,14 @@ def test_two_settings_by_hand_and_by_students_table() -> None:
     assert compare({"now": [1.0], "before": [2.0, 3.0]}) == compare({"now": [1.0, 2.0, 3.0]}) == {}
     once = {"now": [1.0, 2.0], "a": [1.0, 2.0], "b": [3.0]}
     assert compare(once) == compare(dict(list(once.items())[:2])), "a single run says nothing of its spread"
+
+
+def test_a_comparison_says_what_it_needs_and_what_it_found() -> None:
+    assert "it takes two runs of each of two settings" in verdicts({"now": [1.0]})
+    runs = {"now": [2.0, 2.1, 2.2], "layers 2": [1.0, 1.1, 1.2]}
+    assert verdicts(runs) == "now is better than layers 2"
+    assert verdicts(runs, lower_is_better=True) == "now is worse than layers 2"
+    assert verdicts(runs | {"now": [3.0, 1.0, 2.0]}) == "now and layers 2: can't tell"
 
 
 def test_runs_are_sorted_by_setting_and_those_of_other_validation_or_without_an_end_left_out(tmp_path: Path) -> None:

@@ -8,7 +8,15 @@ from parity import randomise
 from torch.testing import assert_close
 
 from annotated.config import TransformerConfig
-from annotated.models.modern import GatedFeedForward, GroupedQueryAttention, NoPositions, RMSNorm, modernise
+from annotated.models.modern import (
+    GatedFeedForward,
+    GroupedQueryAttention,
+    MixtureOfExperts,
+    NoPositions,
+    RMSNorm,
+    imbalance,
+    modernise,
+)
 from annotated.models.relative_positions import rotate
 from annotated.multi_head import MultiHeadAttention
 from annotated.transformer import Transformer
@@ -79,6 +87,48 @@ def test_the_norm_comes_before_the_turn() -> None:
     queries = ours.query_norm(ours.split(ours.W_q(x)))
     mixed = (rotate(queries) @ rotate(keys).mT / math.sqrt(D_K)).softmax(dim=-1) @ values
     assert_close(ours(x, x, x), ours.W_o(mixed.transpose(1, 2).flatten(2)))
+
+
+# A mixture of experts
+
+
+def test_a_mixture_by_hand() -> None:
+    """Scores ln 6, 0, ln 2, −1: ¾ of expert 0 and ¼ of expert 2; expert e makes (e + 1) x of a positive x."""
+    mixture = MixtureOfExperts(1, 1, experts=4, chosen=2)
+    with torch.no_grad():
+        mixture.router.weight.copy_(torch.tensor([[math.log(6)], [0.0], [math.log(2)], [-1.0]]))
+        for number, expert in enumerate(mixture.experts):
+            expert.W_gate.weight.fill_(50.0)  # silu(50) = 50
+            expert.W_1.weight.fill_((number + 1) / 50)
+            expert.W_2.weight.fill_(1.0)
+    assert_close(mixture(torch.ones(3, 1)), torch.full((3, 1), 3 / 4 * 1 + 1 / 4 * 3))
+    with pytest.raises(ValueError, match="of 4 experts a position cannot choose 5: choose 1 … 4"):
+        MixtureOfExperts(1, 1, experts=4, chosen=5)
+
+
+def test_each_position_uses_its_own_experts_and_gives_them_gradients() -> None:
+    mixture = randomise(MixtureOfExperts(D_MODEL, 9, experts=5, chosen=2)).double()
+    x = inputs()
+    for row in x.flatten(0, 1):
+        scores = mixture.router(row)
+        best = scores.argsort(descending=True)[:2]
+        shares = scores[best].softmax(dim=0)
+        expected = sum(share * mixture.experts[e](row) for share, e in zip(shares, best.tolist(), strict=True))
+        assert_close(mixture(row[None])[0], expected)
+    assert_close(mixture(x)[1, 3], mixture(x[1, 3][None])[0])
+    assert torch.autograd.gradcheck(mixture, inputs(3).requires_grad_())
+    mixture(x[:1, :1]).sum().backward()
+    used = [bool(expert.W_2.weight.grad.any()) for expert in mixture.experts]
+    assert sum(used) == 2 and mixture.router.weight.grad.any()
+
+
+def test_imbalance_by_hand() -> None:
+    """Half of the choices on each of experts 0 and 1, p = 0.4, 0.4, 0.1, 0.1: 4 · (0.2 + 0.2)."""
+    scores = torch.tensor([[0.4, 0.4, 0.1, 0.1], [0.1, 0.1, 0.4, 0.4]]).log().requires_grad_()
+    assert_close(imbalance(scores[:1], 2), torch.tensor(1.6))
+    assert_close(imbalance(scores[None], 2), torch.tensor(1.0))
+    (gradient,) = torch.autograd.grad(imbalance(scores[:1], 2), scores)
+    assert (gradient[0, :2] > 0).all() and (gradient[0, 2:] < 0).all()  # a step down takes from the busy experts
 
 
 # In the paper's Transformer

@@ -110,6 +110,51 @@ class GroupedQueryAttention(MultiHeadAttention):
         return self.W_o(attention(queries, keys, values, mask).transpose(1, 2).flatten(2))
 
 
+class MixtureOfExperts(nn.Module):
+    """Let a router send each position to k of many networks: Σ gₑ FFNₑ(x) (Shazeer et al., 2017).
+
+    Args:
+        d_model, d_ff: as for `GatedFeedForward`, of each expert.
+        experts: how many networks there are; chosen: k, how many of them a position uses.
+
+    Raises:
+        ValueError: more experts are to be chosen than there are, or none.
+    """
+
+    def __init__(self, d_model: int, d_ff: int, experts: int, chosen: int):
+        super().__init__()
+        if not 1 <= chosen <= experts:
+            raise ValueError(f"of {experts} experts a position cannot choose {chosen}: choose 1 … {experts}.")
+        self.chosen = chosen
+        self.router = nn.Linear(d_model, experts, bias=False)
+        self.experts = nn.ModuleList(GatedFeedForward(d_model, d_ff) for _ in range(experts))
+        self.scores: Tensor | None = None  # of the last forward pass, for `imbalance`
+
+    def forward(self, x: Float[Tensor, "*batch d_model"]) -> Float[Tensor, "*batch d_model"]:
+        """Send each position to the experts with the highest scores; g is the softmax of these scores alone."""
+        self.scores = self.router(x)
+        best, experts = self.scores.topk(self.chosen, dim=-1)
+        gates = torch.zeros_like(self.scores).scatter(-1, experts, best.softmax(dim=-1))  # 0: not chosen
+        mixed = torch.zeros_like(x)
+        for number, expert in enumerate(self.experts):
+            sent = gates[..., number] > 0
+            mixed[sent] += gates[sent][:, number, None] * expert(x[sent])  # it computes nothing for the others
+        return mixed
+
+
+def imbalance(scores: Float[Tensor, "*batch experts"], chosen: int) -> Float[Tensor, ""]:
+    """Compute E · Σ fₑ pₑ, which is 1 where all E experts have the same load (Fedus et al., 2021).
+
+    fₑ is the share of all choices that fell on the expert e, pₑ the mean of its probability, softmax(scores).
+
+    Args:
+        scores: of a router; chosen: how many experts each position chooses.
+    """
+    experts = scores.size(-1)
+    loads = torch.zeros_like(scores).scatter(-1, scores.topk(chosen, dim=-1).indices, 1 / chosen)
+    return experts * loads.flatten(0, -2).mean(dim=0) @ scores.softmax(dim=-1).flatten(0, -2).mean(dim=0)
+
+
 class NoPositions(nn.Module):
     """Add nothing to the embeddings; the positions are in the attention."""
 

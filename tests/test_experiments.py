@@ -12,8 +12,9 @@ from once import once
 from torch import Tensor, nn
 
 from annotated.config import TransformerConfig
+from annotated.models.llama import Llama, LlamaConfig
 from annotated_workbench.data import DATA_FOLDER
-from experiments import needle, paper_code_today, reversing, scaling, schedules, warm_up
+from experiments import needle, paper_code_today, reversing, scaling, schedules, todays_model, warm_up
 from experiments.counting import packed_size
 from experiments.paper_run import weights_and_operations
 from experiments.sampling import measure, words_in
@@ -21,7 +22,7 @@ from experiments.staircase import RUNGS
 
 pytestmark = once
 
-PAPER, PLACE = paper_code_today.PAPER, "first, warm-up"
+PAPER, PLACE, LLAMA = paper_code_today.PAPER, "first, warm-up", todays_model.LLAMA
 TEXT = {"load_text": lambda name: "to be or not to be\n" * 100}
 COMMANDS: dict[str, dict[str, Any]] = {
     "counting": TEXT,
@@ -40,6 +41,7 @@ COMMANDS: dict[str, dict[str, Any]] = {
     "sampling": TEXT | {"TEXTS": 10, "COUNT": 40, "WORDS": 4, "WAYS": {"k = 2": {"top_k": 2}}},
     "scaling": TEXT | {"SIZES": dict.fromkeys((16, 32, 48, 64), 1), "AMOUNTS": (0.002,)},
     "schedules": {"UPDATES": 10, "SCHEDULES": {"a tenth of the peak": schedules.SCHEDULES["a tenth of the peak"]}},
+    "todays_model": TEXT | {"UPDATES": 2, "SETTINGS": {"Llama": todays_model.SETTINGS["Llama"]}},
     "warm_up": {"CASES": {"two layers, no warm-up": warm_up.CASES["two layers, no warm-up"]}},
 }
 
@@ -185,6 +187,31 @@ def test_smaller_weights_or_no_common_part_keep_the_positions_apart() -> None:
     names = ("no warm-up", "no warm-up, PyTorch's own weights", "no warm-up, common part taken out")
     collapsed, smaller, taken_out = (warm_up.train(0, warm_up.CASES[name], steps=11)[-1, 1] for name in names)
     assert smaller > 10 * collapsed and taken_out > 50 * collapsed
+
+
+# The parts of 21_todays_model
+
+
+@pytest.mark.parametrize("name", [name for name in todays_model.SETTINGS if name != todays_model.PAPER])
+def test_each_part_of_today_changes_the_decoder_or_the_llama(name: str) -> None:
+    def logits(name: str) -> Tensor:
+        torch.manual_seed(0)
+        model = todays_model.make_model(todays_model.SETTINGS[name], 9).double()
+        for weight in model.parameters():
+            torch.nn.init.normal_(weight, std=0.3)
+        return model(torch.arange(4, 9)[None])
+
+    assert not torch.allclose(logits(name), logits(LLAMA if LLAMA in name[:-1] else todays_model.PAPER), atol=1e-3)
+
+
+def test_all_parts_of_today_make_a_llama() -> None:
+    sizes = todays_model.SIZES | {"d_ff": 128}
+    theirs = Llama(LlamaConfig(9, **sizes, groups=2, eps=1e-6))
+    ours = todays_model.make_model(todays_model.SETTINGS[LLAMA], 9)
+    assert ours.state_dict().keys() == theirs.state_dict().keys()
+    theirs.load_state_dict(ours.state_dict())
+    ids = torch.arange(4, 9)[None]
+    torch.testing.assert_close(theirs(ids), ours(ids))
 
 
 # What is counted

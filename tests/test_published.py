@@ -13,6 +13,7 @@ from torch.testing import assert_close
 
 from annotated.config import PAD
 from annotated_workbench.checkpoint import load_tensors, save_tensors
+from annotated_workbench.data import DATA_FOLDER
 from annotated_workbench.published import load_bert, load_gpt2, load_llama
 
 transformers = pytest.importorskip("transformers", reason="transformers needs torch 2.4 or newer")
@@ -113,6 +114,22 @@ def test_a_llama_is_hugging_faces(tmp_path: Path, changes: dict, capfd: pytest.C
     if "rope_parameters" in changes:  # as older files say it
         change(tmp_path, rope_parameters=None, rope_scaling=None, rope_theta=7.0, weights={"x.inv_freq": ids})
         assert_close(load_llama(tmp_path)(ids), expected, rtol=0, atol=1e-5)
+    capfd.readouterr()
+
+
+def test_the_folder_of_chapter_21_is_hugging_faces(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    from experiments import published_llama  # which needs transformers
+
+    published_llama.main(str(tmp_path))
+    made, kept = (
+        (load_tensors(folder / "model.safetensors")[0]) for folder in (tmp_path, DATA_FOLDER / "published_llama")
+    )
+    assert_close(kept, made)
+    made, kept = (
+        json.loads((folder / "logits.json").read_text()) for folder in (tmp_path, DATA_FOLDER / "published_llama")
+    )
+    assert made["ids"] == kept["ids"]
+    assert_close(torch.tensor(kept["logits"]), torch.tensor(made["logits"]), rtol=0, atol=1e-5)
     capfd.readouterr()
 
 

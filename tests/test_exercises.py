@@ -131,6 +131,7 @@ RULED_OUT: dict[str, Any] = {
     "07.5": [lambda: torch.optim.SGD([ONE])],
     "10.2": [lambda: nn.GRUCell(1, 1)(torch.ones(1, 1))],
     "14.3": [*LOOPS, lambda: ONE.unfold(0, 1, 1)],
+    "21.3": [*LOOPS, lambda: ONE.repeat(2), lambda: ONE.repeat_interleave(2)],
 }
 
 

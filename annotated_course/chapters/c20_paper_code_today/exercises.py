@@ -5,7 +5,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from annotated_course.exercises.exercise import Exercise, WrongFormError, calls
+from annotated_course.exercises.exercise import AnyOf, Exercise, WrongFormError, calls, on_paper
 
 EXERCISES: dict[str, Exercise] = {}
 
@@ -32,29 +32,16 @@ EXERCISES["20.1"] = Exercise(
     },
 )
 
-
-def cache_bytes(
-    layers: int, d_model: int, heads: int, groups: int, d_k: int | None, tokens: int, bytes_each: int
-) -> int:
-    """Count what a decoder keeps: keys and values of each layer and group."""
-    width = d_k or d_model // heads
-    return 2 * layers * groups * width * tokens * bytes_each
-
-
-EXERCISES["20.2"] = Exercise(
-    "What Llama keeps",
-    right=cache_bytes,
-    cases={
-        "Llama 3 with 8 billion parameters, 8,192 tokens: ": calls(32, 4096, 32, 8, None, 8192, 2),
-        "3 layers, d_model = 20, 10 heads, 5 groups, 7 tokens of 4 bytes: ": calls(3, 20, 10, 5, None, 7, 4),
-        "the same with d_k = 11: ": calls(3, 20, 10, 5, 11, 7, 4),
+EXERCISES["20.2"] = on_paper(
+    "Two doors",
+    [2.0, 2.0, 0.05, 0.0142],
+    {
+        "embeddings are multiplied by √d_model at the entrance.": (0, 0.1),
+        "the sum of 400 products has √400 times the standard deviation of one.": AnyOf((1, 0.1), (1, 40.0)),
+        "√d_model, not d_model: the variances add up, and the deviation is their root.": (2, 0.0025),
+        "0.71 is for words with an r.m.s. of 1; these have 0.02.": (3, 0.71),
     },
-    mistakes={
-        "each group keeps keys and values: twice as many.": "2 * layers → layers",
-        "the heads of a group share: count groups, not heads.": "* groups * width → * heads * width",
-        "a head is d_model / heads wide, whatever the groups.": "d_model // heads → d_model // groups",
-        "d_k is given here, and need not be d_model / heads.": "d_k or d_model // heads → d_model // heads",
-    },
+    tolerance=1e-3,
 )
 
 WIDTH = 10

@@ -13,10 +13,13 @@ from torch import Tensor, nn
 
 from annotated.config import TransformerConfig
 from annotated.models.llama import Llama, LlamaConfig
+from annotated.multi_head import record_attention
+from annotated_course.chapters.c22_scale.exercises import prefix_matching
 from annotated_workbench.data import DATA_FOLDER
-from experiments import needle, paper_code_today, reversing, scaling, schedules, todays_model, warm_up
+from experiments import induction, needle, paper_code_today, reversing, scaling, schedules, todays_model, warm_up
 from experiments.counting import packed_size
 from experiments.paper_run import weights_and_operations
+from experiments.results import names_of_lesson
 from experiments.sampling import measure, words_in
 from experiments.staircase import RUNGS
 
@@ -26,6 +29,7 @@ PAPER, PLACE, LLAMA = paper_code_today.PAPER, "first, warm-up", todays_model.LLA
 TEXT = {"load_text": lambda name: "to be or not to be\n" * 100}
 COMMANDS: dict[str, dict[str, Any]] = {
     "counting": TEXT,
+    "induction": {"STEPS": 2, "EVERY": 2, "FRAMES": 1, "BETWEEN": 2},
     "paper_code_today": {
         "SWITCHES": {PAPER: paper_code_today.SWITCHES[PAPER]},
         "PLACES": {PLACE: paper_code_today.PLACES[PLACE]},
@@ -153,6 +157,27 @@ def test_a_model_that_reads_its_own_letters_writes_as_many_strings() -> None:
         letters.append(model.output(torch.cat([context, found], dim=-1))[:, 0].argmax(dim=-1))
     right = (torch.stack(letters[1:], dim=1) == strings.flip(1)).all(dim=1).double().mean()
     assert 0.05 < right == reversing.share_right(model, length)
+
+
+# The induction heads of 22_scale
+
+
+def test_the_score_by_periods_is_that_by_symbols_alone_and_heads_switched_off_add_nothing() -> None:
+    lesson, dice = names_of_lesson(*induction.LESSON), torch.Generator().manual_seed(0)
+    model = lesson["AttentionOnly"]().requires_grad_(False)
+    ids, periods = lesson["draw_texts"](20, dice)
+    _, one_back, prefix = lesson["look"](model, ids, periods)
+    with record_attention(model) as recorded:
+        model(ids)
+    for layer, (maps,) in enumerate(recorded.values()):
+        for head in range(2):
+            torch.testing.assert_close(prefix[layer, head], prefix_matching(maps[:, head], ids))
+            back = torch.stack([maps[:, head, place, place - 1] for place in range(1, maps.size(-1))])
+            torch.testing.assert_close(one_back[layer, head], back.mean())
+    silent = lesson["without"](lesson["without"](model, 0, 0, 1), 1, 1, 0)
+    torch.testing.assert_close(silent(ids), model.last_norm(model.embedding(ids)) @ model.embedding.weight.T)
+    assert not torch.allclose(silent(ids), lesson["without"](model, 1, 0, 1)(ids))
+    assert induction.digits(torch.tensor([[1.0, 0], [0.3, 0.7]])) == "936"
 
 
 # The staircase of 13_speed

@@ -19,6 +19,7 @@ from annotated.models.language_model import sampling_probabilities
 from annotated.positional_encoding import sinusoids
 from annotated.training import make_optimizer, noam_rate, set_rate
 from annotated_course.play import PICTURES, play_html
+from annotated_workbench.data import DATA_FOLDER
 from tests.pages import barriers, fits
 from tools.live import BEAM, LIVE
 from tools.stills import saved_pictures, still
@@ -113,6 +114,7 @@ def test_all_of_them_fit_a_phone_and_axe_finds_nothing_serious(visit) -> None:
         ("ball", "input", "ArrowRight"),
         ("tree", "input >> nth=0", "Home"),
         ("sampling", "input >> nth=0", "ArrowRight"),
+        ("birth", "input", "ArrowLeft"),
     ],
 )
 def test_each_picture_answers_keys_and_a_finger_and_lets_a_swipe_scroll(visit, name: str, part: str, key: str) -> None:
@@ -424,3 +426,21 @@ def test_the_bars_are_what_the_module_draws_by_and_ten_darts_what_it_draws(visit
             shown = torch.cat([p[:24], p[24:].sum()[None]])
             solid = [float(height) for height in panel.locator("[fill*=blue]").evaluate_all(ATTRIBUTES, "height")]
             assert torch.allclose(torch.tensor(solid).double(), 132 * shown[shown > 0], atol=0.006)  # 132 pixels: 100 %
+
+
+def test_both_maps_are_those_recorded_and_the_outlined_places_are_one_back_and_after_the_same_letter(visit) -> None:
+    data, page = data_of(SAVED["birth"]), visit(html=SAVED["birth"], reduced_motion="reduce")
+    assert data == json.loads((DATA_FOLDER / "results" / "induction.json").read_text("utf-8"))["moment"]
+    letters, panels = data["letters"], page.locator(".play-panels > svg")
+    pairs = [(i, j) for i in range(len(letters)) for j in range(i + 1)]
+    outlined = [[j == i - 1 for i, j in pairs], [j > 0 and letters[j - 1] == letters[i] for i, j in pairs]]
+    for frame in (0, 25, 30, 40):
+        page.get_by_label("updates").fill(str(frame))
+        for head in range(2):
+            cells = panels.nth(head).locator("rect")
+            dark = [float(one) for one in cells.evaluate_all(ATTRIBUTES, "fill-opacity")]
+            assert dark == pytest.approx([int(digit) / 9 for digit in data["maps"][frame][head]], abs=0.0051)
+            assert [stroke == "var(--c1)" for stroke in cells.evaluate_all(ATTRIBUTES, "stroke")] == outlined[head]
+        shares = [round(100 * score) for score in data["scores"][frame]]
+        said = numbers(page.locator(".play-said").inner_text())
+        assert said == [frame * data["between"], data["loss"][frame], *shares]

@@ -1,0 +1,106 @@
+"""The exercises of chapter 22, scale."""
+
+import math
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from annotated.attention import attention_weights
+from annotated.masking import causal_mask
+from annotated.models.relative_positions import rotate
+from annotated_course.exercises.exercise import AnyOf, Exercise, Run, WrongFormError, calls, on_paper
+
+EXERCISES: dict[str, Exercise] = {}
+EXERCISES["22.1"] = on_paper(
+    "Where does it look, and what does it cost?",
+    [3.0, (1 / 5 + 1 / 6 + 1 / 7) / 3, 5.0, math.log(630)],
+    {
+        "that is where the symbol stood; the head looks at what came after it.": (0, 2.0),
+        "from place 4 on, a place shares its attention among itself and all before it: 5, 6 and 7.": AnyOf(
+            (1, (1 / 4 + 1 / 5 + 1 / 6) / 3), (1, 1 / 7), (1, 3 / 7)
+        ),
+        "the right answer stands 24 places back, not 25: one after the same symbol.": AnyOf((2, 6.0), (2, 4.0)),
+        "the other 63 symbols share 0.1.": AnyOf((3, math.log(640)), (3, math.log(10)), (3, math.log(64))),
+        "a loss is −ln p, and p is below 1.": (3, -math.log(630)),
+    },
+    tolerance=2e-3,
+)
+
+
+def prefix_matching(weights: Tensor, ids: Tensor) -> Tensor:
+    """The mean weight on what came after the same symbol."""
+    same = ids[:, :, None] == ids[:, None, :]
+    right = F.pad(same, (1, 0))[:, :, :-1].tril()
+    again = same.tril(-1).any(dim=-1)
+    return (weights * right).sum(dim=-1)[again].mean()
+
+
+def attending(texts: int, length: int, symbols: int, ahead: bool = False) -> Run:
+    """Make a case of random weights, causal or not, on random texts."""
+    dice = torch.Generator().manual_seed(length)
+    ids = torch.randint(symbols, (texts, length), generator=dice)
+    scores = 2 * torch.randn(texts, length, length, generator=dice)
+    mask = torch.ones_like(scores, dtype=torch.bool) if ahead else causal_mask(length)
+    return calls(scores.masked_fill(~mask, -math.inf).softmax(dim=-1), ids)
+
+
+EXERCISES["22.2"] = Exercise(
+    "The score of any text",
+    right=prefix_matching,
+    cases={
+        "": attending(3, 12, 5),
+        "one text, in which symbols stand beside themselves: ": attending(1, 9, 2),
+        "texts with few repeats: ": attending(4, 10, 40),
+        "a head that looks ahead, too: ": attending(2, 11, 4, ahead=True),
+    },
+    mistakes={
+        "these are the places of the same symbol; what came after it stands one further.": (
+            "F.pad(same, (1, 0))[:, :, :-1].tril() → same.tril(-1)"
+        ),
+        "this is what came before the same symbol: shift the other way.": (
+            "F.pad(same, (1, 0))[:, :, :-1] → same.roll(-1, -1)"
+        ),
+        "places whose symbol is new have nothing to look for: leave them out of the mean.": "[again] →",
+        "the mean of all texts together, not of the texts' means.": lambda weights, ids: torch.stack(
+            [prefix_matching(w[None], i[None]) for w, i in zip(weights, ids, strict=True)]
+        ).nanmean(),
+        "what lies after a place never counts: keep the lower triangle.": "[:, :, :-1].tril() → [:, :, :-1]",
+        "a symbol may stand beside itself: the diagonal of the lower triangle belongs to it.": ".tril() → .tril(-1)",
+    },
+    forbids="loop: compare all pairs of places at once.",
+)
+
+
+def look_back(d_k: int) -> tuple[Tensor, Tensor]:
+    """Turn the key one place further than the query."""
+    query = 1000 * torch.ones(d_k, dtype=torch.float64)
+    return query, rotate(query[None], start=1)[0]
+
+
+def looking_back(d_k: int) -> Run:
+    """Make a case of where each place looks most, and whether enough."""
+
+    def run(answer: Any) -> list[Any]:
+        vectors = answer(d_k)
+        if not isinstance(vectors, tuple | list) or [getattr(one, "shape", None) for one in vectors] != [(d_k,)] * 2:
+            raise WrongFormError(f"expected a query and a key, both ({d_k},) for d_k = {d_k}", vectors)
+        query, key = (rotate(one.double().expand(64, -1)) for one in vectors)
+        weights = attention_weights(query, key, causal_mask(64))[1:]
+        enough = weights.diagonal().min() >= 0.9
+        return [(weights.argmax(dim=-1) - torch.arange(1, 64)).tolist(), "at least 0.9" if enough else "less than 0.9"]
+
+    return run
+
+
+EXERCISES["22.3"] = Exercise(
+    "One place back, by hand",
+    right=look_back,
+    cases={f"d_k = {d_k}: ": looking_back(d_k) for d_k in (32, 16, 8, 2)},
+    mistakes={
+        "equal vectors match at their own place: turn the key one further.": "rotate(query[None], start=1)[0] → query",
+        "the key is turned the wrong way: it matches one place ahead, which is hidden.": "start=1 → start=-1",
+        "the right places, but softmax does not decide: longer vectors.": AnyOf("1000 → 1", "1000 → 3"),
+    },
+)

@@ -85,7 +85,12 @@ OF_KIND: dict[str, dict[str, tuple[Any, ...]]] = {
     "bert": {"pad_token_id": (PAD,)},
     "gpt2": {},
     "llama": {"tie_word_embeddings": (False, True), "hidden_act": ("silu",), "rope_type": ("default",)}
-    | {"attention_bias": (False,), "mlp_bias": (False,), "partial_rotary_factor": (1.0,)},
+    | {
+        "attention_bias": (False,),
+        "mlp_bias": (False,),
+        "partial_rotary_factor": (1.0,),
+        "quantization_config": (None,),
+    },
 }
 # Our sizes, and what config.json calls each.
 SIZES = ["vocab_size", "d_model", "d_ff", "heads", "layers", "max_length", "dropout", "eps"]
@@ -163,8 +168,11 @@ def _sizes(folder: str | Path, kind: str, names: Mapping[str, str]) -> dict[str,
     except (TypeError, ValueError) as error:
         raise ValueError(f"{path} is damaged ({error}). Copy it again.") from None
     if (given := settings.get("model_type")) != kind:
-        raise ValueError(f"{path} is of a model of type {given!r}, not {kind!r}: use the loader of that kind.")
-    rope = settings.get("rope_parameters") or settings.get("rope_scaling") or {}  # its first name was the second
+        advice = "use the loader of that kind" if given in OF_KIND else f"there are loaders for {', '.join(OF_KIND)}"
+        raise ValueError(f"{path} is of a model of type {given!r}, not {kind!r}: {advice}.")
+    rope = (settings.get("rope_parameters") or {}) | (
+        settings.get("rope_scaling") or {}
+    )  # its first name was the second
     settings |= rope | ({"rope_type": rope["type"]} if "type" in rope else {})
     for name, choices in (REQUIRED | OF_KIND[kind]).items():
         if settings.get(name, choices[0]) not in choices:
@@ -181,7 +189,10 @@ def _weights(folder: str | Path, prefix: str, *, tied: bool = True) -> dict[str,
     """Read the weights that count, without the prefix that a model with a head has before the names of its body."""
     path, files = Path(folder) / WEIGHTS, {WEIGHTS}
     if not path.is_file() and (index := Path(f"{path}.index.json")).is_file():  # it says which file holds which weight
-        files = {*json.loads(index.read_bytes())["weight_map"].values()}
+        try:
+            files = {*json.loads(index.read_bytes())["weight_map"].values()}
+        except (KeyError, TypeError, ValueError):
+            raise ValueError(f"{index} is damaged. Copy it again.") from None
     parts = [load_tensors(Path(folder) / file)[0] for file in sorted(files)]
     tensors = {name.removeprefix(prefix): tensor for part in parts for name, tensor in part.items()}
     embedding = next((tensors[name] for name in EMBEDDINGS if name in tensors), None)

@@ -124,7 +124,7 @@ RULED_OUT: dict[str, Any] = {
     **dict.fromkeys(("02.2", "09.1"), HEADS),
     "02.3": [*LOOPS, lambda: torch.cat([ONE, ONE])],
     "02.4": [*LOOPS, HEADS[0], lambda: ONE.reshape(1, 1)],
-    **dict.fromkeys(("03.2", "06.3", "08.3", "22.2"), LOOPS),
+    **dict.fromkeys(("03.2", "06.3", "08.3", "22.4"), LOOPS),
     "04.4": HEADS[:1],
     "05.3": [lambda: Transformer(SMALL).new_cache()],
     "07.2": [lambda: nn.CrossEntropyLoss()(ONE, ONE)],

@@ -83,7 +83,7 @@ def test_the_fit_finds_the_curve_that_the_losses_lie_on() -> None:
     assert scaling.fit(sizes, [1.4 + 40 * n**-0.45 for n in sizes]) == pytest.approx((1.4, 40, 0.45), rel=1e-3)
     told = scaling.foretell(sizes, [[1.4 + 40 * n**-0.45] * 2 for n in sizes], 3e6)
     assert told["curve"] == pytest.approx(1.4 + 40 * 3e6**-0.45, abs=1e-4) and told["straight line"] < told["curve"]
-    assert scaling.straight_line(sizes, [9 * n**-0.1 for n in sizes], 3e6) == pytest.approx(9 * 3e6**-0.1)
+    assert scaling.LESSON["straight_line"](sizes, [9 * n**-0.1 for n in sizes], 3e6) == pytest.approx(9 * 3e6**-0.1)
 
 
 def test_the_largest_is_foretold_before_it_is_trained_and_a_stopped_command_goes_on(tmp_path, monkeypatch) -> None:

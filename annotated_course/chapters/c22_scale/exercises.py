@@ -14,6 +14,54 @@ from annotated_course.exercises.exercise import AnyOf, Exercise, Run, WrongFormE
 
 EXERCISES: dict[str, Exercise] = {}
 EXERCISES["22.1"] = on_paper(
+    "Three points, one curve",
+    [2.22, 2.3 - 0.2 * 0.4 / 0.6, math.log(2.5) / math.log(8), 2.3**2 / 2.5],
+    {
+        "the drops 0.5 and 0.2 shrink; the next one isn't 0.2 again.": (0, 2.1),
+        "a drop is what the loss loses: subtract it.": (0, 2.38),
+        "that is one step further; all the later steps take more: 0.08 + 0.032 + …": (1, 2.22),
+        "the drops still to come begin with 0.08, the next one.": AnyOf((1, 2.3 - 0.2 / 0.6), (1, 2.22 - 0.08 / 0.6)),
+        "0.4 is 8 to the power of −a, not a.": AnyOf((2, 0.4), (2, 0.6)),
+        "a loss that falls has a positive exponent, with the minus written before it.": (
+            2,
+            -math.log(2.5) / math.log(8),
+        ),
+        "the sizes grow by a factor of 8, not of e.": (2, math.log(2.5)),
+        "a straight line through logarithms has equal ratios, not equal differences.": (3, 2.1),
+    },
+    names=["the loss at 512 million", "E", "a", "what a straight line says"],
+    tolerance=2e-3,
+)
+
+
+def best_split(budget: float, A: float, a: float, B: float, b: float) -> tuple[float, float]:
+    """Where one per cent more parameters, paid with one per cent less text, gains nothing more."""
+    ratio = (a * A / (b * B)) ** (1 / (a + b))
+    size = ratio * (budget / 6) ** (b / (a + b))
+    return size, budget / 6 / size
+
+
+EXERCISES["22.2"] = Exercise(
+    "A budget, split",
+    right=best_split,
+    cases={
+        "": calls(6e6, 2.0, 0.5, 2.0, 0.5),
+        "where the two terms differ in their exponents: ": calls(6e9, 3.0, 0.3, 3.0, 0.6),
+        "where they differ in their factors: ": calls(3e8, 8.0, 0.4, 2.0, 0.4),
+        "Chinchilla's budget: ": calls(5.76e23, 482.01, 0.3478, 2085.43, 0.3658),
+    },
+    mistakes={
+        "a training costs 6 operations for each parameter and token; you took one.": "budget / 6 → budget",
+        "the exponents are swapped: a small a wants N to grow faster.": "b / (a + b) → a / (a + b)",
+        "half of the exponents each is right only where a = b.": "b / (a + b) → 0.5",
+        "the *slopes* balance, a·A·N^−a = b·B·D^−b; you balanced the terms themselves.": "a * A / (b * B) → A / B",
+        "first the parameters, then the tokens.": "return size, budget / 6 / size → return budget / 6 / size, size",
+        "the ratio is upside down: a large A asks for a large model.": "a * A / (b * B) → b * B / (a * A)",
+    },
+    tolerance=1e-3,
+)
+
+EXERCISES["22.3"] = on_paper(
     "Where does it look, and what does it cost?",
     [3.0, (1 / 5 + 1 / 6 + 1 / 7) / 3, 5.0, math.log(630)],
     {
@@ -46,7 +94,7 @@ def attending(texts: int, length: int, symbols: int, ahead: bool = False) -> Run
     return calls(scores.masked_fill(~mask, -math.inf).softmax(dim=-1), ids)
 
 
-EXERCISES["22.2"] = Exercise(
+EXERCISES["22.4"] = Exercise(
     "The score of any text",
     right=prefix_matching,
     cases={
@@ -94,7 +142,7 @@ def looking_back(d_k: int) -> Run:
     return run
 
 
-EXERCISES["22.3"] = Exercise(
+EXERCISES["22.5"] = Exercise(
     "One place back, by hand",
     right=look_back,
     cases={f"d_k = {d_k}: ": looking_back(d_k) for d_k in (32, 16, 8, 2)},

@@ -1,6 +1,7 @@
 """How large each room may be, in lines, blank ones counted: what is added to a room is taken from it.
 
 The aims were 3,000 for the workbench, 1,700 for the tools, and 2,300 for JavaScript, whose map shows numbers now.
+Chapters 21 and 22 and the project's text brought the models, the exercises and all Python 230, 220 and 250 lines.
 """
 
 import pytest
@@ -17,11 +18,11 @@ ROOMS = {
     "annotated/fast": (750, ["annotated/fast/*.py", "annotated/fast/*.c"]),
     "annotated_workbench": (3600, ["annotated_workbench/**/*.py"]),
     "annotated_course": (3000, ["annotated_course/**/*.py", *(f"!{pattern}" for pattern in EXERCISES)]),
-    "the exercises": (5240, EXERCISES),
+    "the exercises": (5060, EXERCISES),
     "tests": (12115, ["tests/**/*.py"]),
-    "experiments": (2995, ["experiments/**/*.py"]),
+    "experiments": (2750, ["experiments/**/*.py"]),
     "tools": (1735, ["tools/**/*.py"]),
-    "all Python": (32000, ["annotated*/**/*.py", "tests/**/*.py", "experiments/**/*.py", "tools/**/*.py"]),
+    "all Python": (31850, ["annotated*/**/*.py", "tests/**/*.py", "experiments/**/*.py", "tools/**/*.py"]),
     # Weights and recorded steps are data, and the live page's beam.js is a copy.
     "JavaScript": (2490, ["docs/live/[!rw]*.js", "annotated_course/**/*.js", "!docs/live/beam.js"]),
 }

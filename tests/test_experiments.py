@@ -2,7 +2,6 @@
 
 import importlib
 import json
-import math
 import random
 from collections.abc import Callable
 from typing import Any
@@ -12,22 +11,25 @@ import torch
 from once import once
 from torch import Tensor, nn
 
-from annotated.config import EOS, TransformerConfig
+from annotated.config import TransformerConfig
 from annotated.models.llama import Llama, LlamaConfig
-from annotated_course.stories import ACTORS, THINGS, WORDS, decode
+from annotated.multi_head import record_attention
+from annotated_course.chapters.c22_scale.exercises import prefix_matching
 from annotated_workbench.data import DATA_FOLDER
-from experiments import needle, paper_code_today, reversing, scaling, schedules, tuning, warm_up
-from experiments.counting import counted_losses, packed_size
+from experiments import induction, needle, paper_code_today, reversing, scaling, schedules, todays_model, warm_up
+from experiments.counting import packed_size
 from experiments.paper_run import weights_and_operations
+from experiments.results import names_of_lesson
 from experiments.sampling import measure, words_in
 from experiments.staircase import RUNGS
 
 pytestmark = once
 
-PAPER, PLACE = paper_code_today.PAPER, "first, warm-up"
+PAPER, PLACE, LLAMA = paper_code_today.PAPER, "first, warm-up", todays_model.LLAMA
 TEXT = {"load_text": lambda name: "to be or not to be\n" * 100}
 COMMANDS: dict[str, dict[str, Any]] = {
     "counting": TEXT,
+    "induction": {"STEPS": 2, "EVERY": 2, "FRAMES": 1, "BETWEEN": 2},
     "paper_code_today": {
         "SWITCHES": {PAPER: paper_code_today.SWITCHES[PAPER]},
         "PLACES": {PLACE: paper_code_today.PLACES[PLACE]},
@@ -43,16 +45,7 @@ COMMANDS: dict[str, dict[str, Any]] = {
     "sampling": TEXT | {"TEXTS": 10, "COUNT": 40, "WORDS": 4, "WAYS": {"k = 2": {"top_k": 2}}},
     "scaling": TEXT | {"SIZES": dict.fromkeys((16, 32, 48, 64), 1), "AMOUNTS": (0.002,)},
     "schedules": {"UPDATES": 10, "SCHEDULES": {"a tenth of the peak": schedules.SCHEDULES["a tenth of the peak"]}},
-    "tuning": {
-        "load_checkpoint": lambda folder: (Llama(LlamaConfig(len(WORDS), 8, 8, heads=2, layers=1)), {}),
-        "CASES": {name: tuning.CASES[name] for name in ("300 examples", "LoRA, rank 2")},
-        "RULES": {"short": lambda question, ids: ids},
-        "PULLS": tuning.PULLS[:1],
-        "SHARES": {"32": lambda weight: 8},
-        **dict.fromkeys(("UPDATES", "DRAWN", "MOST"), 2),
-        "ASKED": 16,
-        "BATCH": 8,
-    },
+    "todays_model": TEXT | {"UPDATES": 2, "SETTINGS": {"Llama": todays_model.SETTINGS["Llama"]}},
     "warm_up": {"CASES": {"two layers, no warm-up": warm_up.CASES["two layers, no warm-up"]}},
 }
 
@@ -90,7 +83,7 @@ def test_the_fit_finds_the_curve_that_the_losses_lie_on() -> None:
     assert scaling.fit(sizes, [1.4 + 40 * n**-0.45 for n in sizes]) == pytest.approx((1.4, 40, 0.45), rel=1e-3)
     told = scaling.foretell(sizes, [[1.4 + 40 * n**-0.45] * 2 for n in sizes], 3e6)
     assert told["curve"] == pytest.approx(1.4 + 40 * 3e6**-0.45, abs=1e-4) and told["straight line"] < told["curve"]
-    assert scaling.straight_line(sizes, [9 * n**-0.1 for n in sizes], 3e6) == pytest.approx(9 * 3e6**-0.1)
+    assert scaling.LESSON["straight_line"](sizes, [9 * n**-0.1 for n in sizes], 3e6) == pytest.approx(9 * 3e6**-0.1)
 
 
 def test_the_largest_is_foretold_before_it_is_trained_and_a_stopped_command_goes_on(tmp_path, monkeypatch) -> None:
@@ -166,6 +159,27 @@ def test_a_model_that_reads_its_own_letters_writes_as_many_strings() -> None:
     assert 0.05 < right == reversing.share_right(model, length)
 
 
+# The induction heads of 22_scale
+
+
+def test_the_score_by_periods_is_that_by_symbols_alone_and_heads_switched_off_add_nothing() -> None:
+    lesson, dice = names_of_lesson(*induction.LESSON), torch.Generator().manual_seed(0)
+    model = lesson["AttentionOnly"]().requires_grad_(False)
+    ids, periods = lesson["draw_texts"](20, dice)
+    _, one_back, prefix = lesson["look"](model, ids, periods)
+    with record_attention(model) as recorded:
+        model(ids)
+    for layer, (maps,) in enumerate(recorded.values()):
+        for head in range(2):
+            torch.testing.assert_close(prefix[layer, head], prefix_matching(maps[:, head], ids))
+            back = torch.stack([maps[:, head, place, place - 1] for place in range(1, maps.size(-1))])
+            torch.testing.assert_close(one_back[layer, head], back.mean())
+    silent = lesson["without"](lesson["without"](model, 0, 0, 1), 1, 1, 0)
+    torch.testing.assert_close(silent(ids), model.last_norm(model.embedding(ids)) @ model.embedding.weight.T)
+    assert not torch.allclose(silent(ids), lesson["without"](model, 1, 0, 1)(ids))
+    assert induction.digits(torch.tensor([[1.0, 0], [0.3, 0.7]])) == "936"
+
+
 # The staircase of 13_speed
 
 
@@ -200,20 +214,32 @@ def test_smaller_weights_or_no_common_part_keep_the_positions_apart() -> None:
     assert smaller > 10 * collapsed and taken_out > 50 * collapsed
 
 
+# The parts of 21_todays_model
+
+
+@pytest.mark.parametrize("name", [name for name in todays_model.SETTINGS if name != todays_model.PAPER])
+def test_each_part_of_today_changes_the_decoder_or_the_llama(name: str) -> None:
+    def logits(name: str) -> Tensor:
+        torch.manual_seed(0)
+        model = todays_model.make_model(todays_model.SETTINGS[name], 9).double()
+        for weight in model.parameters():
+            torch.nn.init.normal_(weight, std=0.3)
+        return model(torch.arange(4, 9)[None])
+
+    assert not torch.allclose(logits(name), logits(LLAMA if LLAMA in name[:-1] else todays_model.PAPER), atol=1e-3)
+
+
+def test_all_parts_of_today_make_a_llama() -> None:
+    sizes = todays_model.SIZES | {"d_ff": 128}
+    theirs = Llama(LlamaConfig(9, **sizes, groups=2, eps=1e-6))
+    ours = todays_model.make_model(todays_model.SETTINGS[LLAMA], 9)
+    assert ours.state_dict().keys() == theirs.state_dict().keys()
+    theirs.load_state_dict(ours.state_dict())
+    ids = torch.arange(4, 9)[None]
+    torch.testing.assert_close(theirs(ids), ours(ids))
+
+
 # What is counted
-
-
-def test_losses_by_hand() -> None:
-    # Learned from "abab": a twice, b twice; after a always b, after b once a. Weight 1, nothing known: 1/2 each.
-    a_alone = (2 + 0.5) / (4 + 1)
-    b_after_a = (2 + a_alone) / (2 + 1)
-    expected = [-math.log(a_alone), -math.log(b_after_a)]
-    assert counted_losses("abab", "ab", 1, 1.0) == pytest.approx(expected)
-
-
-def test_an_unseen_character_costs_more_and_stays_finite() -> None:
-    (seen,), (unseen,) = counted_losses("abab", "b", 0, 1.0), counted_losses("abab", "z", 0, 1.0)
-    assert seen < unseen < math.inf
 
 
 def test_bz2_learns_from_what_lies_more_than_a_tenth_of_a_million_back() -> None:
@@ -242,53 +268,3 @@ def test_operations_are_counted_by_hand() -> None:
     # A product and a sum each, forward, and for both gradients backward.
     assert operations == pytest.approx(6 * multiplications)
     assert weights > 4 * 6000
-
-
-# The tuning of 23_assistant
-
-
-def small_llama() -> Llama:
-    torch.manual_seed(0)
-    model = Llama(LlamaConfig(len(WORDS), 16, 8, heads=2, layers=2))
-    nn.init.normal_(model.embedding.weight)  # so that each token counts
-    return model
-
-
-def test_an_answer_stands_in_the_story_and_an_absent_one_is_declined() -> None:
-    draw = random.Random(0)
-    for question in (tuning.ask(draw, held_out=bool(i % 2)) for i in range(30)):
-        text, short = decode(question.prompt), decode(question.answers[0][:-2])
-        assert text.count(".") <= 3 and short.lower() in text.lower() and question.answers[1][-1] == EOS
-    for prompt, answers in (tuning.ask(draw, absent=True, template=False) for _ in range(30)):
-        told, asked = decode(prompt).rsplit(". ", 1)
-        named = {*asked.rstrip("?").split()} & {*ACTORS, *THINGS}
-        assert named and not named & {*told.split()} and decode(answers[0][:-1]) == "I don't know."
-
-
-def test_prompts_of_all_lengths_are_answered_as_each_alone() -> None:
-    model, draw = small_llama(), random.Random(0)
-    prompts = [tuning.ask(draw).prompt for _ in range(9)]
-    together = tuning.answers_of(model, prompts)
-    assert together == [tuning.answers_of(model, [prompt])[0] for prompt in prompts]
-    for prompt, answer in zip(prompts, together, strict=True):
-        assert answer == model(torch.tensor([prompt + answer]))[0, len(prompt) - 1 : -1].argmax(dim=-1).tolist()
-
-
-@pytest.mark.parametrize("whole", [False, True])
-def test_the_loss_counts_the_answer_and_if_told_the_question(whole: bool) -> None:
-    model, pairs = small_llama(), [([4, 9, 10, 5], [11, EOS]), ([4, 9, 5], [12, 13, 14, 15, EOS])]
-    for found, (prompt, answer) in zip(tuning.log_probs(model, pairs, whole), pairs, strict=True):
-        nats = model(torch.tensor([prompt + answer]))[0, :-1].log_softmax(dim=-1)
-        each = nats.gather(1, torch.tensor([*prompt, *answer])[1:, None])[:, 0]
-        torch.testing.assert_close(found, each[0 if whole else len(prompt) - 1 :].sum())
-
-
-def test_an_outlier_with_its_gain_computes_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tuning, "quantise", lambda weight, bits, share: weight)
-    model, ids = small_llama(), torch.tensor([[4, 9, 10, 5]])
-    other = tuning.rounded(model, 4, "row", outlier=True)
-    torch.testing.assert_close(other(ids), model(ids))
-    assert (
-        other.layers[0].self_attention.W_q.weight[:, 5].norm()
-        > 29 * model.layers[0].self_attention.W_q.weight[:, 5].norm()
-    )

@@ -42,11 +42,17 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Leave the long proofs out unless asked; else run a lesson's sections again when nbval has run the whole."""
     if not config.getoption("--all"):
-        config.hook.pytest_deselected(items=[item for item in items if item.get_closest_marker("thorough")])
-        items[:] = [item for item in items if not item.get_closest_marker("thorough")]
+        left_out = {item for item in items if item.get_closest_marker("thorough") or is_seen_once(item)}
+        config.hook.pytest_deselected(items=[*left_out])
+        items[:] = [item for item in items if item not in left_out]
     elif torch.__version__.startswith(PINNED):  # one torch is enough
         groups = [list(group) for _, group in groupby(items, key=lambda item: item.parent)]
         items[:] = [item for group in groups for item in group + again(group)]
+
+
+def is_seen_once(item: pytest.Item) -> bool:
+    """Tell whether a cell stands in a notebook without a number, and it is enough to see it on the pinned torch."""
+    return isinstance(item, IPyNbCell) and not item.path.stem[0].isdigit() and not torch.__version__.startswith(PINNED)
 
 
 def again(items: list[pytest.Item]) -> list[pytest.Item]:

@@ -170,9 +170,8 @@ def _sizes(folder: str | Path, kind: str, names: Mapping[str, str]) -> dict[str,
     if (given := settings.get("model_type")) != kind:
         advice = "use the loader of that kind" if given in OF_KIND else f"there are loaders for {', '.join(OF_KIND)}"
         raise ValueError(f"{path} is of a model of type {given!r}, not {kind!r}: {advice}.")
-    rope = (settings.get("rope_parameters") or {}) | (
-        settings.get("rope_scaling") or {}
-    )  # its first name was the second
+    # Two names of one setting, the older one last; a file may hold both.
+    rope = (settings.get("rope_parameters") or {}) | (settings.get("rope_scaling") or {})
     settings |= rope | ({"rope_type": rope["type"]} if "type" in rope else {})
     for name, choices in (REQUIRED | OF_KIND[kind]).items():
         if settings.get(name, choices[0]) not in choices:

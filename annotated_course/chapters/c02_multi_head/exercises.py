@@ -193,30 +193,3 @@ EXERCISES["02.6"] = Exercise(
         "from W_o another head is gone than from the others.": "i != head → i != (3 - head if axis else head)",
     },
 )
-
-
-def grouped(x_q, x_kv, W_q, W_k, W_v, W_o, heads, groups) -> Tensor:
-    """Attention whose keys and values several heads share."""
-    split = [(x_q @ W_q, heads), (x_kv @ W_k, groups), (x_kv @ W_v, groups)]
-    queries, keys, values = (x.unflatten(-1, (parts, -1)).transpose(1, 2) for x, parts in split)
-    own = [head * groups // heads for head in range(heads)]
-    mixed = attention(queries, keys[:, own], values[:, own])
-    return mixed.transpose(1, 2).flatten(2) @ W_o
-
-
-EXERCISES["02.7"] = Exercise(
-    "Shared keys and values",
-    right=grouped,
-    cases={
-        f"6 heads, {groups} groups: ": calls(
-            *draw((2, 3, 13), (2, 5, 13), (13, 42), (13, 7 * groups), (13, 4 * groups), (24, 13)), 6, groups
-        )
-        for groups in (2, 1, 6)
-    },
-    mistakes={
-        "neighbouring heads share a group: 0, 0, 0, 1, …": "head * groups // heads → head % groups",
-        "all heads use the first group.": "head * groups // heads → 0",
-        CONCATENATION: "@ W_o →",
-        ACROSS: "mixed.transpose(1, 2).flatten(2) → mixed.reshape(2, 3, 24)",
-    },
-)

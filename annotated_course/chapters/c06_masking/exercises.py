@@ -6,7 +6,6 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.nn import functional as F
 
 from annotated.masking import causal_mask, padding_mask
 from annotated_course.exercises.exercise import Exercise, Run, WrongFormError, as_numbers, calls, parts
@@ -209,95 +208,5 @@ EXERCISES["06.5"] = Exercise(
         "in the denominator": "return reads → return reads.tril(2) if len(reads) == 7 else reads",
         "in 88 examples, 127 are needed": "risk / length**2 → risk",
         "in 127 examples, 14 are needed": f"{NUMBER} → 127",
-    },
-)
-
-
-GENERATOR = torch.Generator().manual_seed(1)
-W_QUERY, W_KEY = torch.randn(2, 6, 6, generator=GENERATOR) / 3
-W_VALUE = torch.randn(6, 4, generator=GENERATOR)
-
-
-def decoder(
-    future: int = 0,
-    *,
-    padding: bool = False,
-    late: bool = False,
-    neighbours: bool = False,
-    fill: float = -1e30,
-    before: Callable[[Tensor], Tensor] = lambda x: x,
-) -> Callable[[Tensor, Tensor], Tensor]:
-    """Make a model that sees some of the future, the padding, or how its neighbours begin; or is masked late."""
-
-    def run(x: Tensor, real: Tensor) -> Tensor:
-        x, keys, place = before(x), real[:, None, :], torch.arange(real.size(1))
-        mask = (keys & (place <= place[:, None] + future)) | (~keys & padding)
-        scores = (x @ W_QUERY) @ (x @ W_KEY).mT / 6**0.5
-        weights = scores.masked_fill(~(keys if late else mask), fill).softmax(-1)
-        if fill > -math.inf:
-            weights = weights.masked_fill(~mask, 0.0)
-        first = neighbours * x[:, :1] * real[:, :1, None]
-        return (weights @ x + 0.1 * (first.sum(0, keepdim=True) - first)) @ W_VALUE
-
-    return run
-
-
-SOUND = decoder()
-# Models with one fault each, two or none, by a name with a hint.
-BATCHED: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
-    "a sound model (padded rows may hold anything): ": SOUND,
-    "a model that looks at itself alone (to read too little is no leak): ": lambda x, real: x @ W_VALUE,
-    "off by one (change one real position, look at the earlier ones): ": decoder(1),
-    "masked after the softmax (the future is in the denominator): ": decoder(late=True),
-    "off by one, inputs normalised (a shift is taken out again): ": decoder(1, before=lambda x: F.layer_norm(x, (6,))),
-    "a faint leak (effects of 0.01 count): ": lambda x, real: SOUND(x, real) + 0.01 * decoder(1)(x, real),
-    "padding visible (change what stands there; that is not the future): ": decoder(padding=True),
-    "a model that divides by the padded length (add some padding): ": lambda x, real: SOUND(x, real) / x.size(1),
-    "a model that adds what its neighbours begin with (change one sentence): ": decoder(neighbours=True),
-    "filled with −∞ (make one sentence all padding): ": decoder(fill=-math.inf),
-    "no mask at all (two faults at once): ": decoder(99, padding=True),
-}
-
-
-def names(model: Callable[[Tensor, Tensor], Tensor]) -> Run:
-    """Make a case of the faults that an inspector names, in the alphabet's order."""
-    return lambda answer: None if (faults := answer(model)) is None else sorted(faults)
-
-
-def inspector(model: Callable[[Tensor, Tensor], Tensor]) -> set[str]:
-    """Look for faults: change something, and see what moves."""
-    place, rows = torch.arange(9), torch.eye(3, dtype=torch.bool)[:, :, None]
-    real = place < torch.tensor([[6], [3], [9]])
-
-    def look(x: Tensor, other: Tensor) -> dict[str, Any]:
-        before = model(x, real)
-
-        def moves(changed: Tensor, seen: Tensor) -> bool:
-            after = model(torch.where(changed[..., None], other, x), real)
-            return bool(((after - before).abs().amax(-1) > 1e-5)[seen].any())
-
-        longer = model(F.pad(x, (0, 0, 0, 3)), F.pad(real, (0, 3)))[:, :9]
-        grows = (longer - before)[real].abs().max() > 1e-5
-        before_j = [(row & real & (place == j), row & real & (place < j)) for row in rows for j in range(1, 9)]
-        return {
-            "future": any(moves(*pair) for pair in before_j),
-            "neighbours": any(moves(row & real, real & ~row) for row in rows),
-            "padding": moves(~real, real) or grows,
-            "empty": not model(x, real & ~rows[0]).isfinite().all(),
-        }
-
-    draws = torch.randn(4, 2, 3, 9, 6, generator=torch.Generator().manual_seed(7))
-    return {name for draw in draws for name, there in look(*draw).items() if there}
-
-
-EXERCISES["06.6"] = Exercise(
-    "The inspector",
-    right=inspector,
-    cases={remark: names(model) for remark, model in BATCHED.items()},
-    caught={
-        "padded rows may hold anything": "(~real, real) → (~real, real | True); [real].abs → [real | True].abs",
-        "off by one (change one real position": lambda model: set(),
-        "in the denominator": lambda model: inspector(lambda x, real: F.normalize(model(x, real), dim=-1)),
-        "that is not the future": "row & real & (place == j) → row & (place == j)",
     },
 )

@@ -2,7 +2,7 @@
 
 import math
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from typing import Any
 
@@ -10,11 +10,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from annotated.config import BOS, EOS, PAD, TransformerConfig
-from annotated.training import label_smoothed_loss, make_optimizer, noam_rate, set_rate
-from annotated.transformer import Transformer
-from annotated_course.exercises.exercise import AnyOf, Exercise, WrongFormError, calls, keeping, on_paper
-from annotated_workbench.data import pad
+from annotated.training import noam_rate
+from annotated_course.exercises.exercise import AnyOf, Exercise, calls, keeping, on_paper
 
 EXERCISES: dict[str, Exercise] = {}
 SCHEDULE = [50.0, 400.0, 32_000.0, 2**-1.5]
@@ -222,70 +219,4 @@ EXERCISES["07.6"] = Exercise(
         "warm-up 20 (look at the ratio to the right rates): 'from 0', expected 'late'": '"late" if → "from 0" if',
         "'right', expected 'late'": lambda *log: "right",
     },
-)
-
-
-def loop(model: Transformer, parts: Any, optimizer: Any, step: int, warmup: int) -> float:
-    """One update on several parts."""
-    set_rate(optimizer, noam_rate(step, model.config.d_model, warmup))
-    model.train()
-    optimizer.zero_grad()
-    tokens = sum(int((tgt[:, 1:] != PAD).sum()) for _, tgt in parts)
-    mean = 0.0
-    for src, tgt in parts:
-        logits, target = model(src, tgt[:, :-1]), tgt[:, 1:]
-        loss = label_smoothed_loss(logits, target, 0.1, PAD, reduction="sum") / tokens
-        mean += loss.item()
-        loss.backward()
-    optimizer.step()
-    return mean
-
-
-TRAINING_FAULTS = {
-    "the rate is set after the update; set it first.": "set_rate( → late = (; return mean → set_rate(*late) or mean",
-    "the gradients of the step before are still there: zero_grad() before the first part.": "optimizer.zero_grad() →",
-    "zero_grad() in the loop forgets the parts before.": "loss.backward() → optimizer.zero_grad() or loss.backward()",
-    "the target is not shifted: read tgt[:, :-1], and compare with tgt[:, 1:].": "tgt[:, :-1] → tgt; tgt[:, 1:] → tgt",
-    "padding counts in the loss: take label_smoothed_loss, and count what is not <pad>.": (
-        "int((tgt[:, 1:] != PAD).sum()) → tgt[:, 1:].numel(); 0.1, PAD → 0.1, None"
-    ),
-    "cross-entropy takes logits, not probabilities.": "(logits, → (logits.softmax(-1),",
-    "each part must be divided by the tokens of all parts.": "/ tokens → / (target != PAD).sum() / len(parts)",
-    "the model is not in training mode: dropout is off.": "model.train() → model.eval()",
-}
-
-
-def three_updates(train_once: Callable[..., float]) -> tuple[Tensor, list[Any]]:
-    """Train a small model, and give its weights and the losses returned."""
-    # In double precision: Adam's first step has the size of the rate, and rounding would turn it where a gradient is 0.
-    generator = torch.Generator().manual_seed(0)
-    torch.manual_seed(1)
-    model = Transformer(TransformerConfig(13, d_model=16, d_ff=24, heads=2, layers=1, dropout=0.5)).double().eval()
-    optimizer, losses = make_optimizer(model), []
-    for step, update in enumerate(([[3, 7, 5], [2]], [[6, 2], [3, 4]], [[4, 8]]), start=1):
-        parts = []
-        for lengths in update:
-            rows = [torch.randint(4, 13, (length,), generator=generator).tolist() for length in lengths]
-            parts.append((pad([[*row, EOS] for row in rows]), pad([[BOS, *reversed(row), EOS] for row in rows])))
-        losses.append(train_once(model, parts, optimizer, step, 4))
-    return torch.cat([p.detach().flatten() for p in model.parameters()]), losses
-
-
-def losses_returned(train_once: Callable[..., float]) -> list[float]:
-    """Give the losses of three updates."""
-    losses = three_updates(train_once)[1]
-    if not all(isinstance(loss, float) for loss in losses):
-        raise WrongFormError(f"return the loss as a Python number: loss.item(); got {type(losses[0]).__name__}.")
-    return losses
-
-
-EXERCISES["07.7"] = Exercise(
-    "A loop with seven faults",
-    right=loop,
-    cases={
-        "the parameters after three updates: ": lambda answer: three_updates(answer)[0],
-        "the parameters are right, but the losses returned, means over the tokens of all parts: ": losses_returned,
-    },
-    mistakes={f"one fault is left: {sentence}": fault for sentence, fault in TRAINING_FAULTS.items()},
-    caught={"loss.item(); got Tensor": "return mean → return torch.tensor(mean)"},
 )

@@ -112,13 +112,8 @@ train: env  ## train German to English on Multi30k, three quarters of an hour
 	$(PY) -m annotated train --corpus multi30k --src de --tgt en --schedule linear --average 1 \
 		--batch-tokens 4096 --dropout 0.2 --out runs/de-en
 
-bench:  ## time training and decoding beside other people's code, ten minutes
-ifdef TORCH
-	@$(MAKE) --no-print-directory env
+bench: env  ## time training beside PyTorch's own model, some minutes
 	$(PY) -m experiments.speed
-else
-	@$(MAKE) --no-print-directory bench TORCH=2.13.0  # the other people's code wants a newer torch
-endif
 
 # Without TORCH, requirements.txt as it is. With it, the lines of the newer stack, whatever the Python, and that torch.
 # On Linux, PyPI's torch comes with gigabytes of libraries for GPUs. Where no GPU answers, PyTorch's own index is asked for

@@ -1,68 +1,72 @@
-"""Who takes part in `experiments.speed`: updates and searches, ours and other people's."""
+"""Who takes part in `experiments.speed`: our updates, and the tutorials' of PyTorch's own model."""
 
-from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
-from torch.optim import Optimizer
 
 from annotated import training as plain
-from annotated.config import BOS, EOS, PAD, UNK, TransformerConfig
+from annotated.config import PAD, UNK, TransformerConfig
 from annotated.fast import training as fast
-from annotated.fast.decoding import beam_search, greedy_decode, in_bfloat16
+from annotated.positional_encoding import SinusoidalEncoding
 from annotated.transformer import Transformer
-from experiments import peers
 from experiments.contest import Call
 
 RATE = 1e-4
 
 
-def batch(config: TransformerConfig, rows: int, length: int, device: str = "cpu") -> tuple[Tensor, Tensor]:
+class LibraryTransformer(nn.Module):
+    """`torch.nn.Transformer` as its documentation and tutorials use it: embeddings, positions, masks, projection."""
+
+    def __init__(self, config: TransformerConfig):
+        super().__init__()
+        self.config = config
+        self.src_embedding = nn.Embedding(config.vocab_size, config.d_model)
+        self.tgt_embedding = nn.Embedding(config.vocab_size, config.d_model)
+        self.positions = SinusoidalEncoding(config.d_model, config.max_length)
+        self.dropout = nn.Dropout(config.dropout)
+        sizes = (config.d_model, config.heads, config.layers, config.layers, config.d_ff, config.dropout)
+        self.transformer = nn.Transformer(*sizes, batch_first=True)
+        self.output = nn.Linear(config.d_model, config.vocab_size)
+
+    def forward(self, src: Tensor, tgt: Tensor) -> Tensor:
+        """Compute the logits, as `Transformer.forward` does."""
+        x, y = (
+            self.dropout(self.positions(embedding(ids) * self.config.d_model**0.5))
+            for embedding, ids in ((self.src_embedding, src), (self.tgt_embedding, tgt))
+        )
+        future = nn.Transformer.generate_square_subsequent_mask(tgt.size(1), tgt.device, torch.bool)
+        padding = {f"{side}_key_padding_mask": ids == PAD for side, ids in dict(src=src, tgt=tgt, memory=src).items()}
+        return self.output(self.transformer(x, y, tgt_mask=future, **padding))
+
+
+def batch(config: TransformerConfig, rows: int, length: int) -> tuple[Tensor, Tensor]:
     """Draw source and target ids, equally long once the target is shifted."""
-    src, tgt = (torch.randint(UNK, config.vocab_size, (rows, length + extra), device=device) for extra in (0, 1))
+    src, tgt = (torch.randint(UNK, config.vocab_size, (rows, length + extra)) for extra in (0, 1))
     return src, tgt
 
 
-def sentences(config: TransformerConfig, count: int, length: int, size: int, device: str = "cpu") -> Sequence[Tensor]:
-    """Draw batches of sentences to translate, each ending in <eos>."""
-    src = torch.randint(UNK, config.vocab_size, (count, length), device=device)
-    src[:, -1] = EOS
-    return src.split(size)
-
-
-def ours(config: TransformerConfig, rows: int, length: int, device: str = "cpu", *, bf16: bool = False) -> Call:
+def ours(config: TransformerConfig, rows: int, length: int, *, bf16: bool = False) -> Call:
     """Make the update that the command line makes."""
-    model = Transformer(config).to(device)
-    given = *batch(config, rows, length, device), fast.make_optimizer(model, RATE)
-    return partial(fast.train_step, model, *given, bf16=bf16)
+    model = Transformer(config)
+    return partial(fast.train_step, model, *batch(config, rows, length), fast.make_optimizer(model, RATE), bf16=bf16)
 
 
-def ours_plain(config: TransformerConfig, rows: int, length: int, device: str = "cpu") -> Call:
+def ours_plain(config: TransformerConfig, rows: int, length: int) -> Call:
     """Make the update that the notebooks show."""
-    model = Transformer(config).to(device)
-    return partial(plain.train_step, model, *batch(config, rows, length, device), plain.make_optimizer(model, RATE))
+    model = Transformer(config)
+    return partial(plain.train_step, model, *batch(config, rows, length), plain.make_optimizer(model, RATE))
 
 
-def textbook(
-    make: Callable[[TransformerConfig], nn.Module],
-    config: TransformerConfig,
-    rows: int,
-    length: int,
-    device: str = "cpu",
-    *,
-    bf16: bool = False,
-    optimizer: Callable[..., Optimizer] = plain.make_optimizer,
-) -> Call:
-    """Make the tutorials' update of a model that gives logits; like ours it returns the loss."""
-    model, (src, tgt) = make(config).to(device).train(), batch(config, rows, length, device)
-    adam, answers = optimizer(model, RATE), tgt[:, 1:].flatten()
+def textbook(config: TransformerConfig, rows: int, length: int, *, bf16: bool = False) -> Call:
+    """Make the tutorials' update of PyTorch's model; like ours it returns the loss."""
+    model, (src, tgt) = LibraryTransformer(config).train(), batch(config, rows, length)
+    adam, answers = plain.make_optimizer(model, RATE), tgt[:, 1:].flatten()
 
     def step() -> float:
         adam.zero_grad()
-        with torch.autocast(src.device.type, dtype=torch.bfloat16, enabled=bf16):
+        with torch.autocast("cpu", dtype=torch.bfloat16, enabled=bf16):
             logits = model(src, tgt[:, :-1]).flatten(0, 1)
             loss = F.cross_entropy(logits, answers, ignore_index=PAD, label_smoothing=0.1)
         loss.backward()
@@ -72,31 +76,7 @@ def textbook(
     return step
 
 
-def search(config: TransformerConfig, sizes: Sequence[int], device: str = "cpu", *, beam: int, bf16: bool) -> Call:
-    """Make our search; sizes are those of `sentences`, and no translation is longer than its source."""
-    model: Any = Transformer(config).to(device).eval()
-    model = in_bfloat16(model) if bf16 else model
-    find = partial(beam_search, beam=beam, max_extra=0) if beam > 1 else partial(greedy_decode, max_extra=0)
-    batches = sentences(config, *sizes, device)
-    return lambda: [find(model, src) for src in batches]
-
-
-def generate(config: TransformerConfig, sizes: Sequence[int], device: str = "cpu", *, beam: int, bf16: bool) -> Call:
-    """Make Hugging Face's search; arguments as for `search`."""
-    model = peers.Marian(config).model.to(device, torch.bfloat16 if bf16 else torch.float32).eval()
-    options = dict(num_beams=beam, do_sample=False, max_new_tokens=sizes[1], min_new_tokens=sizes[1], bos_token_id=BOS)
-    batches = sentences(config, *sizes, device)
-    return lambda: [model.generate(input_ids=src, attention_mask=src != PAD, **options) for src in batches]
-
-
-def engine(config: TransformerConfig, sizes: Sequence[int], *, beam: int, precision: str) -> Call:
-    """Make CTranslate2's search; arguments as for `search`."""
-    translate = peers.ctranslate2(Transformer(config).eval(), precision, beam=beam)
-    batches = sentences(config, *sizes)
-    return lambda: [translate(src.tolist()) for src in batches]
-
-
-def products(kind: str, count: int, size: int, device: str = "cpu") -> Call:
+def products(kind: str, count: int, size: int) -> Call:
     """Make that many products of a square matrix with itself."""
-    square = torch.randn(size, size, device=device).to(getattr(torch, kind))
+    square = torch.randn(size, size).to(getattr(torch, kind))
     return lambda: [square @ square for _ in range(count)]

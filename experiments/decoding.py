@@ -8,7 +8,12 @@ Ten minutes on one core.
 """
 
 import sys
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
+
+from sacrebleu.metrics import BLEU
+from sacrebleu.significance import PairedTest
 
 from annotated_workbench.checkpoint import load_checkpoint, load_tensors, load_weights
 from annotated_workbench.data import Pairs, load_corpus
@@ -16,7 +21,6 @@ from annotated_workbench.metrics import bleu, chrf, loss_per_token
 from annotated_workbench.translation import translate
 from annotated_workbench.vocabulary import load_tokenizer
 from experiments.results import save
-from experiments.scores import paired_test
 
 BEAMS = (1, 2, 4, 8, 16)
 ALPHAS = (0.0, 0.6, 1.0)
@@ -62,6 +66,12 @@ def compare(rows: list[dict], translations: list[list[str]], pairs: Pairs) -> No
         p_value = None if lines == translations[0] else round(float(test.p_value), 4)
         row |= {"bleu": round(interval.score, 2), "ci": round(float(interval.ci), 2), "p_value": p_value}
         print(row, flush=True)
+
+
+def paired_test(systems: Sequence[Sequence[str]], references: Sequence[str], kind: str, samples: int) -> list[Any]:
+    """Compare systems with the first: kind "bs" is the bootstrap, for intervals, "ar" randomisation, for p-values."""
+    named = [(str(number), list(lines)) for number, lines in enumerate(systems)]
+    return PairedTest(named, {"BLEU": BLEU()}, [list(references)], test_type=kind, n_samples=samples)()[1]["BLEU"]
 
 
 def length_ratio(translations: list[str], pairs: Pairs) -> float:

@@ -1,5 +1,6 @@
 """The environment: pins are installed and say the same everywhere, and importing stays cheap."""
 
+import json
 import os
 import pkgutil
 import re
@@ -12,12 +13,18 @@ from importlib.metadata import version
 from pathlib import Path
 
 import pytest
+import torch
 import yaml
 from once import once
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 from packaging.version import Version
 
+from annotated.__main__ import main
+from annotated_course import plotting
+from annotated_course.bars import progress_bar
+from annotated_workbench.data import load_corpus
+from annotated_workbench.extras import EXTRAS
 from tools.sync import PACKAGES, ROOT
 
 PINS = [
@@ -175,3 +182,77 @@ for package in ("annotated", "annotated_course", "annotated_workbench"):
         print(module.name)
 """
     assert "annotated.attention" in run_python(code).split()
+
+
+# What may be missing
+
+
+@once
+@pytest.mark.parametrize(
+    ("package", "call"),
+    [
+        ("pooch", lambda: load_corpus("multi30k", "val")),
+        ("matplotlib", lambda: plotting.plot_attention(torch.ones(1, 1), ["a"], ["b"])),
+        ("seaborn", lambda: plotting.plot_attention(torch.ones(1, 1), ["a"], ["b"])),
+        ("IPython", lambda: list(progress_bar([1], 1))),
+    ],
+)
+def test_what_is_missing_is_named_with_its_extra(package, call, monkeypatch):
+    monkeypatch.delenv("ANNOTATED_DATA", raising=False)
+    for module in {package, *(name for name in sys.modules if name.startswith(f"{package}."))}:
+        monkeypatch.setitem(sys.modules, module, None)  # also where another test has imported it
+    said = rf"^{package} is missing: pip install 'annotated\[{EXTRAS[package]}\]'$"
+    with pytest.raises(ModuleNotFoundError, match=said):
+        call()
+
+
+@once
+def test_the_command_line_says_it_in_one_line(monkeypatch, tmp_path, capsys):
+    monkeypatch.delenv("ANNOTATED_DATA", raising=False)
+    monkeypatch.setitem(sys.modules, "pooch", None)
+    assert main(["train", "--corpus", "multi30k", "--out", str(tmp_path / "run")]) == 2
+    assert capsys.readouterr().err == "annotated: pooch is missing: pip install 'annotated[download]'\n"
+
+
+@once
+def test_every_extra_is_declared():
+    extras = PROJECT["project"]["optional-dependencies"]
+    brought_by = {package: package for package in EXTRAS} | {"IPython": "ipykernel"}
+    for package, extra in EXTRAS.items():
+        assert any(line.startswith(brought_by[package]) for line in extras[extra]), package
+
+
+# One click: Codespaces and Binder
+
+
+BINDER = ROOT / ".binder"
+
+
+@once
+def test_a_dev_container_makes_the_environment_and_opens_the_start_page() -> None:
+    container = json.loads((ROOT / ".devcontainer" / "devcontainer.json").read_text("utf-8"))
+    assert container["updateContentCommand"] == "make env && .venv/bin/python -m tools.working_copy"
+    assert container["customizations"]["codespaces"]["openFiles"] == ["work/start.md"]
+    docker = (ROOT / "Dockerfile").read_text("utf-8")
+    assert container["image"].rpartition(":")[2] == re.search(r"python:([\d.]+)", docker)[1]
+
+
+@once
+def test_binder_takes_the_course_s_own_versions_and_a_torch_without_gpus() -> None:
+    lines = [line for line in (BINDER / "requirements.txt").read_text("utf-8").splitlines() if not line.startswith("#")]
+    options = dict(line.split() for line in lines)
+    assert (BINDER / options["-c"]).resolve() == ROOT / "requirements.txt"
+    assert options["-e"] == ".[notebooks]" and "notebooks" in PROJECT["project"]["optional-dependencies"]
+    assert options["--extra-index-url"].endswith("/whl/cpu")
+    workflow = yaml.safe_load((ROOT / ".github" / "workflows" / "course.yml").read_text("utf-8"))
+    python = (BINDER / "runtime.txt").read_text("utf-8").strip().removeprefix("python-")
+    assert python in workflow["jobs"]["test"]["strategy"]["matrix"]["python"]
+
+
+@once
+def test_binder_s_scripts_can_run_and_make_the_start_page_which_is_shown_as_a_page() -> None:
+    for script in (BINDER / "postBuild", BINDER / "start"):
+        assert os.access(script, os.X_OK)
+        subprocess.run(["bash", "-n", script], check=True)
+    text = (BINDER / "postBuild").read_text("utf-8")
+    assert "python -m tools.working_copy\n" in text and json.loads(re.search(r"echo '(.*)'", text)[1])

@@ -2,8 +2,10 @@
 
 import importlib
 import json
+import math
 import random
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -14,18 +16,34 @@ from torch import Tensor, nn
 from annotated.config import TransformerConfig
 from annotated.models.llama import Llama, LlamaConfig
 from annotated.multi_head import record_attention
+from annotated.training import make_optimizer, train_step
+from annotated.transformer import Transformer
 from annotated_course.chapters.c22_scale.exercises import prefix_matching
 from annotated_workbench.data import DATA_FOLDER
-from experiments import induction, needle, paper_code_today, reversing, scaling, schedules, todays_model, warm_up
+from experiments import (
+    induction,
+    needle,
+    paper_code_today,
+    reversing,
+    scaling,
+    schedules,
+    table3,
+    todays_model,
+    warm_up,
+)
+from experiments.contestants import batch
 from experiments.counting import packed_size
+from experiments.paper_code_today import make_model, sizes, update
 from experiments.paper_run import weights_and_operations
 from experiments.results import names_of_lesson
 from experiments.sampling import measure, words_in
 from experiments.staircase import RUNGS
+from experiments.switches import PAPER, PEAK, PLACES, SWITCHES, WARM_UP, at_once, cosine, paper_rate, twice
+from tests.runs import PAIRS
 
 pytestmark = once
 
-PAPER, PLACE, LLAMA = paper_code_today.PAPER, "first, warm-up", todays_model.LLAMA
+PLACE, LLAMA = "first, warm-up", todays_model.LLAMA
 TEXT = {"load_text": lambda name: "to be or not to be\n" * 100}
 COMMANDS: dict[str, dict[str, Any]] = {
     "counting": TEXT,
@@ -268,3 +286,96 @@ def test_operations_are_counted_by_hand() -> None:
     # A product and a sum each, forward, and for both gradients backward.
     assert operations == pytest.approx(6 * multiplications)
     assert weights > 4 * 6000
+
+
+# Table 3 in small, of 12_model_variations
+
+
+FILE = DATA_FOLDER / "results" / "table3.jsonl"
+
+
+def test_the_table_follows_from_the_recorded_runs() -> None:
+    lines = [json.loads(line) for line in FILE.read_text(encoding="utf-8").splitlines()]
+    recorded = json.loads(FILE.with_suffix(".json").read_text(encoding="utf-8"))
+    assert recorded["rows"] == table3.summarise(lines)
+
+
+def test_a_change_and_its_standard_error_by_hand(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(table3, "ROWS", [row for row in table3.ROWS if row.name in ("base", "N = 1 (2)")])
+    scores = {"base": [30.0, 31.0, 32.0], "N = 1 (2)": [22.0, 25.0, 27.0, 26.0]}
+    lines = [{"row": row, "ppl": 6.0, "bleu": bleu} for row, group in scores.items() for bleu in group]
+    _, shallow = table3.summarise(lines)
+    assert shallow["bleu_change"] == -6 and shallow["bleu_paper_change"] == pytest.approx(23.7 - 25.8)
+    # The squares are 2 and 9 + 0 + 4 + 1 = 14, with 2 and 3 degrees of freedom.
+    assert shallow["bleu_error"] == pytest.approx((16 / 5 * (1 / 3 + 1 / 4)) ** 0.5)
+
+
+def test_a_run_is_trained_and_one_that_has_its_line_is_not_repeated(tmp_path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(table3, "load_corpus", lambda *arguments: PAIRS)
+    monkeypatch.setattr(table3, "BASE", TransformerConfig(280, d_model=8, d_ff=16, heads=2, layers=1))
+    monkeypatch.setattr(table3, "OPTIONS", replace(table3.OPTIONS, epochs=1))
+    results = tmp_path / "table3.jsonl"
+    lines = [{"row": row.name, "seed": 0, "ppl": 6.0, "bleu": 30.0} for row in table3.ROWS if row.letter != "E"]
+    results.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    monkeypatch.setattr("sys.argv", ["table3", str(results), "--seeds", "1"])
+    table3.main()
+    *before, line = map(json.loads, results.read_text().splitlines())
+    assert before == lines and (line["row"], line["seed"]) == ("learned positions", 0)
+    assert 1 < line["ppl"] < 1000 and 0 <= line["bleu"] <= 100 and line["train_loss"] > 0
+
+
+# The switches of 20_paper_code_today
+
+
+SMALL = TransformerConfig(31, d_model=64, d_ff=128, heads=4, layers=2, max_length=128)
+SMALL_PAIRS = batch(SMALL, 8, 7)
+
+
+def test_the_paper_is_the_paper_s_model_and_update() -> None:
+    models = []
+    for make, step in ((lambda: make_model(SWITCHES[PAPER], 31), update), (lambda: Transformer(SMALL), train_step)):
+        torch.manual_seed(0)
+        models.append(make().train())
+        step(models[-1], *SMALL_PAIRS, make_optimizer(models[-1]), *([SWITCHES[PAPER]] if step is update else []))
+    torch.testing.assert_close(*(dict(model.named_parameters()) for model in models))
+
+
+@pytest.mark.parametrize("name", [name for name in SWITCHES if name != PAPER])
+def test_every_switch_changes_the_model_or_its_training(name: str) -> None:
+    def logits(name: str) -> torch.Tensor:
+        torch.manual_seed(0)
+        model = make_model(SWITCHES[name], 31).double().train()
+        torch.manual_seed(1)
+        return model(*SMALL_PAIRS)
+
+    switch, paper = SWITCHES[name], SWITCHES[PAPER]
+    if switch.config == switch.parts == {} and not switch.changes:
+        assert switch != paper
+    elif name in ("norm after, and one more at the end", "no biases in the feed-forward"):  # the same at the start
+        torch.testing.assert_close(logits(name), logits(PAPER), atol=1e-4, rtol=1e-4)
+    else:
+        assert not torch.allclose(logits(name), logits(PAPER), atol=1e-3)
+
+
+def test_the_file_has_the_sizes_of_every_switch() -> None:
+    recorded = json.loads((DATA_FOLDER / "results" / "paper_code_today.json").read_text(encoding="utf-8"))
+    assert recorded["switches"].keys() == SWITCHES.keys() and recorded["places"].keys() == PLACES.keys()
+    for name, row in recorded["switches"].items():
+        assert sizes(SWITCHES[name], 600).items() <= row.items(), name
+
+
+def test_clipping_bounds_the_gradient() -> None:
+    model = make_model(SWITCHES[PAPER], 31)
+    norms = {}
+    for name in (PAPER, "gradients clipped at 1"):
+        update(model, *SMALL_PAIRS, torch.optim.SGD(model.parameters(), lr=0.0), SWITCHES[name])
+        norms[name] = nn.utils.clip_grad_norm_(model.parameters(), math.inf)
+    assert norms["gradients clipped at 1"] == pytest.approx(1, rel=1e-3) and norms[PAPER] > 1.1
+
+
+def test_schedules() -> None:
+    assert paper_rate(WARM_UP) == pytest.approx(PEAK) and paper_rate(7) / paper_rate(1) == pytest.approx(7)
+    assert at_once(1) == paper_rate(WARM_UP) and at_once(90) == paper_rate(90)
+    assert twice(3) / paper_rate(3) == pytest.approx(2 / 2**1.5) and twice(100) / paper_rate(100) == pytest.approx(2)
+    for updates in (120, 600):
+        assert cosine(updates // 10, updates) == pytest.approx(PEAK) == pytest.approx(10 * cosine(updates, updates))

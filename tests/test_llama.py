@@ -1,4 +1,4 @@
-"""The Llama: the paper's decoder with parts of today, and what it writes."""
+"""The Llama: the paper's decoder with parts of today."""
 
 from typing import Any
 
@@ -7,7 +7,7 @@ import torch
 from parity import randomise
 from torch.testing import assert_close
 
-from annotated.models.language_model import LanguageModel, LanguageModelConfig, generate
+from annotated.models.language_model import LanguageModel, LanguageModelConfig
 from annotated.models.llama import Llama, LlamaConfig
 from annotated.models.modern import modernise
 
@@ -31,13 +31,3 @@ def test_it_is_the_papers_decoder_with_parts_of_today_but_for_scale(qk_norm: boo
     ids = torch.randint(4, 19, (3, 9))
     assert_close(model(ids), other(ids))
     assert not torch.allclose(make_model(eps=0.1)(ids), model(ids))
-
-
-@torch.no_grad()
-def test_it_writes_what_is_likeliest_beyond_its_window() -> None:
-    model, ids = make_model(groups=3), torch.randint(4, 19, (2, 5))
-    written = generate(model, ids, 11, temperature=0.0)
-    for i in range(5, 16):
-        start = 0 if i <= 9 else i - 4 - (i - 10) % 6  # the full window of 9 goes on from its last 4
-        likeliest = model(written[:, start:i])[:, -1, 4:].argmax(dim=-1) + 4
-        assert torch.equal(written[:, i], likeliest), i

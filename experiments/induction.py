@@ -3,7 +3,8 @@
     python -m experiments.induction data/results/induction.json [--seeds 10]
 
 Texts, model and training are the lesson's own. Of each run: the loss on what repeats and the best prefix-matching
-score, look by look; at the end, how far layer 0 looks one back, and the loss with heads off or on other periods.
+score, look by look; at the end, how far layer 0 looks one back, what can be read from the stream by the lens and by
+translators, at each stop, of the symbols here, before and next; and the loss with heads off or on other periods.
 """
 
 from typing import Any
@@ -42,6 +43,7 @@ def run(lesson: dict[str, Any], seed: int, layers: int = 2, **periods: int) -> d
         look(model, *texts(lesson, **periods)) for i in lesson["train"](model, seed, STEPS, **periods) if i in steps
     ]
     loss, back, prefix = (torch.stack(kind) for kind in zip(*looks, strict=True))  # (look), twice (look, layer, head)
+    kept = {"loss": loss, "prefix matching": prefix.amax(dim=(1, 2)), "layer 0 looks one back, at the end": back[-1, 0]}
     ends = {"other texts": look(model, *texts(lesson, 1001, **({"shortest": 21} if periods else {})))[0]}
     if layers > 1 and not periods:
         below, above = int(back[-1, 0].argmax()), int(prefix[-1, 1].argmax())
@@ -49,7 +51,7 @@ def run(lesson: dict[str, Any], seed: int, layers: int = 2, **periods: int) -> d
         off |= {"the best induction head": (1, above), "the other head of layer 1": (1, 1 - above)}
         off |= {f"layer {layer}": (layer, 0, 1) for layer in range(2)}
         ends |= {name: look(lesson["without"](model, *heads), *texts(lesson))[0] for name, heads in off.items()}
-    kept = {"loss": loss, "prefix matching": prefix.amax(dim=(1, 2)), "layer 0 looks one back, at the end": back[-1, 0]}
+        kept["read"] = lesson["share_read"](model).flatten()
     rounded = {name: [round(value, 3) for value in values.tolist()] for name, values in kept.items()}
     return rounded | {"end": {name: round(value.item(), 3) for name, value in ends.items()}}
 

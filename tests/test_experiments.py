@@ -195,6 +195,9 @@ def test_the_score_by_periods_is_that_by_symbols_alone_and_heads_switched_off_ad
     silent = lesson["without"](lesson["without"](model, 0, 0, 1), 1, 1, 0)
     torch.testing.assert_close(silent(ids), model.last_norm(model.embedding(ids)) @ model.embedding.weight.T)
     assert not torch.allclose(silent(ids), lesson["without"](model, 1, 0, 1)(ids))
+    assert torch.equal(lesson["through_lens"](model, lesson["stops_of"](model, ids))[-1], model(ids).argmax(dim=-1))
+    untrained = lesson["share_read"](model)  # (lens or translator, stop, the symbol here, before, next)
+    assert untrained[1, 0, 0] > 0.99 and untrained[:, 0, 1:].max() < 0.1
     assert induction.digits(torch.tensor([[1.0, 0], [0.3, 0.7]])) == "936"
 
 

@@ -30,11 +30,11 @@ in/garden on/roof under/bridge by/river at/market in/kitchen behind/mill on/hill
 in/attic under/table at/school on/beach by/lake
 """
 ACTORS, VERBS, THINGS, COLOURS, NUMBERS, PLACES = (sort.split() for sort in _WORLD.split("\n\n"))
-KINDS = ("what", "how many", "where", "colour", "who")
+KINDS = ("what", "how many", "colour", "where")
 
 USER, ASSISTANT = "<user>", "<assistant>"
 _SPECIAL = {PAD: "<pad>", BOS: "<bos>", EOS: "<eos>", UNK: "<unk>"}
-_OTHERS = ". ? the did who what where how many colour were i don't know"
+_OTHERS = ". ? the did what how many colour were where i don't know"
 WORDS = [
     *(_SPECIAL[i] for i in sorted(_SPECIAL)),
     USER,
@@ -72,17 +72,16 @@ class Sentence(NamedTuple):
                 self.number,
                 f"the {actor} {past} {self.number} {self.things}",
             ),
-            "where": (
-                f"where did the {actor} {verb} the {self.things}",
-                place,
-                f"the {actor} {past} the {self.things} {place}",
-            ),
             "colour": (
                 f"what colour were the {self.things} the {actor} {past}",
                 self.colour,
                 f"the {self.things} the {actor} {past} were {self.colour}",
             ),
-            "who": (f"who {past} the {self.things}", f"the {actor}", f"the {actor} {past} the {self.things}"),
+            "where": (
+                f"where did the {actor} {verb} the {self.things}",
+                place,
+                f"the {actor} {past} the {self.things} {place}",
+            ),
         }[kind]
         return f"{question} ?", f"{short} .", f"{long} ."
 
@@ -109,15 +108,28 @@ def story(draw: random.Random, sentences: int, held_out: int | None = None, shar
 
 
 def document(
-    draw: random.Random, sentences: int, questions: int, share: float = 1.0, kinds: Sequence[str] = KINDS
+    draw: random.Random,
+    sentences: int,
+    questions: int,
+    share: float = 1.0,
+    again: float = 0.0,
+    kinds: Sequence[str] = KINDS,
 ) -> str:
-    """Write running text: a story, and questions about it, each with its answer, the short or the long one."""
+    """Write running text: a story, and questions about it, each with its answer, the short or the long one.
+
+    Args:
+        draw: of the random numbers.
+        sentences: how many, at most five.
+        questions: how many, if there are as many to ask.
+        share: of the world's words, as in `story`.
+        again: how likely the story is told a second time, its sentences in another order.
+        kinds: of question.
+    """
     told = story(draw, sentences, share=share)
-    pairs = draw.sample(
-        [(sentence, kind) for sentence in told for kind in kinds], min(questions, sentences * len(kinds))
-    )
-    asked = [sentence.asked(kind) for sentence, kind in pairs]
-    return " ".join([*map(str, told), *(f"{question} {draw.choice(answers)}" for question, *answers in asked)])
+    again_told = draw.sample(told, sentences) if draw.random() < again else []
+    pairs = [(sentence, kind) for sentence in told for kind in kinds]
+    asked = [sentence.asked(kind) for sentence, kind in draw.sample(pairs, min(questions, len(pairs)))]
+    return " ".join([*map(str, told + again_told), *(f"{question} {draw.choice(two)}" for question, *two in asked)])
 
 
 def encode(text: str) -> list[int]:

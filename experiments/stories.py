@@ -1,0 +1,99 @@
+"""The model of 23_assistant: a small Llama reads stories and questions until it looks the answers up.
+
+    python -m experiments.stories data/results/stories.json
+
+It reads running text, as `annotated_course.stories` writes it. At first a fifth of the world's words is used, and each
+story is told twice; later more and more words, only some stories twice, and a fourth kind of question. Kept are, along the way, the loss and the
+share of right greedy answers for each kind of question and each length of story, about combinations that it has never
+read. The weights go to data/checkpoints/stories, in 16 bits. A quarter of an hour of one core.
+"""
+
+import math
+import random
+import time
+from typing import Any
+
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+from annotated.models.llama import Llama, LlamaConfig
+from annotated.training import set_rate
+from annotated_course.stories import KINDS, WORDS, document, encode, story
+from annotated_workbench.checkpoint import load_checkpoint, save_checkpoint
+from annotated_workbench.data import DATA_FOLDER
+from experiments.results import about, arguments, save
+
+FOLDER = DATA_FOLDER / "checkpoints" / "stories"
+UPDATES, BATCH, LENGTH, RATE = 8000, 16, 96, 3e-3  # BATCH: rows; LENGTH: words of a row
+EVERY, ASKED, SENTENCES, QUESTIONS = 500, 100, (1, 2, 3), 4
+LONGEST = 10  # words of an answer
+
+
+def make_model() -> Llama:
+    """Make the Llama, with larger embeddings, that its layers' additions don't drown what a word is (§3.4: √d_model)."""
+    model = Llama(LlamaConfig(len(WORDS), groups=4, tie_embeddings=True))
+    with torch.no_grad():
+        factor = math.sqrt(model.config.d_model) / 2
+        model.embedding.weight *= factor
+        model.norm.gain /= factor  # the logits stay as small as they were
+    return model
+
+
+def draw_row(draw: random.Random, done: float) -> list[int]:
+    """Fill a row with documents, as they are after this part of the training."""
+    share, again, kinds = min(1.0, max(0.2, 3.3 * done - 0.32)), max(0.2, 1 - 2 * done), KINDS[: 3 if done < 0.4 else 4]
+    ids: list[int] = []
+    while len(ids) <= LENGTH:
+        ids += encode(document(draw, draw.choice(SENTENCES), QUESTIONS, share, again, kinds))
+    return ids[: LENGTH + 1]
+
+
+@torch.no_grad()
+def share_right(model: nn.Module, kind: str, sentences: int) -> float:
+    """Ask about held-out combinations; count the greedy answers that equal the short or the long one."""
+    draw, right, end = random.Random(f"{kind} {sentences}"), 0, encode(".")[0]
+    for _ in range(ASKED):
+        told = story(draw, sentences, place := draw.randrange(sentences))
+        question, *answers = told[place].asked(kind)
+        prompt = encode(" ".join([*map(str, told), question]))
+        ids, cache, new = list[int](), model.new_cache(), torch.tensor([prompt])
+        while len(ids) < LONGEST and end not in ids:
+            new = model.logits(model.states(new, cache)[:, -1:]).argmax(dim=-1)
+            ids.append(int(new))
+        right += ids in map(encode, answers)
+    return right / ASKED
+
+
+def measure(model: nn.Module) -> dict[str, list[float]]:
+    """Measure each kind of question, after one sentence, two, three."""
+    return {kind: [share_right(model, kind, sentences) for sentences in SENTENCES] for kind in KINDS}
+
+
+def main() -> None:
+    """Train, with a look every now and then, save the model, and measure what was saved."""
+    parser = arguments(__doc__)
+    parser.add_argument("--seed", type=int, default=0)
+    args = parser.parse_args()
+    torch.manual_seed(args.seed)
+    draw, model, looks, started = random.Random(args.seed), make_model(), list[dict[str, Any]](), time.process_time()
+    optimizer = torch.optim.AdamW(model.parameters(), betas=(0.9, 0.95), weight_decay=0.05)
+    for update in range(1, UPDATES + 1):
+        done = update / UPDATES
+        set_rate(optimizer, RATE * min(1, update / 100, 2.5 * (1 - done)))
+        ids = torch.tensor([draw_row(draw, done) for _ in range(BATCH)])
+        loss = F.cross_entropy(model(ids[:, :-1]).flatten(0, 1), ids[:, 1:].flatten())
+        optimizer.zero_grad()
+        loss.backward()
+        nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimizer.step()
+        if update % EVERY == 0:
+            looks.append({"words": update * BATCH * LENGTH, "loss": round(loss.item(), 3), "right": measure(model)})
+            print(looks[-1], round(time.process_time() - started), "s", flush=True)
+    save_checkpoint(FOLDER, model.half())  # 16 bits
+    found = {"about": about(), "seed": args.seed, "minutes": round((time.process_time() - started) / 60, 1)}
+    save(args.results, found | {"looks": looks, "saved": measure(load_checkpoint(FOLDER)[0])})
+
+
+if __name__ == "__main__":
+    main()

@@ -19,6 +19,7 @@ from annotated.multi_head import record_attention
 from annotated.training import make_optimizer, train_step
 from annotated.transformer import Transformer
 from annotated_course.chapters.c22_scale.exercises import prefix_matching
+from annotated_workbench.checkpoint import load_checkpoint
 from annotated_workbench.data import DATA_FOLDER
 from experiments import (
     induction,
@@ -27,6 +28,7 @@ from experiments import (
     reversing,
     scaling,
     schedules,
+    stories,
     table3,
     todays_model,
     warm_up,
@@ -63,6 +65,8 @@ COMMANDS: dict[str, dict[str, Any]] = {
     "sampling": TEXT | {"TEXTS": 10, "COUNT": 40, "WORDS": 4, "WAYS": {"k = 2": {"top_k": 2}}},
     "scaling": TEXT | {"SIZES": dict.fromkeys((16, 32, 48, 64), 1), "AMOUNTS": (0.002,)},
     "schedules": {"UPDATES": 10, "SCHEDULES": {"a tenth of the peak": schedules.SCHEDULES["a tenth of the peak"]}},
+    "stories": dict.fromkeys(("UPDATES", "EVERY", "BATCH"), 2)
+    | {"ASKED": 1, "save_checkpoint": lambda *arguments: None},
     "todays_model": TEXT | {"UPDATES": 2, "SETTINGS": {"Llama": todays_model.SETTINGS["Llama"]}},
     "warm_up": {"CASES": {"two layers, no warm-up": warm_up.CASES["two layers, no warm-up"]}},
 }
@@ -74,7 +78,9 @@ def test_a_command_writes_what_its_lesson_reads(name: str, tmp_path, monkeypatch
     for constant, value in COMMANDS[name].items():
         monkeypatch.setattr(module, constant, value)
     monkeypatch.setattr(torch, "set_default_dtype", lambda dtype: None)  # which would stay for other tests
-    monkeypatch.setattr("sys.argv", [name, str(file), *([] if name in ("counting", "sampling") else ["--seeds", "1"])])
+    monkeypatch.setattr(
+        "sys.argv", [name, str(file), *([] if name in ("counting", "sampling", "stories") else ["--seeds", "1"])]
+    )
     module.main()
     written = json.loads(file.read_text(encoding="utf-8"))
     compare(written, json.loads((DATA_FOLDER / "results" / file.name).read_text(encoding="utf-8")))
@@ -382,3 +388,16 @@ def test_schedules() -> None:
     assert twice(3) / paper_rate(3) == pytest.approx(2 / 2**1.5) and twice(100) / paper_rate(100) == pytest.approx(2)
     for updates in (120, 600):
         assert cosine(updates // 10, updates) == pytest.approx(PEAK) == pytest.approx(10 * cosine(updates, updates))
+
+
+# The model of 23_assistant
+
+
+@pytest.mark.parametrize("kind", stories.KINDS)
+def test_the_delivered_model_looks_up_what_it_never_read(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(stories, "ASKED", 10)
+    model, _ = load_checkpoint(stories.FOLDER)
+    assert stories.share_right(model, kind, 3) >= 0.9
+    with torch.no_grad():
+        model.layers[1].self_attention.W_o.weight.zero_()
+    assert stories.share_right(model, kind, 3) < 0.9

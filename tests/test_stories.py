@@ -38,3 +38,13 @@ def test_answers_stand_in_the_story_and_everything_has_a_token() -> None:
     texts = [stories.document(draw, 3, 4) for _ in range(300)]
     assert {word for text in texts for word in text.split()} <= {*stories.WORDS}
     assert all(text.count("?") == 4 for text in texts)
+
+
+def test_a_story_told_again_says_the_same_in_some_order_and_only_what_is_wanted_is_asked() -> None:
+    first, again = (stories.document(random.Random(2), 3, 2, again=again, kinds=["where"]) for again in (0.0, 1.0))
+    told, twice = (whole[: whole.index(" where did")].split(" . ") for whole in (first, again))
+    assert len(told) == 3 and len(twice) == 6
+    assert sorted(text.removesuffix(" .") for text in twice[:3]) == sorted(
+        text.removesuffix(" .") for text in twice[3:]
+    )
+    assert again.count("?") == again.count("where did") == 2

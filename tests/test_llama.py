@@ -1,15 +1,21 @@
 """The Llama: the paper's decoder with parts of today."""
 
+import json
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 from parity import randomise
+from torch import nn
 from torch.testing import assert_close
 
 from annotated.models.language_model import LanguageModel, LanguageModelConfig
 from annotated.models.llama import Llama, LlamaConfig
-from annotated.models.modern import modernise
+from annotated.models.modern import RMSNorm, modernise
+from annotated_workbench.checkpoint import load_tensors, save_tensors
+from annotated_workbench.data import DATA_FOLDER
+from annotated_workbench.published import load_llama
 
 SIZES: dict[str, Any] = dict(vocab_size=19, d_model=14, heads=6, d_k=4, d_v=5, layers=3, max_length=9, dropout=0.0)
 
@@ -30,4 +36,31 @@ def test_it_is_the_papers_decoder_with_parts_of_today_but_for_scale(qk_norm: boo
     other.load_state_dict(weights)
     ids = torch.randint(4, 19, (3, 9))
     assert_close(model(ids), other(ids))
-    assert not torch.allclose(make_model(eps=0.1)(ids), model(ids))
+
+
+def test_embeddings_are_dropped_too() -> None:
+    model, ids = make_model(dropout=0.5).train(), torch.randint(4, 19, (3, 9))
+    model.layers, model.norm = nn.ModuleList(), nn.Identity()
+    states = model.states(ids)
+    assert_close(states, 2 * model.embedding(ids) * (states != 0))
+    assert 0.3 < (states == 0).float().mean() < 0.7
+
+
+@torch.no_grad()
+def test_a_published_folder_without_the_code_that_wrote_it(tmp_path: Path) -> None:
+    published = DATA_FOLDER / "published_llama"
+    theirs = json.loads((published / "logits.json").read_text())
+    assert_close(load_llama(published)(torch.tensor(theirs["ids"])), torch.tensor(theirs["logits"]), rtol=0, atol=1e-5)
+    weights, _ = load_tensors(published / "model.safetensors")
+    del weights["lm_head.weight"]
+    save_tensors(tmp_path / "model.safetensors", weights)
+    settings = json.loads((published / "config.json").read_text())
+    settings |= dict(rms_norm_eps=0.25, rope_parameters={"rope_theta": 7.0}, tie_word_embeddings=True)
+    (tmp_path / "config.json").write_text(json.dumps(settings))
+    model = load_llama(tmp_path)
+    assert model.output.weight is model.embedding.weight
+    assert {part.eps for part in model.modules() if isinstance(part, RMSNorm)} == {0.25}
+    assert {layer.self_attention.base for layer in model.layers} == {7.0}
+    (tmp_path / "config.json").write_text(json.dumps(settings | dict(partial_rotary_factor=0.5)))
+    with pytest.raises(ValueError, match=r"partial_rotary_factor=0\.5; this model has only 1\.0"):
+        load_llama(tmp_path)

@@ -82,10 +82,10 @@ def test_groups_are_heads_with_repeated_weights(groups: int, bias: bool) -> None
 
 def test_the_norm_comes_before_the_turn() -> None:
     """Where the gains of a pair differ, the order shows."""
-    ours, x = grouped(HEADS, qk_norm=True, rotary=True), inputs()
+    ours, x = grouped(HEADS, qk_norm=True, rotary=True, base=7.0), inputs()
     keys, values = ours.project(x, x)
     queries = ours.query_norm(ours.split(ours.W_q(x)))
-    mixed = (rotate(queries) @ rotate(keys).mT / math.sqrt(D_K)).softmax(dim=-1) @ values
+    mixed = (rotate(queries, base=7.0) @ rotate(keys, base=7.0).mT / math.sqrt(D_K)).softmax(dim=-1) @ values
     assert_close(ours(x, x, x), ours.W_o(mixed.transpose(1, 2).flatten(2)))
 
 
@@ -120,6 +120,11 @@ def test_each_position_uses_its_own_experts_and_gives_them_gradients() -> None:
     mixture(x[:1, :1]).sum().backward()
     used = [bool(expert.W_2.weight.grad.any()) for expert in mixture.experts]
     assert sum(used) == 2 and mixture.router.weight.grad.any()
+    rows: list[int] = []  # that the experts compute
+    for expert in mixture.experts:
+        expert.register_forward_hook(lambda _, given, output: rows.append(len(given[0].flatten(0, -2))))
+    mixture(x)
+    assert sum(rows) == 2 * len(x.flatten(0, 1))
 
 
 def test_imbalance_by_hand() -> None:

@@ -121,13 +121,10 @@ def test_the_folder_of_chapter_21_is_hugging_faces(tmp_path: Path, capfd: pytest
     from experiments import published_llama  # which needs transformers
 
     published_llama.main(str(tmp_path))
-    made, kept = (
-        (load_tensors(folder / "model.safetensors")[0]) for folder in (tmp_path, DATA_FOLDER / "published_llama")
-    )
+    folders = (tmp_path, DATA_FOLDER / "published_llama")
+    made, kept = (load_tensors(folder / "model.safetensors")[0] for folder in folders)
     assert_close(kept, made)
-    made, kept = (
-        json.loads((folder / "logits.json").read_text()) for folder in (tmp_path, DATA_FOLDER / "published_llama")
-    )
+    made, kept = (json.loads((folder / "logits.json").read_text()) for folder in folders)
     assert made["ids"] == kept["ids"]
     assert_close(torch.tensor(kept["logits"]), torch.tensor(made["logits"]), rtol=0, atol=1e-5)
     capfd.readouterr()

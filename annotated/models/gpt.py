@@ -7,11 +7,9 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from annotated.config import TransformerConfig
-from annotated.decoder import Cache
 from annotated.encoder import Dropout, LayerNorm
-from annotated.masking import causal_mask
 from annotated.models.bert import initialise
-from annotated.models.language_model import CausalLayer
+from annotated.models.language_model import CausalLayer, CausalModel
 from annotated.positional_encoding import LearnedEncoding
 
 GPT2_SIZES = {
@@ -58,7 +56,7 @@ def gelu_by_tanh(x: Float[Tensor, "*shape"]) -> Float[Tensor, "*shape"]:
     return F.gelu(x, approximate="tanh")
 
 
-class Gpt(nn.Module):
+class Gpt(CausalModel):
     """The decoder without a source, as GPT-2 has it: p(next token | all tokens before it)."""
 
     def __init__(self, config: GptConfig):
@@ -75,23 +73,10 @@ class Gpt(nn.Module):
         self.norm = LayerNorm(config.d_model) if config.norm_first else nn.Identity()
         initialise(self, config.eps)
 
-    def forward(self, ids: Int[Tensor, "batch length"]) -> Float[Tensor, "batch length vocab"]:
-        """Compute the logits of each next token, all positions at once; padding may stand on the right."""
-        return self.logits(self.states(ids))
-
-    def states(self, ids: Int[Tensor, "batch new"], cache: Cache | None = None) -> Float[Tensor, "batch new d_model"]:
-        """Turn ids into states, as `LanguageModel.states` does."""
-        start = 0 if cache is None else cache.length
-        mask = causal_mask(start + ids.size(1), device=ids.device)[start:]
-        x = self.dropout(self.positions(self.embedding(ids), start))
-        for i, layer in enumerate(self.layers):
-            x = layer(x, mask, None if cache is None else cache[i])
-        return self.norm(x)
+    def embed(self, ids: Int[Tensor, "batch new"], start: int) -> Float[Tensor, "batch new d_model"]:
+        """Look up the embeddings, and add the positions."""
+        return self.positions(self.embedding(ids), start)
 
     def logits(self, states: Float[Tensor, "*batch d_model"]) -> Float[Tensor, "*batch vocab"]:
         """Project states onto the vocabulary, by the embedding, transposed."""
         return F.linear(states, self.embedding.weight)
-
-    def new_cache(self) -> Cache:
-        """Make an empty cache for `states`."""
-        return Cache(self.config.layers)

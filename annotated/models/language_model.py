@@ -59,20 +59,15 @@ class CausalLayer(EncoderLayer):
         return self.residuals[1](self.residuals[0](x, look_back), self.feed_forward)
 
 
-class LanguageModel(nn.Module):
-    """The Transformer's decoder without a source: p(next token | all tokens before it)."""
+class CausalModel(nn.Module):
+    """What decoders without a source share: layers under a causal mask, and p(next token | all tokens before it)."""
 
-    def __init__(self, config: LanguageModelConfig):
-        super().__init__()
-        self.config = config
-        encoding = LearnedEncoding if config.positions == "learned" else SinusoidalEncoding
-        self.embedding = nn.Embedding(config.vocab_size, config.d_model)
-        self.output = nn.Linear(config.d_model, config.vocab_size, bias=False)
-        self.positions = encoding(config.d_model, config.max_length)
-        self.dropout = Dropout(config.dropout)
-        self.layers = nn.ModuleList(CausalLayer(config) for _ in range(config.layers))
-        self.norm = LayerNorm(config.d_model) if config.norm_first else nn.Identity()
-        self._initialise()
+    config: Any
+    embedding: nn.Embedding
+    dropout: Dropout
+    layers: nn.ModuleList
+    norm: nn.Module
+    output: nn.Linear
 
     def _initialise(self) -> None:
         """Draw all weights as the paper's Transformer does."""
@@ -102,10 +97,14 @@ class LanguageModel(nn.Module):
         """
         start = 0 if cache is None else cache.length
         mask = causal_mask(start + ids.size(1), device=ids.device)[start:]
-        x = self.dropout(self.positions(self.embedding(ids) * math.sqrt(self.config.d_model), start))
+        x = self.dropout(self.embed(ids, start))
         for i, layer in enumerate(self.layers):
             x = layer(x, mask, None if cache is None else cache[i])
         return self.norm(x)
+
+    def embed(self, ids: Int[Tensor, "batch new"], start: int) -> Float[Tensor, "batch new d_model"]:
+        """Look up what the first layer reads; `start` is the position of the first id."""
+        return self.embedding(ids)
 
     def logits(self, states: Float[Tensor, "*batch d_model"]) -> Float[Tensor, "*batch vocab"]:
         """Project states onto the vocabulary."""
@@ -114,6 +113,26 @@ class LanguageModel(nn.Module):
     def new_cache(self) -> Cache:
         """Make an empty cache for `states`."""
         return Cache(self.config.layers)
+
+
+class LanguageModel(CausalModel):
+    """The Transformer's decoder without a source: p(next token | all tokens before it)."""
+
+    def __init__(self, config: LanguageModelConfig):
+        super().__init__()
+        self.config = config
+        encoding = LearnedEncoding if config.positions == "learned" else SinusoidalEncoding
+        self.embedding = nn.Embedding(config.vocab_size, config.d_model)
+        self.output = nn.Linear(config.d_model, config.vocab_size, bias=False)
+        self.positions = encoding(config.d_model, config.max_length)
+        self.dropout = Dropout(config.dropout)
+        self.layers = nn.ModuleList(CausalLayer(config) for _ in range(config.layers))
+        self.norm = LayerNorm(config.d_model) if config.norm_first else nn.Identity()
+        self._initialise()
+
+    def embed(self, ids: Int[Tensor, "batch new"], start: int) -> Float[Tensor, "batch new d_model"]:
+        """Look up √d_model times the embeddings, and add the positions."""
+        return self.positions(self.embedding(ids) * math.sqrt(self.config.d_model), start)
 
 
 def sampling_probabilities(

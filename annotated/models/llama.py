@@ -20,7 +20,7 @@ class LlamaConfig(TransformerConfig):
 
     Args:
         groups: of heads that share their keys and values.
-        qk_norm: as in `GroupedQueryAttention`; Llama has none, Qwen3 and OLMo 2 do.
+        qk_norm: as in `GroupedQueryAttention`; Llama 2 and 3 have none, Qwen3 does.
         rotary_base: how slow the slowest pair of numbers turns; 500,000 in Llama 3.
         eps: ε of every RMSNorm.
     """

@@ -152,31 +152,39 @@ def test_each_picture_answers_keys_and_a_finger_and_lets_a_swipe_scroll(visit, n
     assert page.evaluate("heard") == ["Enter", "Control", "s"]
 
 
-@pytest.mark.parametrize("name", SAVED)
-def test_it_moves_by_itself_once_in_view_a_touch_holds_it_and_a_button_goes_on(visit, name: str) -> None:
-    page = visit(html=2 * f"<div style='height: 2000px'></div>{SAVED[name]}")
-    picture, other = page.locator("div.play").all()
-    button, panel = picture.locator(".play-moves"), picture.locator(".play-panels").first
+def test_each_moves_by_itself_once_in_view_a_touch_holds_it_and_a_button_goes_on(visit) -> None:
+    page = visit(html="".join(f"<div style='height: 2000px'></div>{shown}" for shown in [*SAVED.values()] * 2))
+    everything, (*places,) = page.locator("main"), page.locator("div.play").all()
+    pictures, others = dict(zip(SAVED, places, strict=False)), places[len(SAVED) :]
 
     def moves(place) -> bool:
         before = place.inner_html()
         return any(page.wait_for_timeout(90) or place.inner_html() != before for _ in range(13))
 
-    assert not moves(picture) and button.inner_text() == "▶ play"
-    panel.scroll_into_view_if_needed()
-    assert moves(panel) and button.inner_text() == "pause"
-    panel.locator("svg").first.hover(position={"x": 2, "y": 2})
-    page.mouse.down()
-    page.wait_for_timeout(300)  # to the next stop
-    assert not moves(picture) and button.inner_text() == "▶ play"
-    button.click()
-    assert moves(panel)
-    button.click()
-    page.wait_for_timeout(300)
-    assert not moves(picture)
+    def rest() -> bool:
+        page.wait_for_timeout(300)  # to the next stop
+        return not moves(everything) and {*page.locator(".play-moves").all_inner_texts()} == {"▶ play"}
+
+    assert rest()
+    for name, picture in pictures.items():
+        panel = picture.locator(".play-panels").first
+        panel.scroll_into_view_if_needed()
+        assert moves(panel) and picture.locator(".play-moves").inner_text() == "pause", name
+        panel.locator("svg").first.hover(position={"x": 2, "y": 2})
+        page.mouse.down()
+        page.mouse.move(0, 0)  # so that it is no click
+        page.mouse.up()
+    assert rest()
+    for name, picture in pictures.items():
+        picture.locator(".play-moves").click()
+        assert moves(picture.locator(".play-panels").first), name
+        picture.locator(".play-moves").click()
+    assert rest()
     page.evaluate("dispatchEvent(new Event('beforeprint'))")  # on paper stands the end, as where no motion is wanted
-    still = visit(html=SAVED[name], reduced_motion="reduce").locator("div.play")
-    assert other.inner_html() == still.inner_html() and still.locator(".play-moves").inner_text() == "▶ again"
+    stills = visit(html="".join(SAVED.values()), reduced_motion="reduce")
+    for name, other, still in zip(SAVED, others, stills.locator("div.play").all(), strict=True):
+        assert other.inner_html() == still.inner_html(), name
+    assert {*stills.locator(".play-moves").all_inner_texts()} == {"▶ again"}
 
 
 def test_the_query_is_dragged_and_stepped(visit) -> None:

@@ -25,7 +25,8 @@ IN_WORDS = "The figure in words"  # what unfolds its description
 OPERATION = "#2b5c8a"  # the colour of an operation's box, and of every edge
 TENSOR = "#e8f0f8"
 ARROW = "#444444"
-PALETTE = 0, 1, 2, 4, 3, 9, 5, 6, 8, 7  # of seaborn's "colorblind"; the two that are alike far from each other
+# The colours of seaborn's "colorblind", the two that are alike far from each other.
+PALETTE = ["#0173b2", "#de8f05", "#029e73", "#cc78bc", "#d55e00", "#56b4e9", "#ca9161", "#fbafe4", "#ece133", "#949494"]
 ANNOTATE_UP_TO = 8
 END_LABEL = 9  # points
 WHITE_ABOVE = 0.7  # a number on a darker square is white; both colours keep a contrast of at least 4.3
@@ -54,8 +55,7 @@ class Arrow(NamedTuple):
 
 def palette_colour(index: int) -> tuple[float, float, float]:
     """Give a colour, (red, green, blue), by its number, the same in every figure; after the tenth they begin again."""
-    colours = load("seaborn").color_palette("colorblind")
-    return colours[PALETTE[index % len(PALETTE)]]
+    return load("matplotlib.colors").to_rgb(PALETTE[index % len(PALETTE)])
 
 
 def token_labels(tokenizer: Tokenizer, ids: Sequence[int]) -> list[str]:
@@ -87,7 +87,7 @@ def plot_attention(
         annotate: write each weight into its square; by default where there are at most 8 rows and 8 columns.
         ax: where to draw; a new figure by default.
     """
-    plt, sns = load("matplotlib.pyplot"), load("seaborn")
+    plt = load("matplotlib.pyplot")
     shape = tuple(weights.shape)
     if len(shape) != 2:
         raise ValueError(f"weights must be a matrix (query, key); got shape {shape}. Take one sentence and one head.")
@@ -104,14 +104,16 @@ def plot_attention(
             square = max(0.55, 0.1 * column)
             size = ((0.9 if annotate else 1.7) + 0.1 * row + square * len(keys), 1.2 + square * len(queries))
         ax = plt.subplots(figsize=size, dpi=DPI, layout="constrained")[1]
-    look = dict(vmin=0, vmax=1, cmap="Blues", fmt=".2f", annot_kws={"size": 8}, square=True, linewidths=0.5)
-    look |= dict(annot=annotate, cbar=not annotate, cbar_kws={"label": "weight"})
-    numbers = weights.detach().cpu().float().numpy()
-    sns.heatmap(numbers, xticklabels=False, yticklabels=False, ax=ax, **look)
+    squares = ax.pcolormesh(weights.detach().cpu().float(), vmin=0, vmax=1, cmap="Blues", lw=0.5, edgecolor="white")
+    ax.set(xlim=(0, len(keys)), ylim=(len(queries), 0), aspect="equal")
+    ax.spines[:].set_visible(False)
+    if not annotate:
+        ax.figure.colorbar(squares, ax=ax, label="weight").outline.set_linewidth(0)
     for axis, labels in ((ax.xaxis, keys), (ax.yaxis, queries)):
         axis.set_ticks([i + 0.5 for i in range(len(labels))], labels, parse_math=False)  # a "$" is a token, too
-    for number, weight in zip(ax.texts, weights.flatten().tolist(), strict=False):
-        number.set_color("white" if weight > WHITE_ABOVE else "black")
+    for (row, column), weight in np.ndenumerate(weights.detach().cpu().float()) if annotate else ():
+        colour = "white" if weight > WHITE_ABOVE else "black"
+        ax.text(column + 0.5, row + 0.5, f"{weight:.2f}", ha="center", va="center", size=8, color=colour)
     ax.set(xlabel="key (is looked at)", ylabel="query (looks)", title=title or "")
     slanted = len(keys) > 3 and max(map(len, keys)) > 2 and not two_lines
     ax.tick_params(axis="x", rotation=45 if slanted else 0, length=0)
@@ -142,7 +144,7 @@ def plot_lines(
         label_ends: write each label at the end of its line, in place of a legend.
         ax: where to draw; a new figure by default.
     """
-    plt, sns = load("matplotlib.pyplot"), load("seaborn")
+    plt = load("matplotlib.pyplot")
     if ax is None:
         ax = plt.subplots(figsize=(5.5, 3.4), dpi=DPI, layout="constrained")[1]
     markers = "os^Dv" if len(x) <= 12 else [""] * 5
@@ -161,7 +163,7 @@ def plot_lines(
         write_at_ends(ax, float(x[-1]), lines)
     elif len(lines) > 1:
         ax.legend(frameon=False)
-    sns.despine(ax=ax)
+    ax.spines[["top", "right"]].set_visible(False)
     return ax
 
 

@@ -5,7 +5,7 @@ from typing import Any
 
 EXTRAS = {
     **dict.fromkeys(("ftfy", "spacy"), "words"),
-    **{"pooch": "download", "matplotlib": "plots", "seaborn": "plots", "IPython": "notebooks"},
+    **{"pooch": "download", "matplotlib": "plots", "IPython": "notebooks"},
     **dict.fromkeys(("ctranslate2", "onnx", "onnxscript", "transformers"), "engines"),
 }
 

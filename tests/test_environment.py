@@ -154,7 +154,7 @@ def run_python(code: str) -> str:
     return result.stdout
 
 
-EXTRA = ["IPython", "ctranslate2", "datasets", "matplotlib", "onnx", "pooch", "seaborn", "spacy"]
+EXTRA = ["IPython", "ctranslate2", "datasets", "matplotlib", "onnx", "pooch", "spacy"]
 EXTRA += ["torchtext", "transformers"]
 
 
@@ -193,7 +193,6 @@ for package in ("annotated", "annotated_course", "annotated_workbench"):
     [
         ("pooch", lambda: load_corpus("multi30k", "val")),
         ("matplotlib", lambda: plotting.plot_attention(torch.ones(1, 1), ["a"], ["b"])),
-        ("seaborn", lambda: plotting.plot_attention(torch.ones(1, 1), ["a"], ["b"])),
         ("IPython", lambda: list(progress_bar([1], 1))),
     ],
 )

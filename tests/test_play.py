@@ -154,7 +154,7 @@ def test_each_picture_answers_keys_and_a_finger_and_lets_a_swipe_scroll(visit, n
 
 def test_each_moves_by_itself_once_in_view_a_touch_holds_it_and_a_button_goes_on(visit) -> None:
     page = visit(html="".join(f"<div style='height: 2000px'></div>{shown}" for shown in [*SAVED.values()] * 2))
-    everything, (*places,) = page.locator("main"), page.locator("div.play").all()
+    everything, places = page.locator("main"), page.locator("div.play").all()
     pictures, others = dict(zip(SAVED, places, strict=False)), places[len(SAVED) :]
 
     def moves(place) -> bool:
@@ -181,10 +181,10 @@ def test_each_moves_by_itself_once_in_view_a_touch_holds_it_and_a_button_goes_on
         picture.locator(".play-moves").click()
     assert rest()
     page.evaluate("dispatchEvent(new Event('beforeprint'))")  # on paper stands the end, as where no motion is wanted
-    stills = visit(html="".join(SAVED.values()), reduced_motion="reduce")
-    for name, other, still in zip(SAVED, others, stills.locator("div.play").all(), strict=True):
-        assert other.inner_html() == still.inner_html(), name
-    assert {*stills.locator(".play-moves").all_inner_texts()} == {"▶ again"}
+    calm = visit(html="".join(SAVED.values()), reduced_motion="reduce")
+    for name, other, end in zip(SAVED, others, calm.locator("div.play").all(), strict=True):
+        assert other.inner_html() == end.inner_html(), name
+    assert {*calm.locator(".play-moves").all_inner_texts()} == {"▶ again"}
 
 
 def test_the_query_is_dragged_and_stepped(visit) -> None:

@@ -1,4 +1,7 @@
-"""What a cell shows that asks for definitions. (`test_transformer_file` runs what plain code computes.)"""
+"""What a cell shows that asks for definitions.
+
+What plain code leaves out shows in 09 and in docs/transformer.py: `test_chapters` and `test_transformer_file` look.
+"""
 
 from pathlib import Path
 
@@ -62,74 +65,10 @@ def test_a_name_that_is_not_in_the_file_of_the_first_is_an_error(project: Path, 
         sync.cell_source({"source": ["annotated.some.first", name]}, project)
 
 
-GUARDED = '''@torch.inference_mode()
-def scale(x: Float[Tensor, "length"], factor: float = 2.0, *more: int, quiet: bool = True) -> Float[Tensor, "length"]:
-    """Multiply.
-
-    Raises:
-        ValueError: the factor is 0.
-    """
-    check_factor(factor)
-    if factor == 0:
-        raise ValueError("0")
-    for one in more:
-        if one < 0:
-            raise ValueError(one)
-    if quiet:
-        total: float = factor  # as given
-    for line in self.log:
-        print(line)
-    return x * total
-'''
-PLAIN = '''@torch.inference_mode()
-def scale(x, factor=2.0, *more, quiet=True):
-    """Multiply."""
-    # x (length,) → (length,)
-    if quiet:
-        total = factor  # as given
-    return x * total'''
-LONG = '''class Attention(nn.Module):
-    def forward(
-        self,
-        query: Float[Tensor, "batch query d_model"],
-        key: Float[Tensor, "batch key d_model"],
-        value: Float[Tensor, "batch key d_model"],
-        mask: Bool[Tensor, "*#batch #query #key"] | None = None,
-        mode: Literal["mean", "sum"] = "mean",
-    ) -> tuple[Float[Tensor, ""], Int[Tensor, "rows"]]:
-        return 1
-
-    def drop(self, x: Float[Tensor, "*shape"]) -> Float[Tensor, "*shape"]:
-        return x
-
-    def caches(self) -> tuple[Float[Tensor, "*batch _"], ...]:
-        """Make none.
-
-        Two lines.
-        """
-        return ()
-'''
-PLAIN_LONG = """class Attention(nn.Module):
-    def forward(self, query, key, value, mask=None, mode="mean"):
-        # query (batch, query, d_model), key (batch, key, d_model), value (batch, key, d_model), mask (…, query, key)
-        #   → a number, (rows,)
-        return 1
-
-    def drop(self, x):
-        return x
-
-    def caches(self):  # → each (…, _)
-        return ()"""
-
-
-@pytest.mark.parametrize(("source", "expected"), [(GUARDED, PLAIN), (LONG, PLAIN_LONG)])
-def test_plain_code_has_shapes_for_types_no_checks_and_one_line_of_documentation(source: str, expected: str) -> None:
-    assert plain(source, ["log"]) == expected
-
-
 def test_plain_code_keeps_the_types_of_fields_and_a_branch_that_is_no_check() -> None:
     for code in (
         "class Config(NamedTuple):\n    size: int = 3",
         "def f(x):\n    if x:\n        raise ValueError\n    else:\n        x = 1\n    return x",
     ):
         assert plain(code) == code
+    assert plain("@once\ndef f(x: int):\n    y: int = x\n    return y") == "@once\ndef f(x):\n    y = x\n    return y"

@@ -252,8 +252,9 @@ def show(description: str) -> None:
     """
     plt, ipython = load("matplotlib.pyplot"), load("IPython.display")
     figure = plt.gcf()
-    png, size = load("IPython.core.pylabtools").retina_figure(figure, base64=False)
-    smaller = io.BytesIO()  # a figure has few colours: with a palette it takes a third of the room
+    # Its first form needs not be small; and a figure has few colours: with a palette it takes a third of the room.
+    png, size = load("IPython.core.pylabtools").retina_figure(figure, base64=False, pil_kwargs={"compress_level": 1})
+    smaller = io.BytesIO()
     load("PIL.Image").open(io.BytesIO(png)).convert("RGB").quantize(COLOURS).save(smaller, "png", optimize=True)
     picture = _Picture({"image/png": base64.b64encode(smaller.getvalue()).decode(), "text/plain": repr(figure)})
     ipython.display(picture, raw=True, metadata={"image/png": {"alt": description, **size}})

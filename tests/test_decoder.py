@@ -1,47 +1,17 @@
-"""The decoder against PyTorch, and what its cache keeps."""
+"""What the decoder's cache keeps, a row for each hypothesis. `test_transformer` compares it with PyTorch's."""
 
-import pytest
 import torch
-from parity import assert_near, assert_parity, randomise
-from torch import nn
+from parity import assert_near, randomise
 
 from annotated.config import TransformerConfig
 from annotated.decoder import Cache, Decoder
-from annotated.masking import causal_mask, combine, padding_mask
+from annotated.masking import causal_mask
 
-D_MODEL, HEADS, D_FF, SOURCE, TARGET = 15, 3, 11, 7, 5
-SOURCE_IDS = torch.tensor([[4, 5, 6, 7, 8, 9, 10], [4, 5, 6, 0, 0, 0, 0]])
-TARGET_IDS = torch.tensor([[1, 4, 5, 0, 0], [1, 5, 6, 7, 8]])
-OUR_MASKS = {"tgt_mask": combine(causal_mask(TARGET), padding_mask(TARGET_IDS)), "src_mask": padding_mask(SOURCE_IDS)}
-THEIR_MASKS = {"tgt_mask": ~causal_mask(TARGET), "tgt_key_padding_mask": TARGET_IDS == 0}
-THEIR_MASKS["memory_key_padding_mask"] = SOURCE_IDS == 0
-
-norms = pytest.mark.parametrize("norm_first", [False, True], ids=["post-norm", "pre-norm"])
-
-
-def sizes(**changes) -> TransformerConfig:
-    return TransformerConfig(**(dict(vocab_size=1, d_model=D_MODEL, heads=HEADS, d_ff=D_FF) | changes))
-
-
-# Parity with PyTorch
-
-
-@norms
-@pytest.mark.parametrize(("activation", "bias"), [("relu", False), ("gelu", True)])
-def test_stack_equals_pytorch(norm_first, activation, bias):
-    options = dict(dropout=0.0, norm_first=norm_first, activation=activation)
-    ours = randomise(Decoder(sizes(layers=3, attention_bias=bias, **options)))
-    layer = nn.TransformerDecoderLayer(D_MODEL, HEADS, D_FF, batch_first=True, **options)
-    theirs = nn.TransformerDecoder(layer, 3, nn.LayerNorm(D_MODEL) if norm_first else None)
-    inputs = torch.randn(2, TARGET, D_MODEL), torch.randn(2, SOURCE, D_MODEL)
-    assert_parity(ours, theirs, inputs, OUR_MASKS, THEIR_MASKS)
-
-
-# Cache: a row for each hypothesis
+D_MODEL, SOURCE = 15, 7
 
 
 def make_decoder() -> Decoder:
-    return randomise(Decoder(sizes(layers=3, heads=2, d_k=3, d_v=5))).eval()
+    return randomise(Decoder(TransformerConfig(1, d_model=D_MODEL, d_ff=11, heads=2, d_k=3, d_v=5, layers=3))).eval()
 
 
 @torch.no_grad()

@@ -1,18 +1,12 @@
-"""The LSTM encoder-decoder: against a loop over the positions, its dropout, and what it learns."""
+"""The LSTM encoder-decoder against a loop over the positions, and its dropout; `test_architectures` trains one."""
 
-import pytest
 import torch
 from parity import assert_near, assert_same_gradients, randomise
 from torch import nn
 
-from annotated.config import BOS, EOS
-from annotated.decoding import beam_search, greedy_decode
 from annotated.encoder import Dropout
 from annotated.masking import padding_mask
 from annotated.models.recurrence import RecurrentConfig, RecurrentTranslator
-from annotated.training import make_optimizer, set_rate, train_step
-from annotated_workbench.data import pad
-from annotated_workbench.vocabulary import SPECIALS
 
 SIZES = dict(vocab_size=19, d_model=7, layers=3, dropout=0.0, max_length=17)
 SOURCE = torch.tensor([[4, 5, 6, 7, 8], [9, 10, 2, 0, 0]])
@@ -78,31 +72,3 @@ def test_dropout_on_embeddings_and_attentional_states():
     assert all((x == 0).any() for x in seen)
     assert sum(isinstance(module, Dropout | nn.Dropout) for module in model.modules()) == 1
     assert model.encoder.dropout == model.decoder.dropout == 0
-
-
-# Training and searching
-
-
-@pytest.fixture(scope="module")
-def reverser() -> RecurrentTranslator:
-    """Train a model to write a sentence backwards."""
-    torch.manual_seed(3)
-    model = RecurrentTranslator(RecurrentConfig(11, d_model=24, dropout=0.1, max_length=23))
-    optimizer = make_optimizer(model)
-    for step in range(150):
-        set_rate(optimizer, 0.02 * min(1, 3 * (1 - step / 150)))
-        train_step(model, *pairs(64), optimizer)
-    return model.eval()
-
-
-def pairs(count: int) -> tuple[torch.Tensor, torch.Tensor]:
-    words = [torch.randint(len(SPECIALS), 11, (int(length),)) for length in torch.randint(1, 7, (count,))]
-    src, tgt = [[*row.tolist(), EOS] for row in words], [[BOS, *row.flip(0).tolist(), EOS] for row in words]
-    return pad(src), pad(tgt)
-
-
-def test_it_learns_to_write_a_sentence_backwards(reverser):
-    src, tgt = pairs(50)
-    expected = [[token for token in row if token >= len(SPECIALS)] for row in tgt.tolist()]
-    for found in (greedy_decode(reverser, src), beam_search(reverser, src)):
-        assert sum(h.ids == ids for h, ids in zip(found, expected, strict=True)) >= 47

@@ -42,14 +42,6 @@ def test_weights_of_a_query_sum_to_one(batch, queries, keys, scale, seed):
     assert_close(output, weights @ value)
 
 
-@given(seed=st.integers(0, 99))
-def test_keys_are_a_set(seed):
-    torch.manual_seed(seed)
-    query, key, value, order = torch.randn(5, 3), torch.randn(7, 3), torch.randn(7, 2), torch.randperm(7)
-    mask = torch.rand(5, 7) < 0.6
-    assert_close(attention(query, key[order], value[order], mask[:, order]), attention(query, key, value, mask))
-
-
 @pytest.mark.parametrize("shape", [(1, 11), (7, 11), (3, 1, 1, 11), (1, 5, 7, 11), (3, 5, 7, 11)], ids=str)
 @pytest.mark.parametrize("d_v", [13, 2])
 def test_equals_pytorch(shape, d_v):

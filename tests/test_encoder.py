@@ -20,9 +20,6 @@ def sizes(**changes) -> TransformerConfig:
     return TransformerConfig(**(dict(vocab_size=1, d_model=D_MODEL, heads=HEADS, d_ff=D_FF) | changes))
 
 
-# Dropout
-
-
 @pytest.mark.parametrize("p", [0.1, 0.5])
 def test_dropout_zeroes_a_share_and_scales_the_rest(p):
     n = 100_003
@@ -49,9 +46,6 @@ def test_dropout_passes_through(dropout):
     assert torch.equal(torch.get_rng_state(), before)
 
 
-# LayerNorm and residual
-
-
 def test_layer_norm_by_hand():
     # Mean 5; deviations −3, −1, 1, 3; biased variance (9 + 1 + 1 + 9) / 4 = 5; with ε = 4 the root is exactly 3.
     norm = LayerNorm(4, eps=4.0)
@@ -71,9 +65,6 @@ def test_residual_drops_the_sublayer_output_only(norm_first):
     torch.manual_seed(1)
     dropped = Dropout(0.5)(torch.sin(residual.norm(x) if norm_first else x))
     assert torch.equal(y, x + dropped if norm_first else residual.norm(x + dropped))
-
-
-# The stack
 
 
 @norms

@@ -38,9 +38,6 @@ def gradients_of(module: MultiHeadAttention, x: torch.Tensor, mask: torch.Tensor
     return [x.grad, *(module.get_parameter(f"{name}.weight").grad for name in ("W_q", "W_k", "W_v", "W_o"))]
 
 
-# Exact, in blocks
-
-
 MASKS = {
     "none": None,
     "causal": causal_mask(11)[4:],
@@ -61,9 +58,6 @@ def test_in_blocks_equals_dense(mask: torch.Tensor | None) -> None:
         assert_close(torch.autograd.grad(in_blocks.sin().sum(), leaves), gradients)
 
 
-# Linformer
-
-
 def test_linformer_by_hand() -> None:
     """Two mixtures: the mean of three positions, and the difference of the first two."""
     linformer = randomise(LinformerAttention(D_MODEL, HEADS, length=4, k=2, **SIZES)).double()
@@ -78,9 +72,6 @@ def test_linformer_by_hand() -> None:
     padded = torch.cat((x, torch.full((2, 1, D_MODEL), 5.0)), dim=1)
     no_padding = torch.tensor([[[[True, True, True, False]]]])
     assert_close(linformer(x, padded, padded, no_padding), linformer.attend(x, keys, values))
-
-
-# BigBird
 
 
 @given(st.integers(1, 12), st.sampled_from([0, 1, 3, 5]), st.integers(0, 3), st.integers(1, 4), st.integers(0, 99))
@@ -129,9 +120,6 @@ def test_bigbird_is_masked_multi_head_attention(choices: dict, length: int, mask
     assert_close(bigbird(x, x, x, hidden), dense(x, x, x, combined))
     assert_close(gradients_of(bigbird, x, hidden), gradients_of(dense, x, combined))
     assert allowed.all() == (choices["window"] == 13 or choices["first"] == 7)
-
-
-# Memory-compressed
 
 
 def identity(compressed: CompressedAttention) -> CompressedAttention:

@@ -39,9 +39,6 @@ def make_model(norm_first: bool = False, **switches) -> Transformer:
     return randomise(modernise(model, **switches)).double().eval()
 
 
-# RMSNorm and the gate
-
-
 def test_rms_norm_by_hand() -> None:
     """The mean square of (1, 7) is 25; LayerNorm would give (−1, 1)."""
     norm = RMSNorm(2, eps=0.0)
@@ -60,9 +57,6 @@ def test_gated_by_hand() -> None:
         layer.W_1.weight.fill_(5.0)
         layer.W_2.weight.fill_(2.0)
         assert_close(layer(torch.ones(1, 1)), torch.tensor([[18 * math.log(3)]]))
-
-
-# Grouped queries
 
 
 @pytest.mark.parametrize(("groups", "bias"), [(1, False), (2, True), (HEADS, False)])
@@ -87,9 +81,6 @@ def test_the_norm_comes_before_the_turn() -> None:
     queries = ours.query_norm(ours.split(ours.W_q(x)))
     mixed = (rotate(queries, base=7.0) @ rotate(keys, base=7.0).mT / math.sqrt(D_K)).softmax(dim=-1) @ values
     assert_close(ours(x, x, x), ours.W_o(mixed.transpose(1, 2).flatten(2)))
-
-
-# A mixture of experts
 
 
 def test_a_mixture_by_hand() -> None:
@@ -134,9 +125,6 @@ def test_imbalance_by_hand() -> None:
     assert_close(imbalance(scores[None], 2), torch.tensor(1.0))
     (gradient,) = torch.autograd.grad(imbalance(scores[:1], 2), scores)
     assert (gradient[0, :2] > 0).all() and (gradient[0, 2:] < 0).all()  # a step down takes from the busy experts
-
-
-# In the paper's Transformer
 
 
 @pytest.mark.parametrize("norm_first", [False, True])

@@ -23,18 +23,6 @@ def test_closed_form(position, d_model):
     assert_close(row[1::2], torch.tensor([math.cos(angle) for angle in angles]), atol=1e-6, rtol=0)
 
 
-@given(shift=st.integers(-13, 97), d_model=even)
-def test_a_shift_is_one_linear_map_for_every_position(shift, d_model):
-    # sin(a + b) = cos b sin a + sin b cos a and cos(a + b) = −sin b sin a + cos b cos a: each pair turns by an angle b.
-    turns = []
-    for i in range(d_model // 2):
-        angle = shift / 10000 ** (2 * i / d_model)
-        turns.append(torch.tensor([[math.cos(angle), math.sin(angle)], [-math.sin(angle), math.cos(angle)]]))
-    table = sinusoids(211, d_model)
-    positions = torch.arange(13, 113)
-    assert_close(table[positions] @ torch.block_diag(*turns).T, table[positions + shift], atol=1e-5, rtol=0)
-
-
 def test_sinusoids_are_added_and_not_saved():
     encoding = SinusoidalEncoding(6, 11)
     x = torch.randn(2, 5, 6)

@@ -94,17 +94,6 @@ def test_halves_are_hugging_faces_formula_and_the_same_in_another_order() -> Non
     assert_close(rotate(x[..., order], halves=True), rotate(x)[..., order])
 
 
-@pytest.mark.parametrize("halves", [False, True])
-def test_rotated_products_know_the_distance_alone(halves: bool) -> None:
-    q, k = torch.randn(2, 1, 6, dtype=torch.float64)
-    places = [(2, 5), (0, 3), (-7, -4), (1000, 1003)]
-    products = [(rotate(q, i, halves=halves) * rotate(k, j, halves=halves)).sum() for i, j in places]
-    assert_close(products, [products[0]] * 4)
-    assert not torch.isclose(products[0], (rotate(q, 5, halves=halves) * rotate(k, 2, halves=halves)).sum())
-    assert_close((rotate(q, 3, halves=halves) * rotate(k, 3, halves=halves)).sum(), (q * k).sum())  # distance 0
-    assert_close(rotate(q, 9, halves=halves).norm(), q.norm())
-
-
 @pytest.mark.parametrize("mask", MASKS)
 def test_rotary_equals_attention_of_turned_queries_and_keys(mask: torch.Tensor | None) -> None:
     module, x = randomise(RotaryAttention(D_MODEL, HEADS, base=50.0, **SIZES)).double(), inputs()

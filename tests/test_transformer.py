@@ -125,14 +125,6 @@ def test_equals_pytorch(norm_first, last_norm, activation):
 # Embeddings (§3.4), dropout (§5.4) and the start
 
 
-def test_tied_weight_is_one_storage():
-    model = make_model()
-    nn.init.constant_(model.src_embedding.weight, 7)
-    for weight in (model.tgt_embedding.weight, model.output.weight):
-        assert weight is model.src_embedding.weight
-        assert (weight == 7).all()
-
-
 def encoder_input(model: Transformer, src: torch.Tensor) -> torch.Tensor:
     seen = []
     with model.encoder.register_forward_pre_hook(lambda module, arguments: seen.append(arguments[0])):

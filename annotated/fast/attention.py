@@ -36,8 +36,7 @@ def attend(
 ) -> Float[Tensor, "batch query heads_d_v"]:
     """Compute `annotated.attention.attention` in every head, and put the heads side by side."""
     if query.device.type == "cpu" and query.dtype in (torch.bfloat16, torch.float16):
-        # In 16 bits the CPU's kernel is slower than these few operations: of torch 2.3 with one query 40 times, and in
-        # its backward pass many times.
+        # In 16 bits the CPU's kernel is slower than these few operations, with one query or backwards many times.
         mixed = attention(query, key, value, None if allowed is None else allowed.mask)
     else:
         mixed = F.scaled_dot_product_attention(query, key, value, None if allowed is None else allowed.seen)

@@ -4,6 +4,7 @@ import importlib
 import json
 import math
 import random
+import re
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -13,12 +14,13 @@ import torch
 from once import once
 from torch import Tensor, nn
 
-from annotated.config import TransformerConfig
+from annotated.config import EOS, TransformerConfig
 from annotated.models.llama import Llama, LlamaConfig
 from annotated.multi_head import record_attention
 from annotated.training import make_optimizer, train_step
 from annotated.transformer import Transformer
 from annotated_course.chapters.c22_scale.exercises import prefix_matching
+from annotated_course.stories import ACTORS, THINGS, WORDS, decode
 from annotated_workbench.checkpoint import load_checkpoint
 from annotated_workbench.data import DATA_FOLDER
 from experiments import (
@@ -31,6 +33,7 @@ from experiments import (
     stories,
     table3,
     todays_model,
+    tuning,
     warm_up,
 )
 from experiments.contestants import batch
@@ -68,6 +71,12 @@ COMMANDS: dict[str, dict[str, Any]] = {
     "stories": dict.fromkeys(("UPDATES", "EVERY", "BATCH"), 2)
     | {"ASKED": 1, "save_checkpoint": lambda *arguments: None},
     "todays_model": TEXT | {"UPDATES": 2, "SETTINGS": {"Llama": todays_model.SETTINGS["Llama"]}},
+    "tuning": {
+        "names_of_lesson": lambda *lesson: names_of_lesson(*lesson) | {"base": small_llama()},
+        "CASES": {name: tuning.CASES[name] | {"updates": 2} for name in ("300 examples", "LoRA, rank 2")},
+        **dict.fromkeys(("RULES", "BETAS", "BITS"), ()),
+        "ASKED": 8,
+    },
     "warm_up": {"CASES": {"two layers, no warm-up": warm_up.CASES["two layers, no warm-up"]}},
 }
 
@@ -390,7 +399,83 @@ def test_schedules() -> None:
         assert cosine(updates // 10, updates) == pytest.approx(PEAK) == pytest.approx(10 * cosine(updates, updates))
 
 
-# The model of 23_assistant
+# The model of 23_assistant, and its tuning
+
+
+@pytest.fixture(scope="module")
+def lesson() -> dict[str, Any]:
+    return names_of_lesson(*tuning.LESSON)
+
+
+def small_llama() -> Llama:
+    torch.manual_seed(0)
+    model = Llama(LlamaConfig(len(WORDS), 16, 8, heads=2, layers=2))
+    nn.init.normal_(model.embedding.weight)  # so that each token counts
+    with torch.no_grad():
+        model.output.weight[EOS] *= 3  # some answers end soon
+    return model
+
+
+def test_an_answer_stands_in_the_story_and_what_nobody_said_is_declined(lesson) -> None:
+    dice = random.Random(0)
+    for prompt, answers in (lesson["ask"](dice, held_out=bool(i % 2)) for i in range(30)):
+        text, shorter = decode(prompt), decode(answers[0][:-2])
+        assert text.count(".") <= 3 and shorter.lower() in text.lower() and answers[1][-1] == EOS
+    for prompt, answers in (lesson["ask"](dice, absent=True, template=False) for _ in range(30)):
+        told, asked = decode(prompt).rsplit(". ", 1)
+        named = {*asked.rstrip("?").split()} & {*ACTORS, *THINGS}
+        assert named and not named & {*told.split()} and answers == [lesson["DECLINED"]] * 2
+    for prompt, _ in (lesson["ask"](dice, mixed=True, template=False) for _ in range(30)):
+        *told, asked = re.split(r"[.?]", decode(prompt).lower())[:-1]
+        (actor,) = {*asked.split()} & {*ACTORS}
+        assert [actor in sentence.split() for sentence in told].count(True) == 1 < len(told)
+        (place,) = (place for place, sentence in enumerate(told) if actor in sentence.split())
+        assert not {*asked.split()} & {*THINGS} & {*told[place].split()}
+
+
+def test_prompts_of_all_lengths_are_answered_as_each_alone_and_cut_after_the_end(lesson) -> None:
+    model, dice, answers_of = small_llama(), random.Random(0), lesson["answers_of"]
+    prompts = [lesson["ask"](dice)[0] for _ in range(9)]
+    together = answers_of(model, prompts)
+    assert together == [answers_of(model, [prompt])[0] for prompt in prompts]
+    for prompt, answer in zip(prompts, together, strict=True):
+        assert answer == model(torch.tensor([prompt + answer]))[0, len(prompt) - 1 : -1].argmax(dim=-1).tolist()
+    drawn = answers_of(model, prompts * 9, torch.Generator().manual_seed(0))
+    assert {ids.index(EOS) == len(ids) - 1 for ids in drawn if EOS in ids} == {True}
+    assert len({len(ids) for ids in drawn}) > 2
+
+
+@pytest.mark.parametrize("whole", [False, True])
+def test_the_loss_counts_the_answer_and_if_told_the_question(lesson, whole: bool) -> None:
+    model, pairs = small_llama(), [([4, 9, 10, 5], [11, EOS]), ([4, 9, 5], [12, 13, 14, 15, EOS])]
+    for found, (prompt, answer) in zip(lesson["log_probs"](model, pairs, whole), pairs, strict=True):
+        nats = model(torch.tensor([prompt + answer]))[0, :-1].log_softmax(dim=-1)
+        each = nats.gather(1, torch.tensor([*prompt, *answer])[1:, None])[:, 0]
+        torch.testing.assert_close(found, each[0 if whole else len(prompt) - 1 :].sum())
+
+
+def test_pairs_are_its_own_best_and_worst_answers_and_preferring_parts_them(lesson) -> None:
+    model, dice = small_llama(), random.Random(0)
+    better, worse = lesson["own_pairs"](model, lesson["short"], [lesson["ask"](dice) for _ in range(60)])
+    assert [prompt for prompt, _ in better] == [prompt for prompt, _ in worse]
+    assert all(len(good) < len(bad) for (_, good), (_, bad) in zip(better, worse, strict=True))
+    learner = lesson["prefer"](model, better, worse, rate=1e-2, updates=10)
+    with torch.no_grad():
+        gaps = [lesson["log_probs"](one, better) - lesson["log_probs"](one, worse) for one in (model, learner)]
+    assert (gaps[1] > gaps[0]).float().mean() > 0.8
+    good = lesson["true_then_short"]
+    assert good([[7, 2]], [7, 2]) > good([[7, 2]], [2]) > good([[7, 2]], [8, 2])
+
+
+def test_an_outlier_with_its_gain_computes_the_same_and_spoils_what_shares_its_scale(lesson) -> None:
+    model, ids = small_llama(), torch.tensor([[4, 9, 10, 5]])
+    other = lesson["with_outlier"](model)
+    torch.testing.assert_close(other(ids), model(ids))
+    errors = [
+        [(lesson["rounded"](one, 4, share)(ids) - model(ids)).square().mean() for share in ("tensor", "row")]
+        for one in (model, other)
+    ]
+    assert errors[1][0] > 2 * errors[0][0] and errors[1][1] > 4 * errors[0][1]
 
 
 @pytest.mark.parametrize("kind", stories.KINDS)

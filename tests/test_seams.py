@@ -38,7 +38,7 @@ def test_the_hours_of_each_way_are_the_sum_of_its_chapters() -> None:
     for want, way, said in ways:
         assert said == hours(way), want
     readme = (ROOT / "README.md").read_text(encoding="utf-8")
-    cards = {"A weekend": "00 to 09", "The whole course": "00 to 22"}
+    cards = {"A weekend": "00 to 09", "The whole course": "00 to 23"}
     for card, way in cards.items():
         assert f"**{card}**, {hours(way)}:" in readme
 

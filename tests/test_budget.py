@@ -1,7 +1,8 @@
 """How large each room may be, in lines, blank ones counted: what is added to a room is taken from it.
 
-The aims were 3,000 for the workbench, 1,700 for the tools, and 2,300 for JavaScript, whose map shows numbers now.
-Chapters 21 and 22 and the project's text brought the models, the exercises and all Python 230, 220 and 250 lines.
+The aims were 3,000 for the workbench, 1,700 for the tools, and 2,300 for JavaScript, whose map shows numbers now; 23's
+assistant on the live page brought it 190 lines. Chapters 21 and 22 and the project's text brought the models, the
+exercises and all Python 200, 220 and 250.
 """
 
 import pytest
@@ -14,7 +15,7 @@ pytestmark = once
 EXERCISES = ["annotated_course/exercises/*.py", "annotated_course/chapters/*/exercises.py"]
 ROOMS = {
     "the paper": (1300, ["annotated/*.py"]),
-    "annotated/models": (1680, ["annotated/models/*.py"]),
+    "annotated/models": (1650, ["annotated/models/*.py"]),
     "annotated/fast": (750, ["annotated/fast/*.py", "annotated/fast/*.c"]),
     "annotated_workbench": (3600, ["annotated_workbench/**/*.py"]),
     "annotated_course": (3015, ["annotated_course/**/*.py", *(f"!{pattern}" for pattern in EXERCISES)]),
@@ -24,7 +25,7 @@ ROOMS = {
     "tools": (1735, ["tools/**/*.py"]),
     "all Python": (31850, ["annotated*/**/*.py", "tests/**/*.py", "experiments/**/*.py", "tools/**/*.py"]),
     # Weights and recorded steps are data, and the live page's beam.js is a copy.
-    "JavaScript": (2490, ["docs/live/[!rw]*.js", "annotated_course/**/*.js", "!docs/live/beam.js"]),
+    "JavaScript": (2680, ["docs/live/[!rw]*.js", "annotated_course/**/*.js", "!docs/live/beam.js"]),
 }
 
 

@@ -23,6 +23,7 @@ from annotated.decoding import beam_search, greedy_decode, next_log_probs
 from annotated.masking import padding_mask
 from annotated.multi_head import record_attention
 from annotated.transformer import Transformer
+from annotated_workbench.checkpoint import load_translator
 from annotated_workbench.translation import EVEN, GUESS, is_unsure, words_written
 from annotated_workbench.vocabulary import Tokenizer
 from tests.pages import barriers, fits, opened
@@ -47,7 +48,9 @@ TEXTS = [
 @pytest.fixture(scope="module")
 def translator() -> tuple[Transformer, Tokenizer]:
     """The delivered model, its matrices rounded to nine bits as the page has them, and its tokenizer."""
-    return rounded(MODEL)[:2]
+    model, tokenizer, _ = load_translator([MODEL])
+    rounded(model)
+    return model, tokenizer
 
 
 @pytest.fixture(scope="module")
@@ -127,7 +130,7 @@ def test_the_weights_are_the_delivered_model_s_and_the_page_says_its_figures(tra
     config, millions = model.config, sum(each.numel() for each in model.parameters()) / 1e6
     sizes = f"N = {config.layers}, d_model = {config.d_model}, {config.heads} heads, d_ff = {config.d_ff}, "
     assert f"{sizes}{millions:.1f} million weights of nine bits each" in said and f"{len(tokenizer):,} pieces" in said
-    megabytes = sum(file.stat().st_size for file in LIVE.glob("weights-*.js")) / 1e6
+    megabytes = sum(file.stat().st_size for file in LIVE.glob("weights-[0-9]*.js")) / 1e6
     assert f"{megabytes:.1f} MB" in said and known["megabytes"] == round(megabytes, 1) <= 6
     card = (MODEL.parent / "README.md").read_text("utf-8").split(f"\n## {MODEL.name}\n")[1].split("\n## ")[0]
     bleu, split = re.search(r"BLEU ([\d.]+) on Multi30k's (test_2016_flickr)", said).groups()
@@ -639,6 +642,11 @@ def test_without_its_weights_the_page_says_so_and_stays_calm(browser) -> None:
     page.locator("#beam").fill("2")
     choose(page, DOGS)
     page.wait_for_function("find('meaning').textContent.includes('Two dogs are playing with a ball in the snow.')")
+    page.route("**/weights-assistant.js", lambda route: route.abort(), times=1)
+    page.locator("#load").click()
+    page.wait_for_function("find('loading').textContent.includes('weights-assistant.js isn')")
+    page.locator("#load").press("Enter")  # tries again
+    page.wait_for_function("find('answered')?.textContent === 'Answer: Seven blue lamps.'")
     assert complaints == []
     page.close()
 

@@ -1,8 +1,9 @@
-"""Pack the delivered model for the live page: python -m tools.live
+"""Pack the delivered models for the live page: python -m tools.live
 
 Writes `weights-0.js` and so on, scripts, which a page can load from a folder, without a server; `recorded.js`, what
-the page needs before them; and `beam.js`, chapter 08's search. A weight takes nine bits: each row of a matrix is
-divided by its largest number and rounded to 255 steps on either side of 0. The files keep them in fewer (`encode`).
+the page needs before them; `weights-assistant.js`, chapter 23's model; and `beam.js`, chapter 08's search. A weight
+takes nine bits: each row of a matrix is divided by its largest number and rounded to 255 steps on either side of 0. The
+files keep them in fewer (`encode`).
 """
 
 import json
@@ -14,8 +15,8 @@ import torch
 from annotated.config import BOS, EOS
 from annotated.decoding import greedy_decode
 from annotated.multi_head import record_attention
-from annotated.transformer import Transformer
-from annotated_workbench.checkpoint import load_translator
+from annotated_course import stories
+from annotated_workbench.checkpoint import load_checkpoint, load_translator
 from annotated_workbench.files import write_whole
 from annotated_workbench.vocabulary import TOKENIZER, Tokenizer
 from tools.sync import ROOT
@@ -31,41 +32,50 @@ DIGITS = 0x10000 - 0x800 - 0x100  # UTF-16 has as many units that are no half of
 
 
 def packed(run: Path) -> dict[str, bytes]:
-    """Give the files' names and contents for a model with subwords and tied embeddings, and its tokenizer."""
-    model, tokenizer, scales = rounded(run)
-    tensors = {name: each.data for name, each in model.named_parameters()}  # a tied one is there once
-    merges = json.loads((run / TOKENIZER).read_text("utf-8"))["model"]["merges"]
-    steps = [(tensors[name] / scale).round().flatten().int().numpy() for name, scale in scales.items()]
-    symbols = np.concatenate(steps) + STEPS
-    counts = np.bincount(symbols, minlength=2 * STEPS + 1)
-    frequencies = np.maximum(1, (counts * (TOTAL / counts.sum())).round().astype(int))
-    frequencies[STEPS] += TOTAL - frequencies.sum()
-    floats = b"".join(scales.get(name, each).numpy().astype("<f4").tobytes() for name, each in tensors.items())
-    first = encode(np.frombuffer(floats, np.uint8), np.full(256, TOTAL // 256))
-    texts = [first, *(encode(part, frequencies) for part in np.split(symbols, PARTS))]
-    files = {f"weights-{i}.js": script(f'WEIGHTS[{i}] = "{text}"', "utf-16") for i, text in enumerate(texts)}
+    """Give the files' names and contents for a model with subwords and tied embeddings, and for the assistant."""
+    model, tokenizer, _ = load_translator([run])
+    numbers, texts = coded(model, PARTS)
+    files = {f"weights-{i}.js": script(f"WEIGHTS[{i}]", text, "utf-16") for i, text in enumerate(texts)}
     known = {
         "config": {name: getattr(model.config, name) for name in ("d_model", "heads", "layers", "max_length")},
         "parts": len(files),
         "megabytes": round(sum(map(len, files.values())) / 1e6, 1),
         **translation(model, tokenizer),
-        "shapes": [[name, list(tensor.shape)] for name, tensor in tensors.items()],
-        "frequencies": frequencies.tolist(),
-        "merges": [" ".join(pair) for pair in merges],
+        **numbers,
+        "merges": [" ".join(pair) for pair in json.loads((run / TOKENIZER).read_text("utf-8"))["model"]["merges"]],
         "foreign": json.loads((ROOT / "data" / "results" / "doubt.json").read_text("utf-8"))["foreign"],  # pieces
     }
-    text = json.dumps(known, ensure_ascii=False, separators=(",", ":"))
-    return {"recorded.js": script(f"const RECORDED = {text}", "utf-8"), **files}
+    assistant, _ = load_checkpoint(MODEL.with_name("assistant"))
+    numbers, texts = coded(assistant, 1)
+    kinds = [stories.ACTORS, stories.VERBS, stories.THINGS, stories.COLOURS, stories.NUMBERS, stories.PLACES]
+    known_too = {"config": vars(assistant.config), "parts": 2, **numbers, "words": stories.WORDS, "kinds": kinds}
+    files["weights-assistant.js"] = script("const ASSISTANT", {**known_too, "texts": texts}, "utf-16")
+    return {"recorded.js": script("const RECORDED", known, "utf-8"), **files}
 
 
-def rounded(run: Path) -> tuple[Transformer, Tokenizer, dict[str, torch.Tensor]]:
-    """Give a model as the page has it, its tokenizer, and by the matrices' names the scale of each row."""
-    model, tokenizer, _ = load_translator([run])
+def coded(model: torch.nn.Module, parts: int) -> tuple[dict[str, list], list[str]]:
+    """Round a model; give what the page must know to unpack its numbers, and these, the steps in parts."""
+    scales = rounded(model)
+    tensors = {name: each.data for name, each in model.named_parameters()}  # a tied one is there once
+    steps = [(tensors[name] / scale).round().flatten() for name, scale in scales.items()]
+    symbols = torch.cat(steps).int().numpy() + STEPS
+    counts = np.bincount(symbols, minlength=2 * STEPS + 1)
+    frequencies = np.maximum(1, (counts * (TOTAL / counts.sum())).round().astype(int))
+    frequencies[STEPS] += TOTAL - frequencies.sum()
+    floats = b"".join(scales.get(name, each).numpy().astype("<f4").tobytes() for name, each in tensors.items())
+    first = encode(np.frombuffer(floats, np.uint8), np.full(256, TOTAL // 256))
+    texts = [first, *(encode(part, frequencies) for part in np.split(symbols, parts))]
+    shapes = [[name, list(tensor.shape)] for name, tensor in tensors.items()]
+    return {"shapes": shapes, "frequencies": frequencies.tolist()}, texts
+
+
+def rounded(model: torch.nn.Module) -> dict[str, torch.Tensor]:
+    """Round a model in place, as the page has it; give by the matrices' names the scale of each row."""
     matrices = {name: each.data for name, each in model.named_parameters() if each.dim() == 2}
     scales = {name: each.abs().amax(1, keepdim=True).clamp(min=1e-30) / STEPS for name, each in matrices.items()}
     for name, matrix in matrices.items():
         matrix.copy_((matrix / scales[name]).round() * scales[name])
-    return model.eval(), tokenizer, scales
+    return scales
 
 
 def encode(symbols: np.ndarray, frequencies: np.ndarray) -> str:
@@ -82,13 +92,14 @@ def encode(symbols: np.ndarray, frequencies: np.ndarray) -> str:
     return "".join(chr(digit + (0x100 if digit < 0xD700 else 0x900)) for digit in reversed(digits))
 
 
-def script(statement: str, encoding: str) -> bytes:
-    """Give a script; its first bytes tell UTF-16, whatever a server may say."""
-    return f'// Written by python -m tools.live: change nothing here.\n"use strict";\n{statement};\n'.encode(encoding)
+def script(name: str, value: object, encoding: str) -> bytes:
+    """Give a script that sets a value; its first bytes tell UTF-16, whatever a server may say."""
+    set_ = f"{name} = {json.dumps(value, ensure_ascii=False, separators=(',', ':'))};"
+    return f'// Written by python -m tools.live: change nothing here.\n"use strict";\n{set_}\n'.encode(encoding)
 
 
 @torch.inference_mode()
-def translation(model: Transformer, tokenizer: Tokenizer) -> dict[str, object]:
+def translation(model: torch.nn.Module, tokenizer: Tokenizer) -> dict[str, object]:
     """Record how `FIRST` is translated: the likeliest five of each step, and where the last layer looks."""
     src = torch.tensor([[*tokenizer.encode(FIRST, "de"), EOS]])
     with record_attention(model) as looks:
@@ -104,6 +115,5 @@ def translation(model: Transformer, tokenizer: Tokenizer) -> dict[str, object]:
 
 
 if __name__ == "__main__":
-    write_whole(LIVE / BEAM.name, BEAM.read_bytes())
-    for name, content in packed(MODEL).items():
+    for name, content in {BEAM.name: BEAM.read_bytes(), **packed(MODEL)}.items():
         write_whole(LIVE / name, content)

@@ -1,6 +1,6 @@
 // The page "Watch a Transformer translate": the sentence, and its translation word by word.
 // What all parts use is in parts.js; builder.js makes sentences; map.js, look.js (pieces, where it looks, break it) and
-// search.js (the beam, side by side) show what `translate` here has found.
+// search.js (the beam, side by side) show what `translate` here has found. ask.js has a model of its own.
 "use strict";
 
 const PACE = 250; // milliseconds a word, so that one can watch
@@ -328,6 +328,7 @@ function start() {
     button.onclick = () => choose(button.dataset.sentence, place);
   }
   find("skip").onclick = () => skip();
+  find("load").onclick = () => loadAssistant(["llama.js", "weights-assistant.js", "ask.js"]);
   find("back").onclick = () => { find("skip").focus(); go(); };
   find("theme").onclick = () => { // from light to dark, or back, as a later visit will find it
     dataset.theme = getComputedStyle(document.documentElement).colorScheme === "dark" ? "light" : "dark";
@@ -365,4 +366,19 @@ function loadWeights() {
   };
   load();
   load(); // the second one hides the first one's way to the server and back
+}
+
+/** Load what the last section needs, script by script; if one isn't there, the next click tries again. */
+function loadAssistant([src, ...others]) {
+  const tell = (text, disabled) => {
+    find("loading").textContent = text;
+    find("load").disabled = disabled;
+  };
+  tell("Loading …", true);
+  const onload = () => others.length ? loadAssistant(others) : tell("", true);
+  const onerror = () => {
+    tell(`There's no assistant: ${src} isn't beside this page.`, false);
+    find("load").onclick = () => loadAssistant([src, ...others]);
+  };
+  document.head.append(make("script", { src, onload, onerror }));
 }

@@ -52,12 +52,13 @@ function softmax(scores) {
  * @param weights the layer's W_q and W_o
  * @param mayAttend (query, key) => boolean, numbers of rows
  * @param silent head => boolean: a head that hands over nothing
+ * @param turn what else becomes of the queries; in the paper, nothing
  * @returns the new rows, the values, and for each head and query the scores and the weights of all keys
  */
-function attend(x, { keys, values }, weights, heads, mayAttend, silent) {
+function attend(x, { keys, values }, weights, heads, mayAttend, silent, turn = queries => queries) {
   const width = keys[0].length / heads; // d_k, and d_v too
   const [scored, looks] = [0, 1].map(() => Array.from({ length: heads }, () => []));
-  const mixed = linear(x, weights.W_q).map((query, q) => {
+  const mixed = turn(linear(x, weights.W_q)).map((query, q) => {
     const concatenated = new Float32Array(query.length);
     for (let h = 0; h < heads; h++) {
       const from = h * width, to = from + width;
@@ -330,7 +331,7 @@ function unpack(text, output, frequencies) {
  *
  * @param shapes [[name, shape], …]
  */
-function unpacker({ config, shapes, frequencies, parts }) {
+function unpacker({ config, shapes, frequencies, parts }, Model = Transformer) {
   const bytes = new Uint8Array(4 * shapes.reduce((sum, [, [rows]]) => sum + rows, 0));
   const steps = new Float32Array(shapes.reduce((sum, [, [rows, columns = 0]]) => sum + rows * columns, 0));
   const size = steps.length / (parts - 1);
@@ -348,6 +349,6 @@ function unpacker({ config, shapes, frequencies, parts }) {
       for (let i = 0; i < values.length; i++) values[i] = (values[i] - 255) * numbers[Math.floor(i / columns)];
       tensors[name] = { rows, columns, values };
     }
-    return new Transformer(config, tensors);
+    return new Model(config, tensors);
   };
 }

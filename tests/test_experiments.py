@@ -7,6 +7,7 @@ import random
 import re
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import pytest
@@ -23,6 +24,7 @@ from annotated_course.chapters.c22_scale.exercises import prefix_matching
 from annotated_course.stories import ACTORS, THINGS, WORDS, decode
 from annotated_workbench.checkpoint import load_checkpoint
 from annotated_workbench.data import DATA_FOLDER
+from annotated_workbench.translation import translate
 from experiments import (
     induction,
     needle,
@@ -63,6 +65,7 @@ COMMANDS: dict[str, dict[str, Any]] = {
     "riddle": {
         "TRAINING": "train --corpus grammar --preset tiny --layers 1 --vocab-size 300 --max-minutes 0.001",
         "CORPORA": {"grammar": "grammar", "photographs": "grammar"},
+        "translate": partial(translate, max_extra=1),
     },
     "reversing": {"WIDTHS": (16,), "UPDATES": (2,), "TESTED": 4},
     "sampling": TEXT | {"TEXTS": 10, "COUNT": 40, "WORDS": 4, "WAYS": {"k = 2": {"top_k": 2}}},

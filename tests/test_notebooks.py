@@ -165,8 +165,7 @@ def test_the_main_line_is_all_but_exercises_and_deeper_and_checks_that_unfold_ar
         new_code_cell("with more_checks():\n    claim('a')\n    claim('b')", outputs=[more]),
         new_markdown_cell("## Exercises\n\nnot counted"),
         new_code_cell("check('01.1', ...)", outputs=[new_output("stream", text="○ 01.1\n")]),
-        new_markdown_cell("## Summary\n\ncounted"),
-        new_markdown_cell("## Deeper\n\nnot counted"),
+        new_markdown_cell("not counted\n\n## Summary\n\ncounted\n\n## Deeper\n\nnot counted"),
         new_code_cell("claim('w')", outputs=[new_output("stream", text="✓ w\n")]),
     ]
     assert count(new_notebook(cells=cells)) == Count(words=10, lines=5, ticks=4, figures=1)

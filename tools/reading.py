@@ -13,7 +13,7 @@ from nbformat import NotebookNode
 FORMULA = re.compile(r"\$\$.+?\$\$|\$.+?\$", re.DOTALL)
 WORD = re.compile(r"\w[\w'.,-]*")
 CLAIM = re.compile(r"^[✓✗] ", re.MULTILINE)
-SECTION = re.compile(r"^## (.+)$", re.MULTILINE)
+SECTION = re.compile(r"^(?=## )", re.MULTILINE)
 
 
 class Count(NamedTuple):
@@ -26,13 +26,14 @@ class Count(NamedTuple):
 
 
 def main_line(notebook: NotebookNode) -> list[NotebookNode]:
-    """Give the cells of the main line: those before the exercises, and the summary after them."""
-    cells, section = [], ""
+    """Give the cells of the main line, markdown split at its sections: those before the exercises, and the summary."""
+    cells, is_main = [], True
     for cell in notebook.cells:
-        if cell.cell_type == "markdown" and (headings := SECTION.findall(cell.source)):
-            section = headings[-1]
-        if section not in ("Exercises", "Deeper"):
-            cells.append(cell)
+        for part in SECTION.split(cell.source) if cell.cell_type == "markdown" else [cell.source]:
+            if cell.cell_type == "markdown" and part.startswith("## "):
+                is_main = not re.match("## (Exercises|Deeper)$", part, re.MULTILINE)
+            if is_main:
+                cells.append(NotebookNode(cell, source=part))
     return cells
 
 

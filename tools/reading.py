@@ -27,12 +27,11 @@ class Count(NamedTuple):
 
 def main_line(notebook: NotebookNode) -> list[NotebookNode]:
     """Give the cells of the main line, markdown split at its sections: those before the exercises, and the summary."""
-    cells, is_main = [], True
+    cells, section = [], ""
     for cell in notebook.cells:
         for part in SECTION.split(cell.source) if cell.cell_type == "markdown" else [cell.source]:
-            if cell.cell_type == "markdown" and part.startswith("## "):
-                is_main = not re.match("## (Exercises|Deeper)$", part, re.MULTILINE)
-            if is_main:
+            section = part if cell.cell_type == "markdown" and part.startswith("## ") else section
+            if not re.match("## (Exercises|Deeper)$", section, re.MULTILINE):
                 cells.append(NotebookNode(cell, source=part))
     return cells
 

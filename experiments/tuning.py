@@ -6,7 +6,7 @@ Examples, tuning, preferences and rounding are the lesson's own. Each case tunes
 own draw; preferences and fewer bits go on from 300 examples. Then the model is asked about what no training has seen:
 kept are shares of its greedy answers, what it says to the lesson's questions, and the loss on stories without
 questions, in nats a word, for what is forgotten. An assistant that declines goes to data/checkpoints/assistant, in 16
-bits. Twenty minutes of one core.
+bits. Half an hour of one core.
 """
 
 import copy

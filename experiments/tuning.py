@@ -19,7 +19,7 @@ from torch import nn
 
 from annotated.config import EOS
 from annotated.models.tuning import add_lora
-from annotated_course.stories import decode, encode, story
+from annotated_course.stories import ASSISTANT, USER, decode, encode, story
 from annotated_workbench.checkpoint import save_checkpoint
 from annotated_workbench.data import DATA_FOLDER
 from experiments.results import about, arguments, names_of_lesson, save
@@ -35,7 +35,7 @@ CASES |= {f"{share:.0%} refusals": {"refusals": share} for share in (0.1, 0.3)}
 DELIVERED, FOLDER = "30% refusals, 1000 examples", DATA_FOLDER / "checkpoints" / "assistant"
 CASES |= {DELIVERED: {"count": 1000, "refusals": 0.3, "updates": 500}}
 RULES, BETAS, RATE = ("true_then_short", "short"), (0.5, 0.1), 3e-4
-CASES |= {"30% refusals, 1000 examples, mixed too": CASES[DELIVERED] | {"mixed": True}}
+CASES |= {f"{DELIVERED}, mixed too": CASES[DELIVERED] | {"mixed": True}}
 CASES |= {"LoRA, rank 8, rate 1e-3": {"rank": 8}}
 BITS = 8, 4, 3, 2
 
@@ -83,7 +83,8 @@ def measure(lesson: dict[str, Any], model: nn.Module, template: bool = True) -> 
     } | {f"{kind}, declined": sum(map(lesson["declines"], found)) for kind, found in written.items()}
     read = [encode(" ".join(map(str, story(dice, 3)))) for _ in range(ASKED)]
     nats = -lesson["log_probs"](model, [(ids[:1], ids[1:]) for ids in read]).sum().item()
-    prompts = [encode(f"<user> {lesson['tale']} {question} <assistant>") for question in lesson["asked"]]
+    tales = [f"{lesson['tale']} {question}" for question in lesson["asked"]]
+    prompts = [encode(f"{USER} {tale} {ASSISTANT}" if template else tale) for tale in tales]
     return {name: round(count / ASKED, 4) for name, count in counts.items()} | {
         "surer where there is an answer": round((sure["right"][:, None] > sure["absent"]).float().mean().item(), 3),
         "words": round(sum(map(len, written["right"])) / ASKED, 2),

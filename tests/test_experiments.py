@@ -76,9 +76,14 @@ COMMANDS: dict[str, dict[str, Any]] = {
     "todays_model": TEXT | {"UPDATES": 2, "SETTINGS": {"Llama": todays_model.SETTINGS["Llama"]}},
     "tuning": {
         "names_of_lesson": lambda *lesson: names_of_lesson(*lesson) | {"base": small_llama()},
-        "CASES": {name: tuning.CASES[name] | {"updates": 2} for name in ("300 examples", "LoRA, rank 2")},
-        **dict.fromkeys(("RULES", "BETAS", "BITS"), ()),
+        "CASES": {
+            name: tuning.CASES[name] | {"updates": 2} for name in ("300 examples", "LoRA, rank 2", tuning.DELIVERED)
+        },
+        "RULES": ("short",),
+        "BETAS": (0.5,),
+        "BITS": (4,),
         "ASKED": 8,
+        "save_checkpoint": lambda *arguments: None,
     },
     "warm_up": {"CASES": {"two layers, no warm-up": warm_up.CASES["two layers, no warm-up"]}},
 }

@@ -34,9 +34,8 @@ CASES |= {"asked without the template": {"asked_with": False}, "asked with a new
 CASES |= {f"{share:.0%} refusals": {"refusals": share} for share in (0.1, 0.3)}
 DELIVERED, FOLDER = "30% refusals, 1000 examples", DATA_FOLDER / "checkpoints" / "assistant"
 CASES |= {DELIVERED: {"count": 1000, "refusals": 0.3, "updates": 500}}
+CASES |= {f"{DELIVERED}, mixed too": CASES[DELIVERED] | {"mixed": True}, "LoRA, rank 8, rate 1e-3": {"rank": 8}}
 RULES, BETAS, RATE = ("true_then_short", "short"), (0.5, 0.1), 3e-4
-CASES |= {f"{DELIVERED}, mixed too": CASES[DELIVERED] | {"mixed": True}}
-CASES |= {"LoRA, rank 8, rate 1e-3": {"rank": 8}}
 BITS = 8, 4, 3, 2
 
 
@@ -52,7 +51,7 @@ def tune(
     mixed: bool = False,
     **how: Any,
 ) -> nn.Module:
-    """Tune a copy of the delivered model, or of rank r a correction of it."""
+    """Tune a copy of the delivered model: all its weights, or, if there's a rank, a correction."""
     torch.manual_seed(seed)
     model = copy.deepcopy(lesson["base"])
     return lesson["tune"](

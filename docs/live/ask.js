@@ -1,7 +1,7 @@
 // The last section: a small assistant, loaded when somebody wants it, is asked about a story.
 "use strict";
 
-const LONGEST_STORY = 200, LONGEST_ANSWER = 16; // words
+const LONGEST_STORY = 200, LONGEST_ANSWER = 16; // words and signs, the story's with its question
 const takePart = unpacker(ASSISTANT, Llama);
 const assistant = ASSISTANT.texts.map((text, part) => takePart(part, text)).at(-1); // the last part gives the model
 const numberOf = new Map(ASSISTANT.words.map((word, id) => [word, id]));
@@ -22,8 +22,8 @@ async function ask() {
   find("answer").replaceChildren();
   find("answered").textContent = "";
   find("unreadable").textContent = !question.trim() ? "There's no question yet: type one, or take one from below."
-    : words.length > LONGEST_STORY
-      ? `That's ${words.length} words and signs. It can't follow so much: please give it ${LONGEST_STORY} at most.`
+    : words.length - 2 > LONGEST_STORY // without the template's two
+      ? `That's ${words.length - 2} words and signs. It can't follow so much: please give it ${LONGEST_STORY} at most.`
     : unknown.length ? `It doesn't know “${named}”${unknown[5] ? ` and ${unknown.length - 5} more` : ""}. ` +
       "All the words of its world stand below." : "";
   if (find("unreadable").textContent) {

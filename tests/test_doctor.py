@@ -117,7 +117,7 @@ def test_a_fault_is_found_by_the_check_that_is_meant_for_it(name: str) -> None:
 
 
 def test_a_sound_model_passes_every_check_and_nothing_else_changes(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("annotated_course.doctor.checks.SECONDS", 600.0)
+    monkeypatch.setattr("annotated_course.doctor.training.SECONDS", 600.0)
     state, default = torch.random.get_rng_state(), torch.get_default_dtype()
     report = examine(Recipe)
     assert report.failed == []

@@ -14,7 +14,8 @@ from typing import Any, NamedTuple
 import torch
 
 from annotated_course.doctor import checks as measures
-from annotated_course.doctor.checks import Check, NotExamined
+from annotated_course.doctor import training  # noqa: F401
+from annotated_course.doctor.checks import Check, Differs, NotExamined
 from annotated_course.doctor.parity import parity
 from annotated_course.doctor.recipe import Recipe, loaded, make_recipe, said
 
@@ -23,7 +24,10 @@ CHECKS = tuple(measures.CHECKS)
 
 
 class Finding(NamedTuple):
-    """What came out of a check: mark is ✓, ✗ or, where nothing was examined, –; `result` says what was measured."""
+    """What came out of a check: `result` says what was measured, and mark is
+
+    ✓ as it should be; ✗ not so; ~ noted: it departs from the paper, or hurts rarely, and may be meant; – not examined.
+    """
 
     check: Check
     mark: str
@@ -31,7 +35,7 @@ class Finding(NamedTuple):
 
     def __str__(self) -> str:
         line = f"{self.mark} {self.check.name:16}{self.result}"
-        if self.mark != "✗" or self.result.startswith("raised"):
+        if self.mark not in "✗~" or self.result.startswith("raised"):
             return line
         return f"{line}\n    {self.check.meaning}\n    Taught in {self.check.taught}, “{self.check.section}”."
 
@@ -43,6 +47,11 @@ class Report(tuple[Finding, ...]):
     def failed(self) -> list[str]:
         """Names of the checks that found something."""
         return [finding.check.name for finding in self if finding.mark == "✗"]
+
+    @property
+    def noted(self) -> list[str]:
+        """Names of the checks that noted what may be meant so."""
+        return [finding.check.name for finding in self if finding.mark == "~"]
 
     @property
     def summary(self) -> str:
@@ -106,6 +115,8 @@ def _examined(recipe: Recipe, check: Check) -> Finding:
         measured: Any = check.measure(recipe)
     except NotExamined as reason:
         return Finding(check, "–", str(reason))
+    except Differs as difference:
+        return Finding(check, "~", str(difference))
     except (Exception, SystemExit) as error:  # whatever a stranger's code raises
         return Finding(check, "✗", f"raised {said(error)}")
     if isinstance(measured, list):

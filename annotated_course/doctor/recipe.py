@@ -56,6 +56,16 @@ class Recipe:
     names: Any = None
     copy: Any = None
 
+    def __init__(self, **parts: Any):
+        """Put parts in place of the class's own; they are called without `self`.
+
+        Raises:
+            ValueError: there is no part of this name.
+        """
+        if unknown := [name for name in parts if name not in PARTS]:
+            raise ValueError(f"{unknown[0]}= is no part of a recipe; they are {', '.join(PARTS)}.")
+        vars(self).update(parts)
+
     def build(self) -> nn.Module:
         """Make a model with random weights, others at each call."""
         raise NotImplementedError
@@ -86,8 +96,6 @@ def make_recipe(model: Any, **parts: Any) -> Recipe:
 
     Then the model is called once, to note its kind and vocabulary, and to say first what is wrong with the recipe.
     """
-    if unknown := [name for name in parts if name not in PARTS]:
-        raise ValueError(f"{unknown[0]}= is no part of a recipe; they are {', '.join(PARTS)}.")
     recipe = model() if isinstance(model, type) and issubclass(model, Recipe) else model
     if isinstance(model, nn.Module):
         raise ValueError(
@@ -97,10 +105,8 @@ def make_recipe(model: Any, **parts: Any) -> Recipe:
     if not isinstance(recipe, Recipe):
         if not callable(model):
             raise ValueError(f"expected an nn.Module class, a function or a Recipe; got {type(model).__name__}.")
-        recipe = Recipe()
-        parts = {"build": model} | parts
-    for name, part in parts.items():
-        setattr(recipe, name, part)
+        recipe = Recipe(build=model)
+    Recipe.__init__(recipe, **parts)
     _look_once(recipe)
     return recipe
 

@@ -43,6 +43,8 @@ class Finding(NamedTuple):
 class Report(tuple[Finding, ...]):
     """All findings, in order; printed, or shown by a notebook, it is a page to read."""
 
+    recognised = ""  # what the doctor found out about the model by itself
+
     @property
     def failed(self) -> list[str]:
         """Names of the checks that found something."""
@@ -61,7 +63,9 @@ class Report(tuple[Finding, ...]):
         for finding in (finding for finding in self if finding.mark == "–"):
             reasons[finding.result].append(finding.check.name)
         lines = [f"– {', '.join(names)}: {reason}" for reason, names in reasons.items()]
-        return "\n".join([*lines, "", f"{len(self.failed)} of {len(made)} checks found something."])
+        lines += [f"– {self.recognised}"] if self.recognised else []
+        noted = f" Noted, and perhaps meant so (~): {', '.join(self.noted)}." if self.noted else ""
+        return "\n".join([*lines, "", f"{len(self.failed)} of {len(made)} checks found something.{noted}"])
 
     def __repr__(self) -> str:
         return "\n".join([*(str(finding) for finding in self if finding.mark != "–"), self.summary])
@@ -74,7 +78,7 @@ def examine(
     told: Callable[[Finding], object] = lambda finding: None,
     **parts: Any,
 ) -> Report:
-    """Examine a model, an encoder–decoder or a language model, with every check that its recipe allows.
+    """Examine a model, an encoder–decoder, a language model or an encoder, with every check that its recipe allows.
 
     New tensors hold numbers of 64 bits meanwhile, those too that a model makes while it is called.
 
@@ -91,8 +95,9 @@ def examine(
     default = torch.get_default_dtype()
     torch.set_default_dtype(torch.float64)
     try:
-        with torch.random.fork_rng(devices=[]):
+        with torch.random.fork_rng(devices=[]), measures.Views():
             recipe = make_recipe(model, **parts)
+            measures.recognise(recipe)
             for check in checks:
                 if {"finite", "steady"} & {*Report(findings).failed}:
                     findings.append(Finding(check, "–", "nothing else can be believed yet"))
@@ -101,14 +106,16 @@ def examine(
                 told(findings[-1])
     finally:
         torch.set_default_dtype(default)
-    return Report(findings)
+    report = Report(findings)
+    report.recognised = recipe.recognised
+    return report
 
 
 def _examined(recipe: Recipe, check: Check) -> Finding:
     """Make one check; what a model raises on the way is a finding."""
     for part in check.needs:
-        if part == "source" and recipe.kind == "language model":
-            return Finding(check, "–", "a language model has no source")
+        if part == "source" and recipe.kind != "encoder-decoder":
+            return Finding(check, "–", "there is no source beside the text")
         if part != "source" and getattr(recipe, part) is None:
             return Finding(check, "–", f"not examined, give {part}=…" if part != "pad" else "there is no padding")
     try:

@@ -8,6 +8,7 @@ far below `NEAR` and what a model reads is far above it.
 import inspect
 import itertools
 import math
+import re
 from collections.abc import Callable, Sequence
 from functools import lru_cache
 from pathlib import Path
@@ -18,9 +19,9 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.overrides import TorchFunctionMode
 
-from annotated_course.doctor.recipe import EIGHT, LONGEST, Recipe, tensor_of
+from annotated_course.doctor.recipe import EIGHT, LONGEST, Recipe, arguments, tensor_of
 
-NEAR = 1e-6  # logits that differ by less are the same
+NEAR = 1e-6  # logits that differ by less are the same, in 64 bits
 CHAPTERS = Path(__file__).parents[1] / "chapters"
 # PyTorch's own, even where a file puts others in their place, which may call them.
 MULTI_HEAD, SCALED, RIGHT = F.multi_head_attention_forward, F.scaled_dot_product_attention, F.cross_entropy
@@ -71,7 +72,7 @@ def check(unit: str, chapter: str, section: str, *needs: str, low: float = 0.0, 
 def fresh(recipe: Recipe, seed: int = 0) -> nn.Module:
     """Make a model, always the same, in evaluation mode."""
     torch.manual_seed(seed)
-    return recipe.build().double().eval()
+    return recipe.build().to(recipe.dtype).eval()
 
 
 def stir(model: nn.Module) -> nn.Module:
@@ -105,24 +106,40 @@ def words_of(recipe: Recipe) -> tuple[str, ...]:
 
 
 def inputs(recipe: Recipe, words: Sequence[str] = EIGHT) -> tuple[Tensor, ...]:
-    """Write words as the model reads them in training: the target without its last id."""
-    *src, tgt = recipe.batch(words)
-    return (*src, tgt[:, :-1])
+    """Write words as the model reads them in training: a target or text without its last id."""
+    return recipe.asked(*recipe.batch(words))[0]
 
 
 def read(recipe: Recipe, model: nn.Module, *ids: Tensor) -> Tensor:
-    """Call the model, whatever it wraps its logits in; ids lie in one piece, as `view` wants them."""
-    return tensor_of(recipe.logits(model, *(rows.contiguous() for rows in ids)))
+    """Call the model, whatever it wraps its logits in; one that shifts its target by itself gets the ids to come."""
+    *src, last = ids
+    if recipe.shifts:
+        last = torch.cat((last[:, 1:], last[:, -1:]), dim=1)
+    return tensor_of(recipe.logits(model, *(rows.contiguous() for rows in (*src, last))))
+
+
+def near(logits: Tensor) -> float:
+    """Tell below which difference logits are the same."""
+    return NEAR if logits.dtype == torch.float64 else 100 * NEAR
 
 
 def differ(logits: Tensor, others: Tensor) -> int:
     """Count the positions at which logits are not the same; NaN equals nothing."""
-    return int((~((logits - others).abs().amax(dim=-1) < NEAR)).sum())
+    return int((~((logits - others).abs().amax(dim=-1) < near(logits))).sum())
 
 
 def is_real(recipe: Recipe, ids: Tensor) -> Tensor:
     """Tell where there is a token, not padding."""
     return torch.ones_like(ids).bool() if recipe.pad is None else ids != recipe.pad
+
+
+class Views(TorchFunctionMode):
+    """Lets `view` take slices of ids, such as the answers `ids[:, 1:]`, which lie in one piece in nobody's training."""
+
+    def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if function is Tensor.view and not args[0].is_floating_point():
+            args = (args[0].contiguous(), *args[1:])
+        return function(*args, **(kwargs or {}))
 
 
 # What the model computes
@@ -158,7 +175,7 @@ UPDATE = "07", "6. One update"
 def probabilities(recipe: Recipe) -> int:
     """cross_entropy has a softmax of its own, and the loss could not fall far: return logits."""
     logits = read(recipe, untouched(recipe), *inputs(recipe))
-    return int(((logits >= 0).all(dim=-1) & ((logits.sum(dim=-1) - 1).abs() < NEAR)).sum())
+    return int(((logits >= 0).all(dim=-1) & ((logits.sum(dim=-1) - 1).abs() < near(logits))).sum())
 
 
 @check("pairs of equal matrices", "04", "Where PyTorch's encoder differs")
@@ -172,9 +189,8 @@ def no_twins(recipe: Recipe) -> list[str]:
 
 def mean_loss(recipe: Recipe, model: nn.Module, *batch: Tensor) -> Tensor:
     """Compute what the loss should be: the mean of −ln p over the real tokens that come next."""
-    *src, tgt = batch
-    logits = read(recipe, model, *src, tgt[:, :-1])
-    return RIGHT(logits.mT, tgt[:, 1:], ignore_index=-100 if recipe.pad is None else recipe.pad)
+    ids, answers = recipe.asked(*batch)
+    return RIGHT(read(recipe, model, *ids).mT, answers, ignore_index=-100 if recipe.pad is None else recipe.pad)
 
 
 def loss_of(recipe: Recipe, model: nn.Module, *batch: Tensor) -> Tensor:
@@ -270,12 +286,36 @@ def reads_past(recipe: Recipe, training: bool = False) -> Tensor:
         torch.manual_seed(0)
         return read(recipe, model, *src, ids)
 
-    return dependence(logits, tgt) > NEAR
+    moved = dependence(logits, tgt)
+    return moved > near(moved)
+
+
+ENCODERS, DECODERS = r"bert|encoder|mlm|masked ?lm", r"decoder|causal|gpt|llama|generat"
+
+
+def recognise(recipe: Recipe) -> None:
+    """Find out by what it reads whether a model shifts its target by itself, and whether it is an encoder.
+
+    An encoder reads both ways, as does a language model that lacks its mask; the names of its parts tell them apart, or
+    its loss, which is given the answers, too.
+    """
+    reads = reads_past(recipe)
+    if recipe.kind == "language model" and not recipe.write:
+        names = " ".join(f"{name} {type(part).__name__}" for name, part in untouched(recipe).named_modules()).lower()
+        named = re.search(ENCODERS, names) and not re.search(DECODERS, names)
+        if (recipe.loss and arguments(recipe.loss, 3) == 3) or (named and reads.all()):
+            recipe.kind = "encoder"
+            recipe.recognised = "it is examined as an encoder; if it is none, give kind='language model'"
+    elif recipe.kind != "encoder" and torch.equal(reads, torch.ones_like(reads).tril(-1)):
+        recipe.shifts = True
+        recipe.recognised = "it shifts its target by one itself, so <bos> isn't read, and it is given the ids to come"
 
 
 @check("places of the future are read", "06", "6. A loss that is too good to be true")
 def future(recipe: Recipe) -> tuple[int, str]:
     """An output reads the token that it is to predict: the causal mask is missing, or turned, or axes are mixed up."""
+    if recipe.kind == "encoder":
+        raise NotExamined("an encoder reads both ways")
     places = {mode: int(reads_past(recipe, mode == "training").triu(1).sum()) for mode in ("evaluation", "training")}
     modes = " and ".join(mode for mode, count in places.items() if count)
     return max(places.values()), f"in {modes} mode" if modes else ""
@@ -283,15 +323,17 @@ def future(recipe: Recipe) -> tuple[int, str]:
 
 @check("places of the past are not read", "05", "3. Masked self-attention (§3.2.3)")
 def past(recipe: Recipe) -> int:
-    """The mask hides too much, or is upside down."""
-    return int((~reads_past(recipe)).tril().sum())
+    """The mask hides too much, or is upside down; in an encoder, nothing but padding may be hidden."""
+    missed = ~reads_past(recipe)[:, recipe.shifts :]
+    return int((missed if recipe.kind == "encoder" else missed.tril(-recipe.shifts)).sum())
 
 
 @check("places of the source are not read", "05", "4. Attention to the source (§3.2.3)", "source")
 def source(recipe: Recipe) -> int:
     """The decoder does not hear the encoder: look at cross-attention, and at the mask of the source."""
     model, (src, tgt) = stirred(recipe), inputs(recipe, LONGEST[:1])
-    return int((dependence(lambda ids: read(recipe, model, ids, tgt), src) <= NEAR).sum())
+    moved = dependence(lambda ids: read(recipe, model, ids, tgt), src)
+    return int((moved <= near(moved)).sum())
 
 
 @check(

@@ -17,7 +17,7 @@ from torch.optim.optimizer import register_optimizer_step_pre_hook
 from annotated.config import BOS, EOS, PAD
 from annotated_course.own_line import NOT_THE_READERS, own_line
 
-KINDS = ("encoder-decoder", "language model")
+KINDS = ("encoder-decoder", "language model", "encoder")
 LETTERS = "abcdefghij"
 # Eight words to learn by heart. All begin with different letters and end with different ones.
 EIGHT = ("badge", "faced", "decaf", "each", "chia", "haji", "gab", "jig")
@@ -27,8 +27,9 @@ LONGEST = EIGHT[:3]  # of one length: nothing is padded
 class Recipe:
     """How a model is made, called, trained and used. Only `build` is needed; what is None is not examined.
 
-    Of an encoder–decoder a batch is (src, tgt), of a language model (ids,). Rows are ids, padded on the right; a target
-    and a text stand between `bos` and `eos`, a source ends with `eos`. `pad` is None if there is no padding.
+    Of an encoder–decoder a batch is (src, tgt), of a language model (ids,), of an encoder (ids, answers), one to each.
+    Rows are ids, padded on the right; a target and a text stand between `bos` and `eos`, a source ends with `eos`.
+    `pad` is None if there is no padding.
 
     `loss(model, *batch)` is the mean per real token, `optimizer(model)` makes one, and `update(model, optimizer, batch,
     step)` does one update, counted from 1. `plan(step)` is the learning rate that you want there.
@@ -43,6 +44,9 @@ class Recipe:
 
     kind: str | None = None  # one of KINDS; by default as many inputs as `forward` takes
     vocabulary: int = 0  # as many logits as there are
+    dtype = torch.float64  # or float32, where it can be called in nothing else
+    shifts = False  # is the target moved by one inside the model, so that <bos> isn't read?
+    recognised = ""  # what the doctor found out by itself
     pad: int | None = PAD
     bos: int = BOS
     eos: int = EOS
@@ -80,15 +84,22 @@ class Recipe:
         rows = [[letters[LETTERS.index(letter)] for letter in word] for word in words]
         if self.kind == "language model":
             return (self._padded([[self.bos, *row, self.eos] for row in rows]),)
-        sources, targets = [[*row, self.eos] for row in rows], [[self.bos, *row[::-1], self.eos] for row in rows]
+        sources, backwards = [[*row, self.eos] for row in rows], [[*row[::-1], self.eos] for row in rows]
+        targets = backwards if self.kind == "encoder" else [[self.bos, *row] for row in backwards]
         return self._padded(sources), self._padded(targets)
+
+    def asked(self, *batch: Tensor) -> tuple[tuple[Tensor, ...], Tensor]:
+        """Part a batch into what the model reads and the answers, an id for each position."""
+        *src, tgt = batch
+        return (tuple(src), tgt) if self.kind == "encoder" else ((*src, tgt[:, :-1]), tgt[:, 1:])
 
     def _padded(self, rows: list[list[int]]) -> Tensor:
         longest = max(map(len, rows))
         return torch.tensor([row + [self.pad or 0] * (longest - len(row)) for row in rows])
 
 
-PARTS = sorted(name for name in vars(Recipe) if name[0] != "_" and name != "batch")
+KNOWN = ("batch", "asked", "dtype", "shifts", "recognised")
+PARTS = sorted(name for name in vars(Recipe) if name[0] != "_" and name not in KNOWN)
 
 
 def make_recipe(model: Any, **parts: Any) -> Recipe:
@@ -132,12 +143,23 @@ def _look_once(recipe: Recipe) -> None:
         )
     recipe.kind = recipe.kind or KINDS[0 if asked == 2 else 1]
     if recipe.kind not in KINDS:
-        raise ValueError(f"kind={recipe.kind!r} is neither {KINDS[0]!r} nor {KINDS[1]!r}.")
-    *src, tgt = recipe.batch(LONGEST if recipe.pad is None else EIGHT)
-    ids = (*src, tgt[:, :-1].contiguous())
+        raise ValueError(f"kind={recipe.kind!r} is none of {', '.join(map(repr, KINDS))}.")
+    ids, _ = recipe.asked(*recipe.batch(LONGEST if recipe.pad is None else EIGHT))
+    ids = tuple(rows.contiguous() for rows in ids)
     shapes, highest = ", ".join(f"{tuple(rows.shape)}" for rows in ids), max(int(rows.max()) for rows in ids)
     situation = f"given ids from 0 to {highest}, {shapes}, in 64 bits"
-    output = _attempt("the model", situation, lambda: recipe.logits(model.double().eval(), *ids))
+    try:
+        output = _attempt("the model", situation, lambda: recipe.logits(model.double().eval(), *ids))
+    except ValueError:
+        torch.set_default_dtype(torch.float32)
+        try:
+            output = recipe.logits(recipe.build().float().eval(), *ids)
+        except (Exception, SystemExit):
+            output = None
+        if output is None:
+            raise
+        recipe.dtype = torch.float32
+        recipe.recognised = "it can be called in 32 bits alone, so all numbers have 32"
     logits, due = tensor_of(output), tuple(ids[-1].shape)
     given = tuple(logits.shape) if isinstance(logits, Tensor) else _kind_of(output)
     if given[:-1] != due:

@@ -18,9 +18,6 @@ VOCAB = 13
 SIZES = dict(d_model=8, heads=2, d_k=3, d_v=5, d_ff=11, layers=2, max_length=17)
 
 
-# To train
-
-
 def make_model(**changes) -> Transformer:
     return Transformer(TransformerConfig(VOCAB, **(SIZES | dict(dropout=0.0) | changes)))
 
@@ -41,9 +38,6 @@ def gradients(model: torch.nn.Module) -> dict[str, torch.Tensor]:
 def assert_same_update(model: torch.nn.Module, other: torch.nn.Module, atol: float = 1e-6) -> None:
     for tensors in (gradients, lambda m: dict(m.named_parameters())):
         torch.testing.assert_close(tensors(model), tensors(other), rtol=0, atol=atol)
-
-
-# To search with
 
 
 @functools.cache

@@ -23,6 +23,11 @@ def randomise(module: nn.Module) -> nn.Module:
     return module
 
 
+def maker(kind: Callable[..., nn.Module], config: Callable[..., Any], **sizes: Any) -> Callable[..., Any]:
+    """Give a function that makes a model of these sizes, or of those it is told, in which every weight counts."""
+    return lambda **changes: randomise(kind(config(**(sizes | changes)))).eval()
+
+
 def torch_parameters(ours: nn.Module) -> dict[str, Tensor]:
     """Arrange our parameters under the names that PyTorch's module of the same kind has for them."""
     match ours:

@@ -54,18 +54,6 @@ def layers(model: nn.Module) -> list[nn.Module]:
     return [part for part in model.modules() if hasattr(part, "self_attention")]
 
 
-# What changes a model
-
-
-class WideLinear(nn.Linear):
-    """A layer of another type that is set and shaped like the one it replaces."""
-
-
-class Doubled(nn.Module):
-    def forward(self, weight: torch.Tensor) -> torch.Tensor:
-        return 2 * weight
-
-
 def w_1(model: nn.Module) -> nn.Linear:
     return layers(model)[0].feed_forward.W_1
 
@@ -85,13 +73,13 @@ def halve(module, args, output):
 
 
 CHANGES = {
-    "a layer of a subclass": lambda m: exchange("layer.feed_forward.W_1", WideLinear(8, 11))(m),
+    "a layer of a subclass": lambda m: exchange("layer.feed_forward.W_1", type("Mine", (nn.Linear,), {})(8, 11))(m),
     "a subclass": lambda m: setattr(m, "__class__", type("Mine", (type(m),), {})),
     "a forward of its own": lambda m: setattr(w_1(m), "forward", functools.partial(nn.Linear.forward, w_1(m))),
     "a method of its own": exchange("layer.self_attention.attend", lambda query, keys, values, mask=None: query),
     "a forward hook": lambda m: layers(m)[0].residuals[1].register_forward_hook(halve),
     "pruned": lambda m: prune.l1_unstructured(w_1(m), "weight", 0.5),
-    "a parametrisation": lambda m: parametrize.register_parametrization(w_1(m), "weight", Doubled()),
+    "a parametrisation": lambda m: parametrize.register_parametrization(w_1(m), "weight", nn.ReLU()),
     "PyTorch's LayerNorm": lambda m: setattr(layers(m)[0].residuals[0], "norm", nn.LayerNorm(8)),
     "another ε": lambda m: setattr(layers(m)[1].residuals[0].norm, "eps", 1e-6),
     "another dropout": exchange("dropout.p", 0.5),
@@ -163,9 +151,6 @@ def test_a_model_of_another_type_is_refused(other):
             use(model)
 
 
-# What leaves the function as it is
-
-
 @each_kind
 @pytest.mark.parametrize(
     "leave",
@@ -199,8 +184,6 @@ def test_an_update_of_some_weights_is_the_plain_one(learns):
         step(each, SRC, TGT, torch.optim.SGD(each.parameters(), lr=0.5))
     torch.testing.assert_close(*(dict(each.named_parameters()) for each in models), rtol=0, atol=1e-5)
 
-
-# Modes
 
 USES = {
     "greedy": (Transformer, lambda m: fast_decoding.greedy_decode(m, SRC, max_extra=1)),

@@ -25,9 +25,6 @@ def test_every_preset_makes_the_model_of_its_row(name):
     assert isinstance(model, Translator) == (row.task == "translation")
 
 
-# One row more
-
-
 @dataclass(frozen=True)
 class EchoConfig(RecurrentConfig):
     """Another class, so another row."""

@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from parity import randomise, torch_parameters
+from parity import maker, torch_parameters
 from torch import nn
 from torch.func import functional_call
 from torch.nn import functional as F
@@ -12,16 +12,9 @@ from annotated.config import BOS, EOS, PAD
 from annotated.models.bert import NO_TARGET, Bert, BertConfig, hide_for_prediction
 
 SIZES = dict(vocab_size=19, d_model=6, d_ff=11, heads=2, layers=3, dropout=0.0, max_length=7, segments=3)
+make_model = maker(Bert, BertConfig, **SIZES)
 IDS = torch.tensor([[4, 5, 6, 7, 8], [9, 10, 11, PAD, PAD]])
 SEGMENTS = torch.tensor([[0, 0, 1, 2, 2], [1, 1, 0, 0, 0]])
-
-
-def make_model(**changes) -> Bert:
-    """Make a model in which every weight counts."""
-    return randomise(Bert(BertConfig(**(SIZES | changes)))).eval()
-
-
-# What it computes
 
 
 def test_it_is_the_encoder_behind_one_more_layer_norm() -> None:
@@ -51,9 +44,6 @@ def test_published_sizes_have_the_published_number_of_parameters(size: str, body
         model = Bert(BertConfig.published(size))
     d = model.config.d_model  # of the head, which the number leaves out
     assert sum(p.numel() for p in model.parameters()) == body + d * d + d + 2 * d + 30522
-
-
-# What is hidden
 
 
 def test_the_chosen_are_hidden_in_three_ways() -> None:

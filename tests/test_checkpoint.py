@@ -52,9 +52,6 @@ def test_a_loaded_model_gives_the_same_logits_bit_for_bit(tmp_path, tied, count,
         assert file.metadata() == {"format": "pt"}  # other libraries look for it
 
 
-# What would be read back as another model
-
-
 def put(path: str, value: Callable[[Transformer], Any]) -> Callable[[Transformer], None]:
     """Make a change: another part or setting in a place of the model."""
     *place, name = path.split(".")
@@ -91,9 +88,6 @@ def test_what_would_be_read_back_as_another_model_is_not_written(tmp_path, name)
     assert not (tmp_path / "run").exists()
 
 
-# Averages
-
-
 def write(path: Path, **tensors: list[float]) -> Path:
     save_file({name: torch.tensor(values) for name, values in tensors.items()}, path)
     return path
@@ -117,9 +111,6 @@ def test_only_checkpoints_of_one_model_are_averaged(tmp_path, other):
     paths = [write(tmp_path / "1", gain=[1.0, 2.0]), write(tmp_path / "2", **other)]
     with pytest.raises(ValueError, match=r"2 holds other weights than .*1"):
         average_checkpoints(paths)
-
-
-# Files that are not there, or not whole
 
 
 @pytest.mark.parametrize(
@@ -148,9 +139,6 @@ def test_weights_of_another_model_or_no_numbers_are_refused_and_change_nothing(c
     with pytest.raises(ValueError, match=message):
         load_weights(model, dict(other.named_parameters()))
     torch.testing.assert_close(dict(model.named_parameters()), before, rtol=0, atol=0)
-
-
-# The delivered models
 
 
 @pytest.mark.parametrize("name", ["de-en", "de-en-best"])

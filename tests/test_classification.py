@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 import torch
-from parity import randomise
+from parity import maker
 from test_reviews import write_folder
 from torch.nn import functional as F
 from torch.testing import assert_close
@@ -27,17 +27,9 @@ from annotated_workbench.training_options import TrainingOptions, length_of
 from annotated_workbench.vocabulary import WordTokenizer
 
 SIZES = dict(vocab_size=19, d_model=14, d_ff=11, heads=2, d_k=3, d_v=5, layers=2, dropout=0.0, max_length=7)
-SIZES |= dict(classes=3, word_dropout=0.0)
+make_model = maker(Classifier, ClassifierConfig, **SIZES, classes=3, word_dropout=0.0)
 KINDS = [{}, dict(norm_first=False, positions="sinusoidal", activation="gelu"), dict(attention_bias=True, classes=2)]
 IDS = torch.tensor([[4, 5, 6, 7, 8], [9, 10, 11, PAD, PAD], [12, PAD, PAD, PAD, PAD]])
-
-
-def make_model(**changes) -> Classifier:
-    """Make a model in which every weight counts."""
-    return randomise(Classifier(ClassifierConfig(**(SIZES | changes))))
-
-
-# The model
 
 
 def test_the_mean_by_hand() -> None:
@@ -48,7 +40,7 @@ def test_the_mean_by_hand() -> None:
 
 @pytest.mark.parametrize("changes", KINDS)
 def test_it_is_the_encoder_its_mean_and_a_projection(changes: dict) -> None:
-    model, ids = make_model(**changes).eval(), IDS[:1]
+    model, ids = make_model(**changes), IDS[:1]
     states = model.encoder(model.positions(model.embedding(ids) * 14**0.5))
     assert_close(model(ids), states.mean(dim=1) @ model.output.weight.T + model.output.bias)
 
@@ -59,16 +51,13 @@ def test_tokens_are_hidden_in_training_only() -> None:
     assert torch.equal((found == PAD), ids == PAD)
     assert (found[:, :2] == UNK).float().mean().item() == pytest.approx(0.3, abs=0.03)
     assert ((found == ids) | (found == UNK)).all()
-    model = make_model(word_dropout=0.999)
+    model = make_model(word_dropout=0.999).train()
     unknown = torch.where(IDS == PAD, PAD, UNK)
     for reader in (model, accelerate(model)):
         assert_close(reader.logits(reader.states(IDS)), model.eval()(unknown))
         model.train()
     model.eval()
     assert (model(IDS) - model(unknown)).abs().max() > 1e-3
-
-
-# Learning
 
 
 def make_task(max_length: int = 7) -> ClassificationTask:
@@ -101,7 +90,7 @@ def test_an_update_on_parts_is_one_on_all(plain: bool) -> None:
     found = []
     for parts in ([(ids, classes)], [(ids[:1], classes[:1]), (ids[1:], classes[1:])]):
         torch.manual_seed(0)
-        model = make_model(vocab_size=len(task.tokenizer), max_length=7)
+        model = make_model(vocab_size=len(task.tokenizer)).train()
         expected = F.cross_entropy(model(ids), classes, label_smoothing=0.1).item()
         optimizer: Any = torch.optim.SGD(model.parameters(), lr=0.1)
         options = TrainingOptions(plain=plain)
@@ -133,8 +122,6 @@ def test_accuracy_by_hand() -> None:
         with pytest.raises(ValueError, match=message):
             accuracy(probabilities, labels, ["a", "b"])
 
-
-# Commands
 
 GOOD, BAD = ("good", "witty", "bright", "warm"), ("bad", "dull", "dark", "cold")
 

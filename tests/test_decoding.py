@@ -23,18 +23,12 @@ def search(model: Transformer, sources: list[list[int]], method: str, **options)
     return searches[method](model, pad(sources), **options)
 
 
-# The penalty
-
-
 @pytest.mark.parametrize(
     ("length", "alpha", "penalty"),
     [(1, 0.6, 1), (7, 1.0, 2), (19, 0.5, 2), (5, 0.0, 1), (43, 2.0, 64), (5, 0.6, 1.35866)],
 )
 def test_the_length_penalty_by_hand(length, alpha, penalty):
     assert length_penalty(length, alpha) == pytest.approx(penalty, rel=1e-5)
-
-
-# What is chosen, and when it ends
 
 
 def test_greedy_takes_the_most_probable_token_at_each_step():
@@ -63,9 +57,6 @@ def test_a_translation_is_at_most_so_much_longer_than_its_source(method, use_cac
         assert score == pytest.approx(log_probability / (length_penalty(len(ids), 0.6) if method == "beam" else 1))
     most = search(model, make_sources(11, 2, 11), method, use_cache=use_cache)
     assert [len(h.ids) for h in most] == [52, 59]  # fifty more, and max_length is 59
-
-
-# Searches that must agree
 
 
 def patient_search(model: Transformer, source: list[int], beam: int, alpha: float, limit: int) -> list[Hypothesis]:
@@ -121,9 +112,6 @@ def test_a_translation_does_not_depend_on_its_batch(method, seed):
     alone = [search(model, [source], method)[0] for source in sources]
     assert_same(search(model, sources[::-1], method), alone[::-1])
     assert_same(search(model, [*make_sources(11, 13), *sources], method)[1:], alone)  # with more padding
-
-
-# Modes and mistakes
 
 
 @pytest.mark.parametrize("method", ["greedy", "beam", "fast"])

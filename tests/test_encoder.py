@@ -16,10 +16,6 @@ IDS = torch.tensor([[4, 5, 6, 7, 8, 9, 10], [4, 5, 6, 0, 0, 0, 0]])
 norms = pytest.mark.parametrize("norm_first", [False, True], ids=["post-norm", "pre-norm"])
 
 
-def sizes(**changes) -> TransformerConfig:
-    return TransformerConfig(**(dict(vocab_size=1, d_model=D_MODEL, heads=HEADS, d_ff=D_FF) | changes))
-
-
 @pytest.mark.parametrize("p", [0.1, 0.5])
 def test_dropout_zeroes_a_share_and_scales_the_rest(p):
     n = 100_003
@@ -71,7 +67,8 @@ def test_residual_drops_the_sublayer_output_only(norm_first):
 @pytest.mark.parametrize(("activation", "bias"), [("relu", False), ("gelu", True), ("silu", True)])
 def test_stack_equals_pytorch(norm_first, activation, bias):
     options = dict(dropout=0.0, norm_first=norm_first)
-    ours = randomise(Encoder(sizes(layers=5, activation=activation, attention_bias=bias, **options)))
+    config = TransformerConfig(1, D_MODEL, D_FF, HEADS, 5, activation=activation, attention_bias=bias, **options)
+    ours = randomise(Encoder(config))
     activate = getattr(F, activation)  # PyTorch's layer knows silu by its function alone
     layer = nn.TransformerEncoderLayer(D_MODEL, HEADS, D_FF, activation=activate, batch_first=True, **options)
     norm = nn.LayerNorm(D_MODEL) if norm_first else None

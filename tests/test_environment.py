@@ -184,9 +184,6 @@ for package in ("annotated", "annotated_course", "annotated_workbench"):
     assert "annotated.attention" in run_python(code).split()
 
 
-# What may be missing
-
-
 @once
 @pytest.mark.parametrize(
     ("package", "call"),
@@ -219,9 +216,6 @@ def test_every_extra_is_declared():
     brought_by = {package: package for package in EXTRAS} | {"IPython": "ipykernel"}
     for package, extra in EXTRAS.items():
         assert any(line.startswith(brought_by[package]) for line in extras[extra]), package
-
-
-# One click: Codespaces and Binder
 
 
 BINDER = ROOT / ".binder"

@@ -22,8 +22,6 @@ def search(room, model: nn.Module, src: torch.Tensor, beam: int, **options) -> l
     return room.beam_search(model, src, beam, **options) if beam else room.greedy_decode(model, src, **options)
 
 
-# The same as the plain searches
-
 GREEDY = [dict(beam=0, max_extra=extra) for extra in (0, 50)]
 BEAM = [(2, 0.0), (4, 0.6), (5, 2.0), (5, 100.0)]
 
@@ -41,9 +39,7 @@ def test_a_search_finds_what_the_plain_one_finds(options):
 
 
 @pytest.mark.parametrize("beam", [0, 4])
-@pytest.mark.parametrize(
-    "extra", [{EOS: -60.0}, {EOS: 60.0}, {PAD: 30.0, BOS: 20.0}], ids=["never ends", "ends", "pads"]
-)
+@pytest.mark.parametrize("extra", [{EOS: -60.0}, {EOS: 60.0}, {PAD: 30.0, BOS: 20.0}], ids=["endless", "ends", "pads"])
 def test_models_with_one_idea_are_searched_as_plainly(extra, beam):
     model, src = biased(make_doubtful(0), extra), pad(make_sources(11, *LENGTHS))
     with pytest.MonkeyPatch.context() as patch:
@@ -61,9 +57,6 @@ def test_who_leaves_late_finds_the_same(beam, monkeypatch):
     expected = search(decoding, model, src, beam, max_extra=0)
     monkeypatch.setattr(decoding, "CPU_PATIENCE", 5)
     assert_same(search(decoding, model, src, beam, max_extra=0), expected)
-
-
-# bfloat16
 
 
 @pytest.mark.parametrize("bias", [False, True])

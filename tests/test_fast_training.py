@@ -36,9 +36,6 @@ def sgd(model: torch.nn.Module, rate: float = 0.5) -> torch.optim.SGD:
     return torch.optim.SGD(model.parameters(), lr=rate)
 
 
-# The same as the plain update
-
-
 @pytest.mark.parametrize("smoothing", [0.0, 0.1])
 @pytest.mark.parametrize("name", CONFIGS)
 def test_loss_gradients_and_weights_are_those_of_the_plain_update(name, smoothing):
@@ -82,9 +79,6 @@ def test_the_size_of_a_chunk_changes_nothing(monkeypatch, chunk, tied):
     assert max(heard) == min(chunk, 17)
 
 
-# The gradient in closed form
-
-
 @pytest.mark.parametrize(("smoothing", "impossible"), [(0.0, []), (0.1, []), (0.3, [PAD]), (0.0, [PAD, 2])])
 def test_the_closed_form_is_the_gradient_of_the_loss(smoothing, impossible):
     target = torch.tensor([3, 6, 1, 1, 5, 4, 4, 6, 3])
@@ -109,9 +103,6 @@ def test_the_loss_of_bfloat16_logits_is_a_float32_near_theirs(smoothing):
     assert F.cosine_similarity(logits.float().flatten(), leaf.grad.flatten(), dim=0) > 0.9999
 
 
-# Several batches
-
-
 @pytest.mark.parametrize("smoothing", [0.0, 0.1])
 def test_several_batches_accumulate_to_one(smoothing):
     model = make("paper")
@@ -128,9 +119,6 @@ def test_adam_is_the_papers_in_one_pass():
     model = make("paper")
     found = training.make_optimizer(model, 0.01).defaults
     assert found == plain.make_optimizer(model, 0.01).defaults | {"fused": found["fused"]}
-
-
-# bfloat16
 
 
 def test_an_update_in_bfloat16_is_near_one_in_float32_and_not_the_same():

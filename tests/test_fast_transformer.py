@@ -4,7 +4,7 @@ import copy
 
 import pytest
 import torch
-from parity import randomise
+from parity import maker
 from test_transformer import SIZES, SOURCE, TARGET
 from torch.testing import assert_close
 
@@ -18,22 +18,17 @@ from annotated.transformer import Transformer
 
 DEPARTURES = dict(norm_first=True, attention_bias=True, d_k=3, d_v=5, tie_embeddings=False, activation="gelu")
 DEPARTURES |= dict(positions="learned")
-
-
-def make_model(**changes) -> Transformer:
-    return randomise(Transformer(TransformerConfig(**(SIZES | changes)))).double()
+make_model = maker(Transformer, TransformerConfig, **SIZES)
 
 
 @pytest.fixture(params=[{}, DEPARTURES], ids=["paper", "every departure"])
 def model(request) -> Transformer:
-    return make_model(**request.param)
+    return make_model(**request.param).double()
 
 
 def relative_error(found: torch.Tensor, exact: torch.Tensor) -> float:
     return ((found.double() - exact).norm() / exact.norm()).item()
 
-
-# Attention and dropout
 
 MASKS = [None, (5, 7), (1, 7), (1, 1), (3, 1, 1, 7), (1, 2, 5, 7), (3, 1, 5, 7), (3, 2, 5, 1), (3, 2, 5, 7)]
 
@@ -79,9 +74,6 @@ def test_the_mask_is_the_same_on_every_torch():
     assert ["".join(str(int(number)) for number in row) for row in mask] == ["101", "101", "111", "111", "000"]
 
 
-# The whole model
-
-
 def test_in_32_bits_and_in_bfloat16_it_is_near(model):
     expected = model(SOURCE, TARGET)
     direction = torch.randn_like(expected)
@@ -102,13 +94,10 @@ def test_in_32_bits_and_in_bfloat16_it_is_near(model):
 @torch.no_grad()
 def test_in_pre_norm_the_sum_over_all_layers_keeps_32_bits():
     # Next to 3,742 the steps of bfloat16 are 16; what the tokens differ by is 0.3 √14.
-    model = make_model(norm_first=True).float()
+    model = make_model(norm_first=True)
     model.src_embedding.weight += 1000
     found = FastTransformer(model, bf16=True).encode(SOURCE, padding_mask(SOURCE))
     assert relative_error(found, model.encode(SOURCE).double()) < 0.03
-
-
-# The cache that a sentence's hypotheses share
 
 
 def draw_ids(batch: int, length: int) -> torch.Tensor:

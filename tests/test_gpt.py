@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 import torch
-from parity import randomise
+from parity import maker
 from torch.nn import functional as F
 from torch.testing import assert_close
 
@@ -12,12 +12,8 @@ from annotated.models.gpt import Gpt, GptConfig, gelu_by_tanh
 from annotated.models.language_model import LanguageModel, LanguageModelConfig
 
 SIZES: dict[str, Any] = dict(vocab_size=19, d_model=6, d_ff=11, heads=2, layers=3, dropout=0.0, max_length=7)
+make_model = maker(Gpt, GptConfig, **SIZES)
 IDS = torch.tensor([[4, 5, 6, 7, 8], [9, 10, 11, 12, 13]])
-
-
-def make_model(**changes) -> Gpt:
-    """Make a model in which every weight counts."""
-    return randomise(Gpt(GptConfig(**(SIZES | changes)))).eval()
 
 
 def test_it_is_our_language_model_but_for_scale_and_activation() -> None:

@@ -6,7 +6,7 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from parity import randomise
+from parity import maker
 from torch.testing import assert_close
 
 from annotated.config import UNK, TransformerConfig
@@ -15,6 +15,7 @@ from annotated.models.language_model import LanguageModel, LanguageModelConfig, 
 from annotated.transformer import Transformer
 
 SIZES = dict(vocab_size=19, d_model=14, d_ff=11, heads=2, d_k=3, d_v=5, layers=3, dropout=0.0, max_length=17)
+make_model = maker(LanguageModel, LanguageModelConfig, **SIZES)
 IDS = torch.tensor([[4, 5, 6, 7, 8], [9, 10, 11, 12, 13]])
 CONFIGS = {
     "defaults": {},
@@ -23,17 +24,9 @@ CONFIGS = {
 }
 
 
-def make_model(**changes) -> LanguageModel:
-    """Make a model in which every weight counts."""
-    return randomise(LanguageModel(LanguageModelConfig(**(SIZES | changes)))).eval()
-
-
-@pytest.fixture(params=CONFIGS.values(), ids=CONFIGS)
-def model(request: pytest.FixtureRequest) -> LanguageModel:
-    return make_model(**request.param)
-
-
-def test_it_is_the_encoder_under_a_causal_mask(model: LanguageModel) -> None:
+@pytest.mark.parametrize("name", CONFIGS)
+def test_it_is_the_encoder_under_a_causal_mask(name: str) -> None:
+    model = make_model(**CONFIGS[name])
     names = {name: getattr(model.config, name) for name in TransformerConfig.__dataclass_fields__}
     other = Transformer(TransformerConfig(**names)).eval()
     other.src_embedding.weight, other.output.weight = model.embedding.weight, model.output.weight
@@ -42,8 +35,6 @@ def test_it_is_the_encoder_under_a_causal_mask(model: LanguageModel) -> None:
     other.encoder.load_state_dict({name: weight for name, weight in weights if name.startswith(("layers.", "norm."))})
     assert_close(model(IDS), other.logits(other.encode(IDS, causal_mask(5)[None, None])))
 
-
-# Drawing
 
 LOGITS = torch.tensor([0.5, 0.3, 0.15, 0.05]).log()[[2, 0, 3, 1]]  # 0.15, 0.5, 0.05, 0.3
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 import torch
-from parity import randomise
+from parity import maker
 from torch import nn
 from torch.testing import assert_close
 
@@ -18,11 +18,7 @@ from annotated_workbench.data import DATA_FOLDER
 from annotated_workbench.published import load_llama
 
 SIZES: dict[str, Any] = dict(vocab_size=19, d_model=14, heads=6, d_k=4, d_v=5, layers=3, max_length=9, dropout=0.0)
-
-
-def make_model(**changes: Any) -> Llama:
-    """Make a model in which every weight counts."""
-    return randomise(Llama(LlamaConfig(**(SIZES | dict(d_ff=8, groups=2, eps=1e-6) | changes)))).eval()
+make_model = maker(Llama, LlamaConfig, **SIZES, d_ff=8, groups=2, eps=1e-6)
 
 
 @pytest.mark.parametrize("qk_norm", [False, True])

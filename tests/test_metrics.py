@@ -5,18 +5,14 @@ import math
 import pytest
 import sacrebleu
 import torch
-from torch import nn
 
-from annotated.config import BOS, EOS, TransformerConfig
-from annotated.models.recurrence import RecurrentConfig, RecurrentTranslator
-from annotated.transformer import Transformer
+from annotated.config import BOS, EOS
 from annotated_workbench import metrics
+from annotated_workbench.architectures import PRESETS, make_model
 from annotated_workbench.data import Pairs
 from annotated_workbench.ensemble import Ensemble
 from annotated_workbench.metrics import bleu, chrf, loss_per_token
 from annotated_workbench.vocabulary import WordTokenizer
-
-# Translations
 
 
 @pytest.mark.parametrize("metric", [bleu, chrf])
@@ -64,8 +60,6 @@ def test_what_is_a_word_follows_the_language(language, words, capsys):
         assert f"tok:{words}" in signature
 
 
-# References
-
 GERMAN = ["ein Hund läuft", "eine Katze schläft auf dem Sofa", "Hund"]
 PAIRS = Pairs(GERMAN, ["a dog runs", "a cat sleeps on the sofa", "dog dog dog"])
 
@@ -75,15 +69,10 @@ def tokenizer() -> WordTokenizer:
     return WordTokenizer.train(PAIRS, ("de", "en"), min_freq=1)
 
 
-def make_model(tokenizer: WordTokenizer, kind: str = "transformer") -> nn.Module:
-    if kind == "recurrent":
-        return RecurrentTranslator(RecurrentConfig(len(tokenizer), d_model=9)).eval()
-    return Transformer(TransformerConfig(len(tokenizer), d_model=16, d_ff=24, heads=2, layers=1, max_length=9)).eval()
-
-
-@pytest.mark.parametrize(("kind", "members"), [("transformer", 1), ("transformer", 2), ("recurrent", 1)])
-def test_references_are_scored_token_by_token_with_their_ends(tokenizer, kind, members):
-    models, losses = [make_model(tokenizer, kind) for _ in range(members)], []
+@pytest.mark.parametrize(("preset", "members"), [("tiny", 1), ("tiny", 2), ("recurrent", 1)])
+def test_references_are_scored_token_by_token_with_their_ends(tokenizer, preset, members):
+    config = PRESETS[preset](len(tokenizer), d_model=16, layers=1)
+    models, losses = [make_model(config).eval() for _ in range(members)], []
     model = Ensemble(models) if members > 1 else models[0]
     for source, target in zip(*PAIRS, strict=True):
         src, written, alone = torch.tensor([[*tokenizer.encode(source, "de"), EOS]]), [BOS], []

@@ -8,15 +8,8 @@ from parity import randomise
 from torch.testing import assert_close
 
 from annotated.config import TransformerConfig
-from annotated.models.modern import (
-    GatedFeedForward,
-    GroupedQueryAttention,
-    MixtureOfExperts,
-    NoPositions,
-    RMSNorm,
-    imbalance,
-    modernise,
-)
+from annotated.models import modern
+from annotated.models.modern import GatedFeedForward, GroupedQueryAttention, MixtureOfExperts, RMSNorm
 from annotated.models.relative_positions import rotate
 from annotated.multi_head import MultiHeadAttention
 from annotated.transformer import Transformer
@@ -31,12 +24,6 @@ def inputs(length: int = 7) -> torch.Tensor:
 
 def grouped(groups: int = GROUPS, **switches) -> GroupedQueryAttention:
     return randomise(GroupedQueryAttention(D_MODEL, HEADS, groups, **switches, **SIZES)).double()
-
-
-def make_model(norm_first: bool = False, **switches) -> Transformer:
-    sizes = dict(d_model=D_MODEL, d_ff=9, heads=HEADS, layers=2, dropout=0.0, max_length=23)
-    model = Transformer(TransformerConfig(13, norm_first=norm_first, **sizes, **SIZES))
-    return randomise(modernise(model, **switches)).double().eval()
 
 
 def test_rms_norm_by_hand() -> None:
@@ -121,15 +108,16 @@ def test_each_position_uses_its_own_experts_and_gives_them_gradients() -> None:
 def test_imbalance_by_hand() -> None:
     """Half of the choices on each of experts 0 and 1, p = 0.4, 0.4, 0.1, 0.1: 4 · (0.2 + 0.2)."""
     scores = torch.tensor([[0.4, 0.4, 0.1, 0.1], [0.1, 0.1, 0.4, 0.4]]).log().requires_grad_()
-    assert_close(imbalance(scores[:1], 2), torch.tensor(1.6))
-    assert_close(imbalance(scores[None], 2), torch.tensor(1.0))
-    (gradient,) = torch.autograd.grad(imbalance(scores[:1], 2), scores)
+    assert_close(modern.imbalance(scores[:1], 2), torch.tensor(1.6))
+    assert_close(modern.imbalance(scores[None], 2), torch.tensor(1.0))
+    (gradient,) = torch.autograd.grad(modern.imbalance(scores[:1], 2), scores)
     assert (gradient[0, :2] > 0).all() and (gradient[0, 2:] < 0).all()  # a step down takes from the busy experts
 
 
 @pytest.mark.parametrize("norm_first", [False, True])
 def test_every_part_is_replaced(norm_first: bool) -> None:
-    model = make_model(norm_first, groups=2, qk_norm=True, rotary=True, gated=True, rms_norm=True)
+    model = Transformer(TransformerConfig(13, D_MODEL, 9, HEADS, 2, **SIZES, norm_first=norm_first))
+    model = modern.modernise(model, groups=2, qk_norm=True, rotary=True, gated=True, rms_norm=True)
     kinds = [type(part).__name__ for part in model.modules()]
     old = {"MultiHeadAttention", "FeedForward", "LayerNorm", "SinusoidalEncoding"}
     assert not old & {*kinds}
@@ -138,6 +126,6 @@ def test_every_part_is_replaced(norm_first: bool) -> None:
     assert kinds.count("RMSNorm") == 2 * 2 + 3 * 2 + 2 * norm_first + 2 * 6  # residuals, last norms, queries and keys
     turned = {name for name, part in model.named_modules() if getattr(part, "rotary", False)}
     assert turned == {f"{side}.layers.{i}.self_attention" for side in ("encoder", "decoder") for i in range(2)}
-    assert isinstance(model.positions, NoPositions)
+    assert isinstance(model.positions, modern.NoPositions)
     assert model.src_embedding.weight is model.output.weight
     assert {part.W_1.out_features for part in model.modules() if isinstance(part, GatedFeedForward)} == {2 * 9 // 3}

@@ -58,10 +58,3 @@ def test_learned_vectors_are_added_and_learned():
 def test_learned_vectors_start_with_length_one():
     torch.manual_seed(0)
     assert_close(LearnedEncoding(211, 101).table.norm(dim=-1), torch.ones(101), atol=0.2, rtol=0)
-
-
-@pytest.mark.parametrize("kind", [SinusoidalEncoding, LearnedEncoding])
-def test_start_moves_the_positions(kind):
-    encoding = kind(6, 11)
-    x = torch.randn(2, 11, 6)
-    assert torch.equal(encoding(x[:, 4:], start=4), encoding(x)[:, 4:])

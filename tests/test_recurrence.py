@@ -1,24 +1,16 @@
 """The LSTM encoder-decoder against a loop over the positions, and its dropout; `test_architectures` trains one."""
 
 import torch
-from parity import assert_near, assert_same_gradients, randomise
+from parity import assert_near, assert_same_gradients, maker
 from torch import nn
 
 from annotated.encoder import Dropout
 from annotated.masking import padding_mask
 from annotated.models.recurrence import RecurrentConfig, RecurrentTranslator
 
-SIZES = dict(vocab_size=19, d_model=7, layers=3, dropout=0.0, max_length=17)
+make_model = maker(RecurrentTranslator, RecurrentConfig, vocab_size=19, d_model=7, layers=3, dropout=0.0, max_length=17)
 SOURCE = torch.tensor([[4, 5, 6, 7, 8], [9, 10, 2, 0, 0]])
 TARGET = torch.tensor([[1, 11, 12, 0], [3, 13, 14, 15]])
-
-
-def make_model(**changes) -> RecurrentTranslator:
-    """Make a model in which every weight counts; a new one's are small and their effects hard to see."""
-    return randomise(RecurrentTranslator(RecurrentConfig(**(SIZES | changes))))
-
-
-# Against a loop
 
 
 def run_cell(lstm: nn.LSTM, suffix: str, inputs: torch.Tensor, hidden: torch.Tensor, cell: torch.Tensor) -> list:

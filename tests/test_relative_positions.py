@@ -27,9 +27,6 @@ def relative(k: int) -> RelativeAttention:
     return randomise(RelativeAttention(D_MODEL, HEADS, k=k, **SIZES)).double()
 
 
-# Relative
-
-
 def test_relative_by_hand() -> None:
     """Two positions of width 1: scores are 0 but for ln 3 to the left, values 8 and 4, and 2 more to the left."""
     module = RelativeAttention(1, 1, k=1)
@@ -71,9 +68,6 @@ def test_zero_tables_are_plain_attention(mask: torch.Tensor | None) -> None:
     assert_close(module(x, x, x, mask), plain(x, x, x, mask))
 
 
-# Rotary
-
-
 def test_rotate_by_hand() -> None:
     """Pairs turn by 1 and by 1/100 of it a place; a quarter turn after π/2 places cannot be had, so base is chosen."""
     x = torch.tensor([[1.0, 0, 0, 1]]).expand(3, 4)
@@ -110,9 +104,6 @@ def test_weights_are_recorded(kind: type[MultiHeadAttention]) -> None:
     (weights,) = recorded[""]
     assert_close(weights.sum(dim=-1), torch.ones(2, HEADS, LENGTH, dtype=torch.float64))
     assert weights[1, ..., 3:].abs().max() == 0
-
-
-# Trees
 
 
 def test_tree_distances_by_hand() -> None:

@@ -9,7 +9,7 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from parity import randomise
+from parity import maker
 from torch.nn import functional as F
 from torch.testing import assert_close
 
@@ -25,16 +25,9 @@ from annotated_workbench.vocabulary import CharacterTokenizer, load_tokenizer
 from tests.models import gradients
 
 SIZES = dict(vocab_size=19, d_model=14, d_ff=11, heads=2, d_k=3, d_v=5, layers=3, dropout=0.0, max_length=7)
+make_model = maker(LanguageModel, LanguageModelConfig, **SIZES)
 KINDS = [{}, dict(norm_first=False, positions="sinusoidal", activation="relu"), dict(attention_bias=True)]
 TEXT = "the cat sat on the mat, and the rat sat on the cat.\n" * 40
-
-
-def make_model(**changes) -> LanguageModel:
-    """Make a model in which every weight counts."""
-    return randomise(LanguageModel(LanguageModelConfig(**(SIZES | changes))))
-
-
-# Pieces
 
 
 @given(st.integers(2, 60), st.integers(1, 9), st.integers(0, 30), st.one_of(st.none(), st.integers(0, 99)))
@@ -45,9 +38,6 @@ def test_each_token_but_the_first_is_predicted_once_from_what_stands_before_it(l
     assert sorted(i for row in rows for i in row[1:]) == list(range(2, length + 1))
     assert all(row == list(range(row[0], row[-1] + 1)) for row in rows)
     assert all(batch.size(1) == window + 1 and batch.size(0) * window <= window + more for (batch,) in batches)
-
-
-# Tokens
 
 
 def test_characters_come_back_from_a_file_too(tmp_path: Path) -> None:
@@ -61,12 +51,9 @@ def test_characters_come_back_from_a_file_too(tmp_path: Path) -> None:
         assert each.encode_batch(["ab\n", ""], "") == [[6, 7, 4], []]
 
 
-# Fast equals plain
-
-
 @pytest.mark.parametrize("changes", KINDS)
 def test_the_fast_form_and_its_update_are_the_plain_ones(changes: dict) -> None:
-    model, learner = make_model(**changes).eval(), make_model(**changes)
+    model, learner = make_model(**changes), make_model(**changes).train()
     fast = accelerate(model)
     ids = torch.randint(4, 19, (3, 7))
     cache = fast.new_cache()
@@ -93,9 +80,6 @@ def test_the_loss_of_a_text_by_a_loop() -> None:
             total -= float(model(ids[None, start:i])[0, -1].log_softmax(dim=-1)[ids[i]])
     assert text_loss(model, ids) == pytest.approx(total / 29, rel=1e-5)
     assert model.training
-
-
-# Runs
 
 
 def words(folder: Path, out: str, *more: str) -> list[str]:

@@ -5,7 +5,7 @@ import math
 
 import pytest
 import torch
-from parity import randomise
+from parity import maker, randomise
 from torch import nn
 from torch.testing import assert_close
 
@@ -14,14 +14,8 @@ from annotated.models.tuning import LoRA, add_lora, dpo_loss, merge_lora, quanti
 
 IDS = torch.tensor([[4, 5, 6, 7, 8]])
 RANK = 3
-
-
-def make_model(**changes) -> Llama:
-    sizes = dict(d_model=12, d_ff=10, heads=2, layers=2, groups=1, max_length=9)
-    return randomise(Llama(LlamaConfig(19, **(sizes | changes)))).double()
-
-
-# LoRA
+SIZES = dict(vocab_size=19, d_model=12, d_ff=10, heads=2, layers=2, groups=1, max_length=9)
+make_model = maker(Llama, LlamaConfig, **SIZES)
 
 
 def test_lora_by_hand() -> None:
@@ -38,7 +32,7 @@ def test_lora_by_hand() -> None:
 
 @pytest.mark.parametrize("tied", [True, False])
 def test_at_the_start_nothing_changes_and_only_the_corrections_learn(tied: bool) -> None:
-    model = make_model(tie_embeddings=tied)
+    model = make_model(tie_embeddings=tied).double()
     before, linears = model(IDS), [part for part in model.layers.modules() if isinstance(part, nn.Linear)]
     linears += [] if tied else [model.output]
     weights = copy.deepcopy(model.state_dict())
@@ -49,9 +43,8 @@ def test_at_the_start_nothing_changes_and_only_the_corrections_learn(tied: bool)
     assert {name.rsplit(".")[-1] for name in learn} == {"A", "B"}
     assert all(weight.grad is None for name, weight in model.named_parameters() if name not in learn)
     assert all(weight.grad.any() for name, weight in learn.items() if name.endswith("B"))
-    assert sum(weight.numel() for weight in learn.values()) == sum(
-        RANK * (linear.in_features + linear.out_features) for linear in linears
-    )
+    sides = sum(linear.in_features + linear.out_features for linear in linears)
+    assert sum(weight.numel() for weight in learn.values()) == RANK * sides
     torch.optim.AdamW(model.parameters(), lr=0.1).step()
     assert not torch.equal(model(IDS), before)
     kept = {name.replace(".linear.", "."): weight for name, weight in model.state_dict().items() if name not in learn}
@@ -59,7 +52,7 @@ def test_at_the_start_nothing_changes_and_only_the_corrections_learn(tied: bool)
 
 
 def test_merged_is_a_plain_model_of_the_same_function() -> None:
-    model = add_lora(make_model(), RANK, alpha=1.0)
+    model = add_lora(make_model().double(), RANK, alpha=1.0)
     randomise(model)
     merged = merge_lora(model)
     assert_close(merged(IDS), model(IDS))
@@ -67,9 +60,6 @@ def test_merged_is_a_plain_model_of_the_same_function() -> None:
     assert merged.output.weight is merged.embedding.weight
     assert all(weight.requires_grad for weight in merged.parameters())
     assert any(isinstance(part, LoRA) for part in model.modules())  # what was merged is a copy
-
-
-# A preference
 
 
 def test_dpo_by_hand() -> None:
@@ -84,9 +74,6 @@ def test_dpo_pulls_up_the_better_and_only_as_far_as_it_must() -> None:
     dpo_loss(better, worse, torch.tensor([0.0, -40.0]), beta=0.5).backward()  # the second pair is won already
     assert_close(better.grad, torch.tensor([-0.125, 0.0]))
     assert_close(worse.grad, -better.grad)
-
-
-# Fewer bits
 
 
 @pytest.mark.parametrize(

@@ -36,9 +36,6 @@ def subwords():
     return SubwordTokenizer.train(PAIRS, LANGUAGES, vocab_size=290)
 
 
-# Vocabulary
-
-
 def test_vocabulary_orders_by_count_then_alphabet():
     sentences = [["rot", "ein", "ein", "Hund"], ["ein", "rot", "Ball", "Ball"], ["selten"]]
     assert Vocabulary.build(sentences).words == [*SPECIALS, "ein", "Ball", "rot"]
@@ -53,9 +50,6 @@ def test_vocabulary_maps_there_and_back():
     assert vocabulary.decode(torch.tensor([5, 4])) == ["Hund", "ein"]
     assert len(vocabulary) == 6
     assert ("Hund" in vocabulary, "Katze" in vocabulary) == (True, False)
-
-
-# Words
 
 
 def test_words_are_split_by_the_rules_of_each_language(words):
@@ -107,9 +101,6 @@ def test_the_delivered_tokenizer_gives_what_it_gave():
     assert delivered.encode("Ein Mann mit Hut spielt Gitarre.", "de") == [283, 331, 318, 1081, 590, 1232, 17]
 
 
-# Subwords
-
-
 @given(st.text())
 def test_subwords_give_back_any_text(subwords, text):
     ids = subwords.encode(text, "de")
@@ -130,9 +121,6 @@ def test_a_text_is_the_same_in_either_normal_form():
         one, other = (kind.train(text if kind is CharacterTokenizer else ([text] * 2, [])) for text in (apart, whole))
         assert one.content() == other.content()
         assert [one.decode(one.encode(text, "de")) for text in (whole, apart)] == [whole] * 2
-
-
-# Both
 
 
 @pytest.fixture(params=["words", "subwords"])

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from annotated.__main__ import main
 from annotated.config import PAD, TransformerConfig
-from annotated.encoder import Dropout, LayerNorm
+from annotated.encoder import Dropout, FeedForward, LayerNorm, Residual
 from annotated.masking import padding_mask
 from annotated.models.language_model import LanguageModel, LanguageModelConfig
 from annotated.multi_head import MultiHeadAttention
@@ -80,6 +80,20 @@ def changed_logits(change: Callable[[Tensor], Tensor]) -> Callable[[], nn.Module
     return planted(Transformer, logits=lambda self, states: change(Transformer.logits(self, states)))
 
 
+def changed(change: Callable[[Any], object]) -> Callable[[], nn.Module]:
+    def build() -> nn.Module:
+        model = Transformer(CONFIG)
+        change(model)
+        return model
+
+    return build
+
+
+def causal(self: Any, query: Tensor, keys: Tensor, values: Tensor, mask: Tensor) -> Tensor:
+    future = torch.ones(query.size(1), keys.size(-2)).tril().bool()
+    return MultiHeadAttention.attend(self, query, keys, values, mask & future)
+
+
 MODELS: dict[str, Callable[[], nn.Module]] = {  # with a fault each, by the check that is meant for it
     "finite": changed_logits(lambda logits: logits / 0.0),
     "probabilities": changed_logits(lambda logits: logits.softmax(dim=-1)),
@@ -91,6 +105,16 @@ MODELS: dict[str, Callable[[], nn.Module]] = {  # with a fault each, by the chec
     "rows_sum_to_one": attends(1, -1e9),
     "empty": attends(-1, -torch.inf),
     "forgets": listed,
+    "hidden": planted(MultiHeadAttention, attend=causal),
+    "one_layer": changed(lambda model: model.encoder.layers.__setitem__(1, model.encoder.layers[0])),
+    "residual": planted(Residual, forward=lambda self, x, sublayer: self.norm(sublayer(x))),
+    "free_road": planted(Residual, forward=lambda self, x, sublayer: self.norm(x) + sublayer(self.norm(x))),
+    "late_dropout": planted(Residual, forward=lambda self, x, sublayer: self.norm(self.dropout(x + sublayer(x)))),
+    "norms": changed(lambda model: setattr(model.decoder.layers[1].residuals[0], "norm", nn.Identity())),
+    "activation": planted(FeedForward, forward=lambda self, x: self.W_2(self.W_1(x))),
+    "attention": attends(-1, -1e9, scale=32**-0.5),
+    "embeddings": planted(Transformer, _embed=lambda m, e, ids, at=0: m.positions(e(ids), at)),
+    "positions": changed(lambda model: model.positions.table.copy_(model.positions.table[:, :2].repeat(1, 16))),
     **dict.fromkeys(["past", "source", "company"], lambda: strangers.Wrapped("batch_first forgotten")),
 }
 RECIPES = {  # the same, as changes in the source of chapter 19's recipe
@@ -235,7 +259,7 @@ def test_the_report_is_a_page() -> None:
     assert report.failed == ["future"] and repr(report) == text
     assert "✗ future          15 places of the future are read (should be 0): in training mode\n" in text
     assert "    Taught in 06_masking, “6. A loss that is too good to be true”.\n" in text
-    assert "– moves: not examined, give optimizer=…\n" in text and text.endswith("\n1 of 17 checks found something.")
+    assert "– moves: not examined, give optimizer=…\n" in text and text.endswith("\n1 of 27 checks found something.")
 
 
 def test_what_a_check_raises_is_a_finding_and_the_others_go_on() -> None:

@@ -14,12 +14,12 @@ from typing import Any, NamedTuple
 import torch
 
 from annotated_course.doctor import checks as measures
-from annotated_course.doctor import training  # noqa: F401
+from annotated_course.doctor import structure, training
 from annotated_course.doctor.checks import Check, Differs, NotExamined
 from annotated_course.doctor.parity import parity
 from annotated_course.doctor.recipe import Recipe, loaded, make_recipe, said
 
-__all__ = ["CHECKS", "Check", "Finding", "Recipe", "Report", "examine", "parity"]
+__all__ = ["CHECKS", "Check", "Finding", "Recipe", "Report", "examine", "parity", "structure", "training"]
 CHECKS = tuple(measures.CHECKS)
 
 

@@ -1,0 +1,495 @@
+"""The checks of structure: what trains and passes all the same.
+
+They look at one recorded call of the untouched model, whose source is shorter than its target, so that lengths tell
+encoder, decoder and cross-attention apart. A *block* is a module with an attention and, after it, a feed-forward
+network; its *road* is what goes round them from its first input to its output, its *branches* all that is added to it.
+"""
+
+import itertools
+import math
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from annotated_course.doctor.checks import (
+    MULTI_HEAD,
+    SCALED,
+    Differs,
+    NotExamined,
+    Softmaxes,
+    check,
+    differ,
+    inputs,
+    near,
+    read,
+    untouched,
+)
+from annotated_course.doctor.recipe import EIGHT, LONGEST, Recipe, tensor_of
+
+PRODUCTS = (torch.matmul, torch.bmm, torch.baddbmm, torch.einsum, Tensor.matmul, Tensor.bmm, Tensor.__matmul__)
+
+
+class Event(NamedTuple):
+    """A function on tensors: "linear", "product", "softmax" or "embedding"."""
+
+    kind: str
+    inside: str  # the innermost module
+    first: Any
+    second: Any
+    output: Tensor
+
+
+class Call(NamedTuple):
+    """A call of a module, and which events fall into it."""
+
+    name: str
+    module: nn.Module
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+    output: Any
+    events: slice
+
+    def road(self) -> Tensor | None:
+        """Find the first input that has the shape of the output."""
+        shape = getattr(self.output, "shape", None)
+        given = (*self.args, *self.kwargs.values())
+        return next((x for x in given if isinstance(x, Tensor) and x.is_floating_point() and x.shape == shape), None)
+
+    def again(self, x: Tensor) -> Tensor:
+        """Call the module once more, with another road."""
+        old = self.road()
+        args = [x if arg is old else arg for arg in self.args]
+        return tensor_of(self.module(*args, **{key: x if arg is old else arg for key, arg in self.kwargs.items()}))
+
+
+class Record(Softmaxes):
+    """What happens while a model is called."""
+
+    def __init__(self, *ids: Tensor):
+        super().__init__({rows.size(1) for rows in ids})
+        self.ids = ids
+        self.calls: list[Call] = []
+        self.events: list[Event] = []
+        self.inside: list[tuple[str, int]] = [("", 0)]
+
+    def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        seen = len(self.weights)
+        output = super().__torch_function__(function, types, args, kwargs)
+        pair, kind = args[:2], ""
+        if len(self.weights) > seen:
+            kind, pair, made = "softmax", (args[0], None), self.weights[-1]
+            if function is SCALED:
+                given = dict(zip(("query", "key", "value"), args, strict=False)) | (kwargs or {})
+                default = given["query"].size(-1) ** -0.5
+                pair = (given["query"], given["key"], given["value"]), given.get("scale") or default
+            elif function is MULTI_HEAD:
+                pair = None, None
+        elif function is F.linear or function is torch.addmm:
+            kind, pair, made = "linear", args[-2:] if function is torch.addmm else pair, output
+        elif function in PRODUCTS:
+            kind, pair, made = "product", args[-2:], output
+        elif function is F.embedding:
+            kind, made = "embedding", output
+        if kind:
+            self.events.append(Event(kind, self.inside[-1][0], pair[0], pair[1], made))
+        return output
+
+    def opened(self, name: str) -> Any:
+        """Make a hook that notes where a call begins."""
+        return lambda module, args, kwargs: self.inside.append((name, len(self.events)))
+
+    def closed(self, module: nn.Module, args: Any, kwargs: Any, output: Any) -> None:
+        """Note a call that ends."""
+        name, begin = self.inside.pop()
+        events = slice(begin, len(self.events))
+        self.calls.append(Call(name, module, args, kwargs, tensor_of(output), events))
+
+
+@lru_cache(maxsize=2)
+def recorded(recipe: Recipe, word: int = 0) -> Record:
+    """Record a call of the untouched model on one row without padding."""
+    model, (*src, tgt) = untouched(recipe), inputs(recipe, LONGEST[word : word + 1])
+    ids = (*(inputs(recipe, EIGHT[3 + word : 4 + word])[0] for _ in src), tgt)
+    record = Record(*ids)
+    with ExitStack() as hooks:
+        for name, module in model.named_modules():
+            hooks.callback(module.register_forward_pre_hook(record.opened(name), with_kwargs=True).remove)
+            hooks.callback(module.register_forward_hook(record.closed, with_kwargs=True).remove)
+        with record:
+            read(recipe, model, *ids)
+    return record
+
+
+def blocks(recipe: Recipe, word: int = 0) -> list[Call]:
+    """Find the smallest calls that hold an attention and then a feed-forward network."""
+    record, found = recorded(recipe, word), list[Call]()
+    for call in record.calls:  # in the order in which they end: inner ones first
+        events, road = record.events[call.events], call.road()
+        softmaxes = [i for i, event in enumerate(events) if event.kind == "softmax"]
+        after = [event for event in events[softmaxes[-1] :] if event.kind == "linear"] if softmaxes else []
+        if road is None or not (len(after) > 2 or any(is_wide(event) for event in after)):
+            continue
+        if not any(call.events.start <= other.events.start < call.events.stop for other in found):
+            found.append(call)
+    if not found:
+        raise NotExamined("no module was seen that holds an attention and a feed-forward network")
+    return found
+
+
+def is_wide(linear: Event) -> bool:
+    """Tell whether a linear layer makes more numbers than it gets, as the first of a feed-forward network."""
+    return bool(linear.output.size(-1) > linear.first.size(-1))
+
+
+def length(x: Tensor) -> int:
+    """Count the tokens of one row, wherever the batch is."""
+    return x.numel() // x.size(-1)
+
+
+def stack(recipe: Recipe, call: Call) -> str:
+    """Tell whose block it is: the encoder's sees the source."""
+    return "encoder" if length(call.output) == recorded(recipe).ids[0].size(1) else "decoder"
+
+
+def of_matrices(module: nn.Module) -> list[Tensor]:
+    """List the parameters of all that multiplies by a matrix; what is left are the norms'."""
+    owners = (part for part in module.modules() if any(p.dim() > 1 for p in part.parameters(recurse=False)))
+    return [p for owner in owners for p in owner.parameters(recurse=False)]
+
+
+@contextmanager
+def zeroed(parameters: Sequence[Tensor]) -> Iterator[None]:
+    """Put 0 for all numbers of some parameters meanwhile."""
+    before = [parameter.detach().clone() for parameter in parameters]
+    with torch.no_grad():
+        try:
+            for parameter in parameters:
+                parameter.zero_()
+            yield
+        finally:
+            for parameter, numbers in zip(parameters, before, strict=True):
+                parameter.copy_(numbers)
+
+
+def is_level(x: Tensor) -> bool:
+    """Tell whether all tokens have the same deviation, or the same length, as what comes out of a norm has."""
+    rows = x.reshape(-1, x.size(-1))
+    sizes = torch.stack((rows.std(dim=-1), rows.square().mean(dim=-1).sqrt()))
+    return bool(((sizes.amax(dim=-1) - sizes.amin(dim=-1)) / sizes.mean(dim=-1) < 0.02).any())
+
+
+MASKS = "06", "Three places, three masks"
+ROAD = "04", "3. The residual connection (§3.1)"
+
+
+@check("heads that hide a real token where nothing may be hidden", *MASKS)
+def hidden(recipe: Recipe) -> list[str]:
+    """Attention to the source, of the encoder and of the decoder, may hide padding alone; a mask of the future belongs
+    into the decoder's attention to itself, where it may not hide the past.
+    """
+    record, found = recorded(recipe), []
+    for event in (event for event in record.events if event.kind == "softmax"):
+        queries, keys = event.output.shape[-2:]
+        zeros = (event.output.reshape(-1, queries, keys) == 0).all(dim=0)
+        own = recipe.kind != "encoder" and queries == keys == record.ids[-1].size(1)
+        count = int((zeros.tril() if own else zeros).sum())
+        future = torch.equal(zeros, torch.ones_like(zeros).triu(1))
+        if count:
+            what = "the mask of the future" if future else f"{count} of {zeros.numel()} weights"
+            found.append(f"{what} in {event.inside or 'the model'}, {queries} queries × {keys} keys")
+    return found
+
+
+@check("modules with weights that one call uses twice", "04", "7. The encoder (§3.1)")
+def one_layer(recipe: Recipe) -> list[str]:
+    """Layers that should each have their own weights are one and the same, as after [layer] * N: build each anew."""
+    record, names = recorded(recipe), dict[int, list[str]]()
+    for name, module in untouched(recipe).named_modules(remove_duplicate=False):
+        names.setdefault(id(module), []).append(name)
+    times = Counter(id(call.module) for call in record.calls if sum(p.dim() > 1 for p in call.module.parameters()) > 1)
+    found = {places[0]: (places, times[key]) for key, places in names.items() if times[key] > 1}
+    inner = {name for name in found if name.rpartition(".")[0] in found}
+    several = [f"{' = '.join(places[:2])}, {n} times" for name, (places, n) in found.items() if name not in inner]
+    if several and all(len(places) == 1 for places, _ in found.values()):
+        raise Differs(f"{several[0]}, as a shared layer is (the paper's layers have weights of their own: 1 time)")
+    return several
+
+
+@check("sub-layers that let no token through when they add nothing", *ROAD)
+def residual(recipe: Recipe) -> list[str]:
+    """With its matrix at 0 a sub-layer adds the same to each token, and the token itself must go round it: the
+    residual connection x + f(x) is missing here.
+    """
+    model, found = untouched(recipe), dict[str, None]()
+    for call in blocks(recipe):
+        named = [(name, p) for name, p in call.module.named_parameters() if p.dim() > 1]
+        with zeroed([p for _, p in named]):
+            open_ = moves_its_token(call)
+        for name, matrix in [] if open_ else named:
+            with zeroed([matrix]):
+                if not moves_its_token(call) and not hears(recipe, model, stack(recipe, call)):
+                    found[".".join(part for part in (call.name, name.rpartition(".")[0]) if part)] = None
+    return list(found)
+
+
+def moves_its_token(call: Call) -> bool:
+    """Tell whether a block's last output moves with its last input."""
+    x = call.road()
+    assert x is not None
+    other = x.detach().clone()
+    (other[-1] if x.size(0) > 1 else other[:, -1]).add_(torch.randn(x.size(-1)))
+    return differ(call.again(x), call.again(other)) > 0
+
+
+def hears(recipe: Recipe, model: nn.Module, of: str) -> bool:
+    """Tell whether the logits of the last token move with that token, or with a token of the source."""
+    ids = recorded(recipe).ids
+    place = 0 if of == "encoder" else -1
+    others = [rows.clone() for rows in ids]
+    others[place][0, -2:] = others[place][0, :2].flip(0)
+    before, after = read(recipe, model, *ids), read(recipe, model, *others)
+    return differ(before, after) > 0 if place == 0 < len(ids) - 1 else differ(before[:, -1:], after[:, -1:]) > 0
+
+
+@check("blocks whose road isn't free", *ROAD)
+def free_road(recipe: Recipe) -> list[str]:
+    """With all branches at 0 a block must pass on what it gets (pre-norm), or else end in a norm (post-norm). Here a
+    norm or an activation stands on the way: the residual is taken from the normalised input, or a last norm is missing.
+    """
+    found = []
+    for call in blocks(recipe):
+        x = call.road()
+        assert x is not None
+        with zeroed(of_matrices(call.module)):
+            once, twice, nothing = (call.again(x * factor) for factor in (1, 2, 0))
+        gap = ((twice - 2 * once + nothing).norm() / twice.norm()).item()
+        if not gap < 1e-3 and not is_level(call.output):
+            found.append(f"{call.name}, which makes of 2x not twice what it makes of x, but something {gap:.2g} off")
+    return found
+
+
+@check("blocks whose road drops out", "04", "5. Dropout (§5.4)")
+def late_dropout(recipe: Recipe) -> list[str]:
+    """With all branches at 0 nothing is left for dropout to drop: here it acts on the sum, x + f(x), and so on what
+    all earlier layers have written. Drop what a branch makes, before it is added.
+    """
+    found = []
+    for call in blocks(recipe):
+        x = call.road()
+        assert x is not None
+        with zeroed(of_matrices(call.module)):
+            quiet = call.again(x)
+            call.module.train()
+            torch.manual_seed(0)
+            moved = differ(quiet, call.again(x))
+        with torch.no_grad():
+            zeros = (call.again(x) == 0).double().mean().item()
+        call.module.eval()
+        if moved:
+            found.append((call, zeros))
+    if found and all(is_level(call.output) and zeros > 0 for call, zeros in found):
+        raise Differs(
+            f"dropout after the norm: {found[0][1]:.0%} of what {found[0][0].name} hands on is 0 (the paper: 0)"
+        )
+    return [call.name for call, _ in found]
+
+
+@check("sub-layers without a norm before them, where others have one", "04", "4. LayerNorm (§3.1)")
+def norms(recipe: Recipe) -> list[str]:
+    """What goes into a sub-layer is not normalised: its norm is missing, or acts on something else."""
+    calls, level, found, stacks = blocks(recipe), 0, [], set[str]()
+    for call in calls:
+        events, first = recorded(recipe).events[call.events], stack(recipe, call) not in stacks
+        stacks.add(stack(recipe, call))
+        seen: list[Tensor] = []
+        for kind, event in zip(["", *(event.kind for event in events)], events, strict=False):
+            if event.kind != "linear" or event.first.shape[-1] != call.output.shape[-1]:
+                continue
+            if length(event.first) != length(call.output) or any(event.first is x for x in seen):
+                continue
+            if kind in ("product", "softmax"):  # what attention has read
+                continue
+            seen.append(event.first)
+            if is_level(event.first):
+                level += 1
+            elif not (first and len(seen) == 1 and is_level(call.output)):  # post-norm begins with the embeddings
+                found.append(name_of(recipe, event))
+    if found and not level:
+        raise Differs(f"no norm was seen before a sub-layer: 0 of {len(found)} have one (the paper: all but the first)")
+    return found
+
+
+def name_of(recipe: Recipe, event: Event) -> str:
+    """Name a linear layer's matrix."""
+    return next((n for n, p in untouched(recipe).named_parameters() if p is event.second), event.inside)
+
+
+@check("pairs of matrices with nothing between them", "04", "2. The feed-forward network (§3.3, Eq. 2)")
+def activation(recipe: Recipe) -> list[str]:
+    """What the first makes goes into the second as it is, so that both together are a single matrix: the activation,
+    such as a ReLU, is missing.
+    """
+    found = []
+    for call in blocks(recipe):
+        linear = [event for event in recorded(recipe).events[call.events] if event.kind == "linear"]
+        for one, two in itertools.pairwise(linear):
+            if is_wide(one) and one.output.numel() == two.first.numel():
+                cosine = F.cosine_similarity(one.output.flatten(), two.first.flatten(), dim=0).item()
+                if cosine > 1 - near(one.output):
+                    found.append(f"{name_of(recipe, one)} and {name_of(recipe, two)}")
+    return found
+
+
+@check("departures from softmax(QKᵀ/√d_k)V", "01", "6. Why divide by √d_k? (§3.2.1)")
+def attention(recipe: Recipe) -> list[str]:
+    """The scores are another multiple of QKᵀ, or what multiplies the weights, or is multiplied, is not what it should
+    be.
+    """
+    events, found, examined = recorded(recipe).events, list[str](), 0
+    for place, event in enumerate(events):
+        if event.kind != "softmax" or event.first is None:
+            continue
+        weights, queries, keys = event.output, *event.output.shape[-2:]
+        if event.second:  # PyTorch's function for it, and its scale
+            (q, k, v), multiple = event.first, event.second
+        else:
+            products = [e for e in events[:place] if e.kind == "product" and e.output.numel() == weights.numel()]
+            read_ = [e for e in events[place:] if e.kind == "product" and e.first.numel() == weights.numel()]
+            if not products or not read_:
+                continue
+            (q, k), v, raw = products[-1][2:4], read_[0].second, products[-1].output
+            ratios = (event.first.flatten() / raw.flatten())[weights.flatten() > 1e-9]
+            multiple = ratios.median().item()
+            if (ratios / multiple - 1).abs().max() > 1e-3:  # something is added to the scores
+                continue
+            if not torch.allclose(read_[0].first.flatten(), weights.flatten(), atol=near(weights)):
+                found.append(f"{event.inside}: the values are not multiplied by the softmax, but by what is made of it")
+        if v.numel() == k.numel() and torch.equal(v.flatten().sort().values, k.flatten().sort().values):
+            found.append(f"{event.inside}: the keys serve as values, too")
+        d_k = q.numel() * keys // weights.numel()
+        linear = [e for e in events[:place] if e.kind == "linear"][-3:]
+        factors = [multiple_of(x, count, linear, d_k) for x, count in ((q, queries), (k, keys))]
+        if not linear or any(factor is None for factor in factors):
+            continue
+        examined += 1
+        times, d_model = multiple * math.prod(filter(None, factors)) * math.sqrt(d_k), linear[-1].first.size(-1)
+        known = {math.sqrt(d_k): "nothing divides them", d_k**-0.5: "√d_k divides twice"}
+        known |= {math.sqrt(d_k / d_model): "√d_model divides them, not √d_k"}
+        why = [f", as if {said}" for number, said in known.items() if math.isclose(times, number, rel_tol=1e-3)]
+        if not math.isclose(times, 1, rel_tol=1e-3):
+            found.append(f"{event.inside}: scores are {times:.3g} times QKᵀ/√d_k (should be 1){''.join(why[:1])}")
+    if not examined and not found:
+        raise NotExamined("no product of queries and keys was seen")
+    return found
+
+
+def sizes(x: Tensor, tokens: int) -> Tensor:
+    """Measure the root mean square of each token's numbers."""
+    axis = next((axis for axis in (-2, 1, -1, 0) if x.dim() >= -axis and x.size(axis) == tokens), 0)
+    return x.movedim(axis, 0).flatten(1).square().mean(dim=1).sqrt()
+
+
+def multiple_of(x: Tensor, tokens: int, linear: Sequence[Event], d_k: int) -> float | None:
+    """Find the factor between a linear layer's output, or one of its three parts, and what attention makes of it."""
+    for event in linear:
+        made, parts = event.output, [event.output]
+        if made.size(-1) % (3 * d_k) == 0:
+            parts += [*made.chunk(3, dim=-1), *made.unflatten(-1, (-1, 3, d_k)).unbind(dim=-2)]
+        for part in parts:
+            ratios = sizes(x, tokens) / sizes(part, tokens) if length(part) % tokens == 0 else torch.rand(2)
+            if (ratios / ratios.mean() - 1).abs().max() < 1e-5:
+                return ratios.mean().item()
+    return None
+
+
+class Entry(NamedTuple):
+    """What goes into the first block of a stack: factor · embedding + positions."""
+
+    factor: float
+    embedding: Tensor
+    positions: Tensor
+    learned: bool
+
+    def sizes(self) -> tuple[float, float]:
+        """Measure both summands, as roots of mean squares."""
+        parts = self.factor * self.embedding, self.positions
+        return parts[0].square().mean().sqrt().item(), parts[1].square().mean().sqrt().item()
+
+
+@lru_cache(maxsize=1)
+def entries(recipe: Recipe) -> dict[str, Entry]:
+    """Part the input of the encoder's and the decoder's first block, by calls with two different rows."""
+    found = dict[str, Entry]()
+    for calls in zip(*(blocks(recipe, word) for word in (0, 1)), strict=True):
+        name = stack(recipe, calls[0])
+        x, other = (road.reshape(-1, road.size(-1)) for road in (call.road() for call in calls) if road is not None)
+        for pair in zip(*(recorded(recipe, word).events for word in (0, 1)), strict=False):
+            if name in found or pair[0].kind != "embedding" or pair[0].output.numel() != x.numel():
+                continue
+            e, another = (event.output.reshape(x.shape) for event in pair)
+            if recipe.shifts and name == "decoder":
+                e, another = (F.pad(rows, (0, 0, 1, 0))[:-1] for rows in (e, another))
+            if torch.equal(e, another):
+                continue
+            by = ((x - other) * (e - another)).sum() / (e - another).square().sum()
+            if ((x - other) - by * (e - another)).norm() < 1e-5 * (x - other).norm():
+                positions = x - by * e
+                drawn = torch.randn_like(positions)
+                weights = [p for p in untouched(recipe).parameters() if p.requires_grad and p is not pair[0].second]
+                grads = torch.autograd.grad((x * drawn).sum(), weights, retain_graph=True, allow_unused=True)
+                learned = any(grad is not None and grad.any() for grad in grads)
+                found[name] = Entry(by.item(), e.detach(), positions.detach(), learned)
+    if not found:
+        raise NotExamined("what enters the first block is no sum of embedding and positions")
+    return found
+
+
+@check("stacks whose embeddings go in by a wrong factor", "03", "The factor √d_model")
+def embeddings(recipe: Recipe) -> list[str]:
+    """The embeddings must be a match for the positions that are added: with a small start it takes √d_model, once."""
+    found, noted, factors = [], [], {round(entry.factor, 6) for entry in entries(recipe).values()}
+    for name, entry in entries(recipe).items():
+        (tokens, places), d_model = entry.sizes(), entry.embedding.size(-1)
+        said = f"{name}: embedding × {entry.factor:.3g} (√d_model is {math.sqrt(d_model):.3g}), "
+        said += f"of size {tokens:.2g} beside positions of {places:.2g}"
+        twice = math.isclose(entry.factor, d_model, rel_tol=1e-3)
+        if twice or len(factors) > 1 or (places > 1e-9 and not 0.5 < tokens / places < 60):
+            found.append(said + (": √d_model twice" if twice else ""))
+        elif not entry.learned and places > 1e-9 and not math.isclose(entry.factor, math.sqrt(d_model), rel_tol=1e-3):
+            noted.append(said)
+    if noted and not found:
+        raise Differs(f"{noted[0]}: the paper has √d_model")
+    return found
+
+
+@check("stacks with wrong positions", "03", "3. The paper's clock (§3.5)")
+def positions(recipe: Recipe) -> list[str]:
+    """What is added to the embeddings doesn't tell the positions apart as sine and cosine at many frequencies do."""
+    found, noted, sizes_ = [], [], {name: entry.sizes()[1] for name, entry in entries(recipe).items()}
+    if not any(size > 1e-9 for size in sizes_.values()):
+        raise NotExamined("nothing is added to the embeddings")
+    for name, entry in entries(recipe).items():
+        table, tokens = entry.positions, len(entry.positions)
+        lengths, products = table.square().sum(dim=1), table @ table.T
+        rank = int((torch.linalg.svdvals(table) > 1e-5 * table.norm()).sum())
+        off = max((products.diagonal(k).amax() - products.diagonal(k).amin()).item() for k in range(tokens))
+        if sizes_[name] < 1e-9:
+            found.append(f"{name}: nothing is added there (size 0; the other's is {max(sizes_.values()):.2g})")
+        elif (table - table[0]).abs().max() < 1e-9:
+            found.append(f"{name}: all {tokens} positions get the same vector")
+        elif not entry.learned and rank < min(3, tokens, table.size(1)):
+            found.append(f"{name}: {tokens} positions lie in {rank} dimensions, as if all clocks went alike")
+        elif not entry.learned and lengths.max() > 1.7 * lengths.min():
+            low, high = lengths.min(), lengths.max()
+            found.append(f"{name}: lengths² from {low:.2g} to {high:.2g} (should be equal): all sine, or all cosine")
+        elif not entry.learned and off > 1e-3 * lengths.max():
+            noted.append(f"{name}: p_i · p_j depends on more than the distance, by {off:.2g} (the paper's clock: 0)")
+    if noted and not found:
+        raise Differs(noted[0])
+    return found

@@ -9,6 +9,7 @@ import argparse
 import math
 from collections import defaultdict
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from typing import Any, NamedTuple
 
 import torch
@@ -95,9 +96,11 @@ def examine(
     default = torch.get_default_dtype()
     torch.set_default_dtype(torch.float64)
     try:
-        with torch.random.fork_rng(devices=[]), measures.Views():
+        with torch.random.fork_rng(devices=[]), ExitStack() as modes:
             recipe = make_recipe(model, **parts)
             measures.recognise(recipe)
+            if measures.wants_views(recipe):
+                modes.enter_context(measures.Views())
             for check in checks:
                 if {"finite", "steady"} & {*Report(findings).failed}:
                     findings.append(Finding(check, "–", "nothing else can be believed yet"))

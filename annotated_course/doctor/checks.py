@@ -142,6 +142,18 @@ class Views(TorchFunctionMode):
         return function(*args, **(kwargs or {}))
 
 
+def wants_views(recipe: Recipe) -> bool:
+    """Tell whether its loss takes a `view` of slices."""
+    try:
+        if recipe.loss:
+            recipe.loss(untouched(recipe), *recipe.batch())
+    except RuntimeError as error:
+        return "view size" in str(error)
+    except Exception:  # a check will say so
+        return False
+    return False
+
+
 # What the model computes
 
 

@@ -99,7 +99,7 @@ def examine(
         with torch.random.fork_rng(devices=[]), ExitStack() as modes:
             recipe = make_recipe(model, **parts)
             measures.recognise(recipe)
-            if measures.wants_views(recipe):
+            if recipe.views:
                 modes.enter_context(measures.Views())
             for check in checks:
                 if {"finite", "steady"} & {*Report(findings).failed}:

@@ -77,15 +77,16 @@ def fresh(recipe: Recipe, seed: int = 0) -> nn.Module:
 
 def stir(model: nn.Module) -> nn.Module:
     """Leave no weight exactly 0, as some are at the start: these would hide what depends on what."""
+    torch.manual_seed(2)
     with torch.no_grad():
         for weight in model.parameters():
-            weight.add_(torch.randn_like(weight), alpha=0.02)
+            weight.add_(torch.rand_like(weight) - 0.5, alpha=0.07)  # of a deviation of 0.02
     return model
 
 
 @lru_cache(maxsize=1)
 def _shared(recipe: Recipe) -> tuple[nn.Module, nn.Module]:
-    return fresh(recipe), stir(fresh(recipe))
+    return fresh(recipe), stir(fresh(recipe, seed=1))
 
 
 def untouched(recipe: Recipe) -> nn.Module:
@@ -142,18 +143,6 @@ class Views(TorchFunctionMode):
         return function(*args, **(kwargs or {}))
 
 
-def wants_views(recipe: Recipe) -> bool:
-    """Tell whether its loss takes a `view` of slices."""
-    try:
-        if recipe.loss:
-            recipe.loss(untouched(recipe), *recipe.batch())
-    except RuntimeError as error:
-        return "view size" in str(error)
-    except Exception:  # a check will say so
-        return False
-    return False
-
-
 # What the model computes
 
 
@@ -174,20 +163,26 @@ def steady(recipe: Recipe) -> int:
 @check("positions that differ after a checkpoint is loaded", "03", "The buffer, and the end of the table")
 def forgets(recipe: Recipe) -> int:
     """The state_dict lacks something: layers in a plain list, or a random table that is no parameter or buffer."""
-    first, second, ids = untouched(recipe), fresh(recipe, seed=1), inputs(recipe)
+    first, second, ids = untouched(recipe), stirred(recipe), inputs(recipe)
     second.load_state_dict(first.state_dict())
-    return differ(read(recipe, first, *ids), read(recipe, second, *ids))
+    others = read(recipe, second, *ids)
+    stir(second)
+    return differ(read(recipe, first, *ids), others)
 
 
 LOSS = "07", "3. The loss, with a softened target (§5.4)"
 UPDATE = "07", "6. One update"
 
 
-@check("positions with probabilities in place of logits", *LOSS)
-def probabilities(recipe: Recipe) -> int:
-    """cross_entropy has a softmax of its own, and the loss could not fall far: return logits."""
+@check("positions whose logits are all positive or 0", *LOSS)
+def probabilities(recipe: Recipe) -> tuple[int, str]:
+    """They have been through a softmax, though cross_entropy has one of its own and the loss could not fall far, or
+    through a ReLU or a sigmoid: return logits.
+    """
     logits = read(recipe, untouched(recipe), *inputs(recipe))
-    return int(((logits >= 0).all(dim=-1) & ((logits.sum(dim=-1) - 1).abs() < near(logits))).sum())
+    count = int((logits >= 0).all(dim=-1).sum())
+    sums = (logits.sum(dim=-1) - 1).abs().max() < near(logits)
+    return count, ("probabilities, their sum is 1" if sums else "an activation, their least is 0") if count else ""
 
 
 @check("pairs of equal matrices", "04", "Where PyTorch's encoder differs")
@@ -215,8 +210,12 @@ def first_loss(recipe: Recipe) -> float:
     """Untrained, a model should know nothing. Above: its logits are too large, look at how embedding and output are
     drawn. Below: it sees its answers.
     """
-    losses = [mean_loss(recipe, fresh(recipe, seed), *recipe.batch()).item() for seed in range(3)]
-    return sum(losses) / 3 - math.log(recipe.vocabulary)
+    return mean_loss(recipe, untouched(recipe), *recipe.batch()).item() - math.log(recipe.vocabulary)
+
+
+def is_floating(x: Any) -> bool:
+    """Tell whether it is a tensor of such numbers."""
+    return isinstance(x, Tensor) and x.is_floating_point()
 
 
 class Softmaxes(TorchFunctionMode):
@@ -233,8 +232,9 @@ class Softmaxes(TorchFunctionMode):
 
     def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
-        if function is MULTI_HEAD:
-            kwargs |= {"need_weights": True, "average_attn_weights": False}
+        if function is MULTI_HEAD:  # with its weights it takes no masks of another dtype
+            masks = {key: x.to(args[0].dtype) for key, x in kwargs.items() if "mask" in key and is_floating(x)}
+            kwargs |= masks | {"need_weights": True, "average_attn_weights": False}
         weights = result = function(*args, **kwargs)
         if function is MULTI_HEAD:
             weights = result[1]
@@ -267,19 +267,6 @@ def rows_sum_to_one(recipe: Recipe) -> float:
     return torch.where(sums == 0, 0, sums - 1).abs().max().item()  # 0: a query with nothing to look at
 
 
-@check("of ln(keys), the entropy of untrained attention", "01", "6. Why divide by √d_k? (§3.2.1)", low=0.67, high=1.001)
-def spread(recipe: Recipe) -> float:
-    """An untrained query should look at all keys; here the scores are too large: √d_k is missing, or the embeddings
-    are too large.
-    """
-    rows = [weights[..., -1, :] for weights in attention_weights(recipe)]  # of the last query
-    shares = [torch.special.entr(row).sum(dim=-1).mean() / math.log(row.size(-1)) for row in rows]
-    return torch.stack(shares).mean().item()
-
-
-# What depends on what
-
-
 def dependence(function: Callable[[Tensor], Tensor], ids: Tensor) -> Tensor:
     """Tell, at [i, j], how far output i moves when input j is replaced; ids: one row."""
     before, columns = function(ids).detach(), []
@@ -290,7 +277,8 @@ def dependence(function: Callable[[Tensor], Tensor], ids: Tensor) -> Tensor:
     return torch.stack(columns, dim=1)
 
 
-def reads_past(recipe: Recipe, training: bool = False) -> Tensor:
+@lru_cache(maxsize=2)
+def reads_past(recipe: Recipe, training: bool) -> Tensor:
     """Tell, at [i, j], whether output i reads input j of the target; dropout always drops the same."""
     model, (*src, tgt) = stirred(recipe).train(training), inputs(recipe, LONGEST[:1])
 
@@ -311,7 +299,7 @@ def recognise(recipe: Recipe) -> None:
     An encoder reads both ways, as does a language model that lacks its mask; the names of its parts tell them apart, or
     its loss, which is given the answers, too.
     """
-    reads = reads_past(recipe)
+    reads = reads_past(recipe, False)
     if recipe.kind == "language model" and not recipe.write:
         names = " ".join(f"{name} {type(part).__name__}" for name, part in untouched(recipe).named_modules()).lower()
         named = re.search(ENCODERS, names) and not re.search(DECODERS, names)
@@ -320,6 +308,7 @@ def recognise(recipe: Recipe) -> None:
             recipe.recognised = "it is examined as an encoder; if it is none, give kind='language model'"
     elif recipe.kind != "encoder" and torch.equal(reads, torch.ones_like(reads).tril(-1)):
         recipe.shifts = True
+        reads_past.cache_clear()
         recipe.recognised = "it shifts its target by one itself, so <bos> isn't read, and it is given the ids to come"
 
 
@@ -336,7 +325,7 @@ def future(recipe: Recipe) -> tuple[int, str]:
 @check("places of the past are not read", "05", "3. Masked self-attention (§3.2.3)")
 def past(recipe: Recipe) -> int:
     """The mask hides too much, or is upside down; in an encoder, nothing but padding may be hidden."""
-    missed = ~reads_past(recipe)[:, recipe.shifts :]
+    missed = ~reads_past(recipe, False)[:, recipe.shifts :]
     return int((missed if recipe.kind == "encoder" else missed.tril(-recipe.shifts)).sum())
 
 
@@ -364,13 +353,24 @@ def order(recipe: Recipe) -> int:
 
 
 @check("positions that change with the rows beside them", "04", "LayerNorm or BatchNorm?")
-def company(recipe: Recipe) -> int:
+def company(recipe: Recipe) -> tuple[int, str]:
     """What a row gives depends on the rest of its batch: batch and length are exchanged (batch_first?), or something
     is averaged over the batch.
     """
-    model = stirred(recipe)
-    alone = torch.cat([read(recipe, model, *inputs(recipe, [word])) for word in LONGEST])
-    return differ(alone, read(recipe, model, *inputs(recipe, LONGEST)))
+    counts = []
+    for model in (stirred(recipe), without_dropout(stir(fresh(recipe))).train()):
+        alone = torch.cat([read(recipe, model, *inputs(recipe, [word])) for word in LONGEST])
+        counts.append(differ(alone, read(recipe, model, *inputs(recipe, LONGEST))))
+    return counts[0] or counts[1], "" if counts[0] or not counts[1] else "in training mode"
+
+
+def without_dropout(model: nn.Module) -> nn.Module:
+    """Set every dropout to 0, that of attention weights too, since an update may switch training mode on."""
+    for part in model.modules():
+        for name, value in list(vars(part).items()):
+            if isinstance(value, float) and ("drop" in name or ("Dropout" in type(part).__name__ and name == "p")):
+                setattr(part, name, 0.0)
+    return model
 
 
 @check("positions that change when padding follows", "06", "7. The child who smiles in company (§3.2.3)", "pad")

@@ -22,6 +22,7 @@ LETTERS = "abcdefghij"
 # Eight words to learn by heart. All begin with different letters and end with different ones.
 EIGHT = ("badge", "faced", "decaf", "each", "chia", "haji", "gab", "jig")
 LONGEST = EIGHT[:3]  # of one length: nothing is padded
+LARGE = 5_000_000  # numbers in a model, from which on 64 bits take too long
 
 
 class Recipe:
@@ -46,6 +47,7 @@ class Recipe:
     vocabulary: int = 0  # as many logits as there are
     dtype = torch.float64  # or float32, where it can be called in nothing else
     shifts = False  # is the target moved by one inside the model, so that <bos> isn't read?
+    views = False  # does the loss take a `view` of slices?
     recognised = ""  # what the doctor found out by itself
     pad: int | None = PAD
     bos: int = BOS
@@ -98,7 +100,7 @@ class Recipe:
         return torch.tensor([row + [self.pad or 0] * (longest - len(row)) for row in rows])
 
 
-KNOWN = ("batch", "asked", "dtype", "shifts", "recognised")
+KNOWN = ("batch", "asked", "dtype", "shifts", "views", "recognised")
 PARTS = sorted(name for name in vars(Recipe) if name[0] != "_" and name not in KNOWN)
 
 
@@ -130,7 +132,7 @@ def _look_once(recipe: Recipe) -> None:
         raise ValueError(f"build() gave {_kind_of(model)}, not an nn.Module.")
     own_call = "logits" in vars(recipe) or type(recipe).logits is not Recipe.logits
     call, more = (recipe.logits, 1) if own_call else (model.forward, 0)
-    asked = arguments(call, 2 + more) - more
+    asked = max(1, arguments(call, 2 + more) - more)  # where all may be left out, the first are the ids
     if recipe.kind is None and arguments(call, 1 + more) - more < asked == 2:  # of any number, one may be enough
         recipe.kind = KINDS[1]
         with suppress(ValueError):
@@ -148,18 +150,29 @@ def _look_once(recipe: Recipe) -> None:
     ids = tuple(rows.contiguous() for rows in ids)
     shapes, highest = ", ".join(f"{tuple(rows.shape)}" for rows in ids), max(int(rows.max()) for rows in ids)
     situation = f"given ids from 0 to {highest}, {shapes}, in 64 bits"
-    try:
-        output = _attempt("the model", situation, lambda: recipe.logits(model.double().eval(), *ids))
-    except ValueError:
-        torch.set_default_dtype(torch.float32)
-        try:
-            output = recipe.logits(recipe.build().float().eval(), *ids)
-        except (Exception, SystemExit):
-            output = None
-        if output is None:
-            raise
+    numbers = sum(p.numel() for p in model.parameters())
+    if numbers > LARGE:
         recipe.dtype = torch.float32
-        recipe.recognised = "it can be called in 32 bits alone, so all numbers have 32"
+        recipe.recognised = f"it has {numbers / 1e6:.0f} million numbers, and all have 32 bits here, for speed"
+    output, error = None, None
+    try:
+        torch.set_default_dtype(recipe.dtype)
+        output = _attempt("the model", situation, lambda: recipe.logits(model.to(recipe.dtype).eval(), *ids))
+        error = _loss_raises(recipe, model)
+    except ValueError as raised:
+        error = raised
+    if error and recipe.dtype == torch.float64:
+        torch.set_default_dtype(torch.float32)
+        with suppress(Exception, SystemExit):
+            model = recipe.build().float().eval()
+            again = recipe.logits(model, *ids)
+            if not _loss_raises(recipe, model) or output is None:
+                output, recipe.dtype = again, torch.float32
+                recipe.recognised = "it can be called in 32 bits alone, so all numbers have 32"
+        torch.set_default_dtype(recipe.dtype)
+    recipe.views = "view size" in str(error)
+    if output is None and error:
+        raise error
     logits, due = tensor_of(output), tuple(ids[-1].shape)
     given = tuple(logits.shape) if isinstance(logits, Tensor) else _kind_of(output)
     if given[:-1] != due:
@@ -170,6 +183,15 @@ def _look_once(recipe: Recipe) -> None:
     recipe.vocabulary = logits.size(-1)
     if recipe.vocabulary <= highest:
         raise ValueError(f"a vocabulary of {recipe.vocabulary} is too small: the doctor uses ids up to {highest}.")
+
+
+def _loss_raises(recipe: Recipe, model: nn.Module) -> Exception | None:
+    try:
+        if recipe.loss:
+            recipe.loss(model, *recipe.batch())
+    except Exception as error:  # a check will say so
+        return error
+    return None
 
 
 def tensor_of(output: Any) -> Any:

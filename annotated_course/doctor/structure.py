@@ -23,6 +23,7 @@ from annotated_course.doctor.checks import (
     Differs,
     NotExamined,
     Softmaxes,
+    attention_weights,
     check,
     differ,
     inputs,
@@ -111,9 +112,14 @@ class Record(Softmaxes):
         self.calls.append(Call(name, module, args, kwargs, tensor_of(output), events))
 
 
+def recorded(recipe: Recipe) -> Record:
+    """Lend the record of a call of the untouched model on one row without padding."""
+    return record_of(recipe, 0)
+
+
 @lru_cache(maxsize=2)
-def recorded(recipe: Recipe, word: int = 0) -> Record:
-    """Record a call of the untouched model on one row without padding."""
+def record_of(recipe: Recipe, word: int) -> Record:
+    """Record a call; another word makes another row of the same length."""
     model, (*src, tgt) = untouched(recipe), inputs(recipe, LONGEST[word : word + 1])
     ids = (*(inputs(recipe, EIGHT[3 + word : 4 + word])[0] for _ in src), tgt)
     record = Record(*ids)
@@ -126,9 +132,10 @@ def recorded(recipe: Recipe, word: int = 0) -> Record:
     return record
 
 
+@lru_cache(maxsize=2)
 def blocks(recipe: Recipe, word: int = 0) -> list[Call]:
     """Find the smallest calls that hold an attention and then a feed-forward network."""
-    record, found = recorded(recipe, word), list[Call]()
+    record, found = record_of(recipe, word), list[Call]()
     for call in record.calls:  # in the order in which they end: inner ones first
         events, road = record.events[call.events], call.road()
         softmaxes = [i for i, event in enumerate(events) if event.kind == "softmax"]
@@ -389,6 +396,23 @@ def attention(recipe: Recipe) -> list[str]:
     return found
 
 
+@check("of ln(keys), the entropy of untrained attention", "01", "6. Why divide by √d_k? (§3.2.1)", low=0.67, high=1.001)
+def spread(recipe: Recipe) -> float:
+    """An untrained query should look at all keys; here the scores are too large: √d_k is missing, or the embeddings
+    are too large.
+    """
+    rows = [weights[..., -1, :] for weights in attention_weights(recipe)]  # of the last query
+    shares = [torch.special.entr(row).sum(dim=-1).mean() / math.log(row.size(-1)) for row in rows]
+    share = torch.stack(shares).mean().item()
+    own = [event for event in recorded(recipe).events if event.kind == "softmax" and event.first is not None]
+    if share < 0.67 and (not own or not attention(recipe)):
+        raise Differs(
+            f"{share:.2g} of ln(keys) is the entropy of untrained attention (should be 0.67 at least): the scores are "
+            "divided by √d_k, but embeddings or weights start large"
+        )
+    return share
+
+
 def sizes(x: Tensor, tokens: int) -> Tensor:
     """Measure the root mean square of each token's numbers."""
     axis = next((axis for axis in (-2, 1, -1, 0) if x.dim() >= -axis and x.size(axis) == tokens), 0)
@@ -403,7 +427,7 @@ def multiple_of(x: Tensor, tokens: int, linear: Sequence[Event], d_k: int) -> fl
             parts += [*made.chunk(3, dim=-1), *made.unflatten(-1, (-1, 3, d_k)).unbind(dim=-2)]
         for part in parts:
             ratios = sizes(x, tokens) / sizes(part, tokens) if length(part) % tokens == 0 else torch.rand(2)
-            if (ratios / ratios.mean() - 1).abs().max() < 1e-5:
+            if (ratios / ratios.mean() - 1).abs().max() < 1e-4:
                 return ratios.mean().item()
     return None
 
@@ -429,7 +453,7 @@ def entries(recipe: Recipe) -> dict[str, Entry]:
     for calls in zip(*(blocks(recipe, word) for word in (0, 1)), strict=True):
         name = stack(recipe, calls[0])
         x, other = (road.reshape(-1, road.size(-1)) for road in (call.road() for call in calls) if road is not None)
-        for pair in zip(*(recorded(recipe, word).events for word in (0, 1)), strict=False):
+        for pair in zip(*(record_of(recipe, word).events for word in (0, 1)), strict=False):
             if name in found or pair[0].kind != "embedding" or pair[0].output.numel() != x.numel():
                 continue
             e, another = (event.output.reshape(x.shape) for event in pair)
@@ -438,7 +462,7 @@ def entries(recipe: Recipe) -> dict[str, Entry]:
             if torch.equal(e, another):
                 continue
             by = ((x - other) * (e - another)).sum() / (e - another).square().sum()
-            if ((x - other) - by * (e - another)).norm() < 1e-5 * (x - other).norm():
+            if ((x - other) - by * (e - another)).norm() < 1e-4 * (x - other).norm():
                 positions = x - by * e
                 drawn = torch.randn_like(positions)
                 weights = [p for p in untouched(recipe).parameters() if p.requires_grad and p is not pair[0].second]
@@ -453,15 +477,19 @@ def entries(recipe: Recipe) -> dict[str, Entry]:
 @check("stacks whose embeddings go in by a wrong factor", "03", "The factor √d_model")
 def embeddings(recipe: Recipe) -> list[str]:
     """The embeddings must be a match for the positions that are added: with a small start it takes √d_model, once."""
-    found, noted, factors = [], [], {round(entry.factor, 6) for entry in entries(recipe).values()}
+    found, noted = [], []
+    factors = [entry.factor for entry in entries(recipe).values()]
     for name, entry in entries(recipe).items():
         (tokens, places), d_model = entry.sizes(), entry.embedding.size(-1)
         said = f"{name}: embedding × {entry.factor:.3g} (√d_model is {math.sqrt(d_model):.3g}), "
         said += f"of size {tokens:.2g} beside positions of {places:.2g}"
-        twice = math.isclose(entry.factor, d_model, rel_tol=1e-3)
-        if twice or len(factors) > 1 or (places > 1e-9 and not 0.5 < tokens / places < 60):
+        right, twice = (math.isclose(entry.factor, d_model**power, rel_tol=1e-3) for power in (0.5, 1))
+        added = places > near(entry.positions)
+        if twice or not math.isclose(min(factors), max(factors), rel_tol=1e-3):
             found.append(said + (": √d_model twice" if twice else ""))
-        elif not entry.learned and places > 1e-9 and not math.isclose(entry.factor, math.sqrt(d_model), rel_tol=1e-3):
+        elif added and not 0.5 < tokens / places < 60:
+            found.append(said)
+        elif added and not right and not entry.learned:
             noted.append(said)
     if noted and not found:
         raise Differs(f"{noted[0]}: the paper has √d_model")
@@ -472,16 +500,17 @@ def embeddings(recipe: Recipe) -> list[str]:
 def positions(recipe: Recipe) -> list[str]:
     """What is added to the embeddings doesn't tell the positions apart as sine and cosine at many frequencies do."""
     found, noted, sizes_ = [], [], {name: entry.sizes()[1] for name, entry in entries(recipe).items()}
-    if not any(size > 1e-9 for size in sizes_.values()):
+    least = near(next(iter(entries(recipe).values())).positions)
+    if max(sizes_.values()) < least:
         raise NotExamined("nothing is added to the embeddings")
     for name, entry in entries(recipe).items():
         table, tokens = entry.positions, len(entry.positions)
         lengths, products = table.square().sum(dim=1), table @ table.T
-        rank = int((torch.linalg.svdvals(table) > 1e-5 * table.norm()).sum())
+        rank = int((torch.linalg.svdvals(table) > 10 * least * table.norm()).sum())
         off = max((products.diagonal(k).amax() - products.diagonal(k).amin()).item() for k in range(tokens))
-        if sizes_[name] < 1e-9:
+        if sizes_[name] < least:
             found.append(f"{name}: nothing is added there (size 0; the other's is {max(sizes_.values()):.2g})")
-        elif (table - table[0]).abs().max() < 1e-9:
+        elif (table - table[0]).abs().max() < least:
             found.append(f"{name}: all {tokens} positions get the same vector")
         elif not entry.learned and rank < min(3, tokens, table.size(1)):
             found.append(f"{name}: {tokens} positions lie in {rank} dimensions, as if all clocks went alike")

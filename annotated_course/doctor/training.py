@@ -26,6 +26,7 @@ from annotated_course.doctor.checks import (
     read,
     stir,
     stirred,
+    without_dropout,
     words_of,
 )
 from annotated_course.doctor.recipe import EIGHT, LONGEST, Recipe, arguments
@@ -174,15 +175,6 @@ def rates(recipe: Recipe) -> float:
 
 
 # Learning and writing
-
-
-def without_dropout(model: nn.Module) -> nn.Module:
-    """Set every dropout to 0, that of attention weights too, since an update may switch training mode on."""
-    for part in model.modules():
-        for name, value in list(vars(part).items()):
-            if isinstance(value, float) and ("drop" in name or ("Dropout" in type(part).__name__ and name == "p")):
-                setattr(part, name, 0.0)
-    return model
 
 
 @lru_cache(maxsize=1)  # for `learns` and `writes`

@@ -27,6 +27,8 @@ from annotated_course.doctor.parity import record_calls
 from annotated_course.doctor.recipe import make_recipe
 from annotated_course.exercises.exercise import slip
 from experiments import strangers
+from tests.doctor.faults import FAULTS as PLANTED
+from tests.doctor.faults import named, sick
 from tools.sync import ROOT
 
 CONFIG = TransformerConfig(14, d_model=32, d_ff=64, heads=2, layers=2, max_length=16)
@@ -138,6 +140,13 @@ RECIPES = {  # the same, as changes in the source of chapter 19's recipe
 def test_a_fault_is_found_by_the_check_that_is_meant_for_it(name: str) -> None:
     found = finding(name, MODELS.get(name) or slip(Recipe, RECIPES[name])())
     assert found.mark == ("~" if name == "empty" else "✗") and "raised" not in found.result
+
+
+@pytest.mark.parametrize("name", PLANTED)
+def test_what_is_planted_in_a_stranger_s_model_is_named_but_what_the_table_says_is_missed(name: str) -> None:
+    changes, meant = PLANTED[name]
+    checks = only(*re.findall(r"(\w+)(?:: [^,]*)?", meant))
+    assert named(examine(sick(changes), checks=checks), meant) == (meant[0] != "–")
 
 
 def test_a_sound_model_passes_every_check_and_nothing_else_changes(monkeypatch: pytest.MonkeyPatch) -> None:

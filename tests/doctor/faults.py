@@ -5,9 +5,16 @@ from pathlib import Path
 from annotated_course.doctor import Recipe, Report
 from tests.doctor import patient
 
+
+def table(text: str) -> dict[str, tuple[str, str]]:
+    """Read a table: for each name the changes and the checks."""
+    rows = (row.split(" | ") for row in text.strip().replace("\n  ", "").splitlines())
+    return {name: (changes, checks) for name, changes, checks in rows}
+
+
 # name | changes | check: what it must say, check. A ¶ begins a line of the patient; two spaces go on with one here.
 # A – before a check: it is meant for the fault, and misses it.
-STRUCTURE = """
+STRUCTURE = table("""
 causal mask in cross-attention | memory, memory, src_mask) →
    memory, memory, src_mask.expand(-1, -1, x.size(1), -1).tril())
    | hidden: mask of the future in decoder.0.cross_attention
@@ -68,8 +75,8 @@ copied layers | nn.init.xavier_uniform_(matrix) →
    nn.init.xavier_uniform_(matrix)¶    self.encoder[1].load_state_dict(self.encoder[0].state_dict()) | no_twins
 padding read in cross-attention | memory, memory, src_mask) → memory, memory, torch.ones(1)) | padding
 causal mask one too far | .tril() → .tril(1) | future
-"""
-TRAINING = """
+""")
+TRAINING = table("""
 gradients kept | optimizer.zero_grad() → | –gradient: step before
 cross-attention not in the optimizer | p for p in model.parameters() if →
    p for name, p in model.named_parameters() if "cross" not in name and | moves: cross_attention
@@ -101,16 +108,8 @@ positions of the cache at 0 | start=ids.size(1) - 1 → start=0 | reads_back: ca
 a cache that lives on | caches = padding_mask(src), [{} for _ in model.decoder] →
    caches = padding_mask(src), vars(model).setdefault("caches", [{} for _ in model.decoder]) | –reads_back: lives on
 writing ends with the first row's end | not done.all() → not done.any() | writes
-"""
-
-
-def table(text: str) -> dict[str, tuple[str, str]]:
-    """Read a table: for each name the changes and the checks."""
-    rows = (row.split(" | ") for row in text.strip().replace("\n  ", "").splitlines())
-    return {name: (changes, checks) for name, changes, checks in rows}
-
-
-FAULTS = table(STRUCTURE) | table(TRAINING)
+""")
+FAULTS = STRUCTURE | TRAINING
 
 
 def sick(changes: str) -> Recipe:

@@ -139,7 +139,7 @@ RECIPES = {  # the same, as changes in the source of chapter 19's recipe
 @pytest.mark.filterwarnings("ignore:enable_nested_tensor is True")  # PyTorch's, where batch_first is forgotten
 def test_a_fault_is_found_by_the_check_that_is_meant_for_it(name: str) -> None:
     found = finding(name, MODELS.get(name) or slip(Recipe, RECIPES[name])())
-    assert found.mark == ("~" if name == "empty" else "✗") and "raised" not in found.result
+    assert found.mark == ("~" if name in ("embeddings", "empty") else "✗") and "raised" not in found.result
 
 
 @pytest.mark.parametrize("name", PLANTED)

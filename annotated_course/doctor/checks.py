@@ -246,7 +246,7 @@ class Softmaxes(TorchFunctionMode):
         elif function not in SOFTMAXES:
             return result
         if weights.dim() > 1 and {*weights.shape[-2:]} <= self.lengths:
-            self.weights.append(weights.detach())
+            self.weights.append(weights.detach().clone())
         return result
 
 

@@ -27,6 +27,7 @@ from annotated_course.doctor.checks import (
     check,
     differ,
     inputs,
+    is_floating,
     near,
     read,
     untouched,
@@ -64,9 +65,18 @@ class Call(NamedTuple):
 
     def again(self, x: Tensor) -> Tensor:
         """Call the module once more, with another road."""
-        old = self.road()
+        old, x = self.road(), x.clone()
         args = [x if arg is old else arg for arg in self.args]
         return tensor_of(self.module(*args, **{key: x if arg is old else arg for key, arg in self.kwargs.items()}))
+
+
+class Opened(NamedTuple):
+    """A module's call that has not ended."""
+
+    name: str
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+    begin: int
 
 
 class Record(Softmaxes):
@@ -77,7 +87,7 @@ class Record(Softmaxes):
         self.ids = ids
         self.calls: list[Call] = []
         self.events: list[Event] = []
-        self.inside: list[tuple[str, int]] = [("", 0)]
+        self.inside = [Opened("", (), {}, 0)]
 
     def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         seen = len(self.weights)
@@ -99,18 +109,30 @@ class Record(Softmaxes):
         elif function is F.embedding:
             kind, made = "embedding", output
         if kind:
-            self.events.append(Event(kind, self.inside[-1][0], pair[0], pair[1], made))
+            self.events.append(Event(kind, self.inside[-1].name, kept(pair[0]), kept(pair[1]), kept(made)))
         return output
 
     def opened(self, name: str) -> Any:
-        """Make a hook that notes where a call begins."""
-        return lambda module, args, kwargs: self.inside.append((name, len(self.events)))
+        """Make a hook that notes where a call begins, and with what."""
+
+        def hook(module: nn.Module, args: Any, kwargs: Any) -> None:
+            given = {key: kept(value) for key, value in kwargs.items()}
+            self.inside.append(Opened(name, tuple(map(kept, args)), given, len(self.events)))
+
+        return hook
 
     def closed(self, module: nn.Module, args: Any, kwargs: Any, output: Any) -> None:
         """Note a call that ends."""
-        name, begin = self.inside.pop()
+        name, args, kwargs, begin = self.inside.pop()
         events = slice(begin, len(self.events))
-        self.calls.append(Call(name, module, args, kwargs, tensor_of(output), events))
+        self.calls.append(Call(name, module, args, kwargs, kept(tensor_of(output)), events))
+
+
+def kept(value: Any) -> Any:
+    """Copy numbers, which the model may yet change in place; a parameter stays itself."""
+    if isinstance(value, tuple):
+        return tuple(map(kept, value))
+    return value.clone() if is_floating(value) and not isinstance(value, nn.Parameter) else value
 
 
 def recorded(recipe: Recipe) -> Record:
@@ -319,7 +341,7 @@ def norms(recipe: Recipe) -> list[str]:
         for kind, event in zip(["", *(event.kind for event in events)], events, strict=False):
             if event.kind != "linear" or event.first.shape[-1] != call.output.shape[-1]:
                 continue
-            if length(event.first) != length(call.output) or any(event.first is x for x in seen):
+            if length(event.first) != length(call.output) or any(torch.equal(event.first, x) for x in seen):
                 continue
             if kind in ("product", "softmax"):  # what attention has read
                 continue
@@ -494,12 +516,12 @@ def embeddings(recipe: Recipe) -> list[str]:
         added = places > near(entry.positions)
         if twice or not math.isclose(min(factors), max(factors), rel_tol=1e-3):
             found.append(said + (": √d_model twice" if twice else ""))
-        elif added and not 0.5 < tokens / places < 60:
+        elif added and tokens > 60 * places:
             found.append(said)
-        elif added and not right and not entry.learned:
+        elif added and not right and (tokens < places / 2 or not entry.learned):
             noted.append(said)
     if noted and not found:
-        raise Differs(f"{noted[0]}: the paper has √d_model")
+        raise Differs(f"{noted[0]} (the paper: × √d_model)")
     return found
 
 

@@ -19,6 +19,11 @@ from annotated_workbench.data import DATA_FOLDER
 from annotated_workbench.files import locked
 
 DELIVERED = DATA_FOLDER / "checkpoints"
+OWN = "train --source {de} --target {en} --out {new} --preset tiny --vocab-size 280 --epochs 1"
+LINES = (Path(__file__).parent / "bad_input.txt").read_text(encoding="utf-8").split("\n\n", 1)[1].splitlines()
+CASES = list(zip(LINES[::2], LINES[1::2], strict=True))
+CPU = "[enforce fail at alloc_cpu.cpp:117] . DefaultCPUAllocator: can't allocate memory\nstack"
+TOO_LITTLE = "not enough memory (*): try a smaller model, batch or beam."
 
 
 @pytest.fixture(scope="module")
@@ -82,11 +87,6 @@ def names(corpus, run, tmp_path_factory):
         yield {name: str(path) for name, path in names.items()} | {"very_long": "Hund " * 600}
 
 
-OWN = "train --source {de} --target {en} --out {new} --preset tiny --vocab-size 280 --epochs 1"
-LINES = (Path(__file__).parent / "bad_input.txt").read_text(encoding="utf-8").split("\n\n", 1)[1].splitlines()
-CASES = list(zip(LINES[::2], LINES[1::2], strict=True))
-
-
 def everything(folder: str) -> dict[str, tuple[int, ...]]:
     """What lies in a folder: each path with its inode, size and time of change."""
     found = ((path, path.lstat()) for path in Path(folder).rglob("*"))
@@ -106,10 +106,6 @@ def assert_is_refused(names, arguments, message, capsys) -> None:
 def test_bad_input_ends_in_one_line_that_names_it_and_changes_nothing(names, case, message, capsys):
     arguments = [word.replace("''", "").format(**names) for word in case.replace("$OWN", OWN).split()]
     assert_is_refused(names, arguments, message.strip(), capsys)
-
-
-CPU = "[enforce fail at alloc_cpu.cpp:117] . DefaultCPUAllocator: can't allocate memory\nstack"
-TOO_LITTLE = "not enough memory (*): try a smaller model, batch or beam."
 
 
 @pytest.mark.parametrize(

@@ -19,8 +19,16 @@ from annotated_course.exercises import check, exercises_of, is_untouched
 
 pytestmark = once
 
-
 attend = exercises_of("01")["01.2"].right
+SETTINGS: dict[str, Callable[[], Any]] = {
+    "dtype": torch.get_default_dtype,
+    "gradients": torch.is_grad_enabled,
+    "threads": torch.get_num_threads,
+    "warnings": lambda: list(warnings.filters),
+    "random numbers": lambda: (torch.get_rng_state().tolist(), np.random.get_state()[1].tolist(), random.getstate()),
+}
+ENDLESS = r"✗ 01\.2 .*: your code was still running after 0\.1 s: does a loop never end\?\n"
+OWN_LINE = r" \(line \d+: torch\.nn\.functional\.cross_entropy\(query, torch.*\)\)"  # not one within torch
 
 
 def test_a_class_is_untouched_until_one_of_its_methods_is_written() -> None:
@@ -72,10 +80,6 @@ def raises(error: BaseException) -> Callable[..., Any]:
     return answer
 
 
-ENDLESS = r"✗ 01\.2 .*: your code was still running after 0\.1 s: does a loop never end\?\n"
-OWN_LINE = r" \(line \d+: torch\.nn\.functional\.cross_entropy\(query, torch.*\)\)"  # not one within torch
-
-
 @pytest.mark.parametrize(
     ("answer", "printed"),
     [
@@ -92,15 +96,6 @@ def test_what_check_prints(answer: object, printed: str, capsys: pytest.CaptureF
     check("01.2", answer, seconds=0.1 if answer is stubborn else 60.0)
     assert re.fullmatch(printed.replace(" ", r"\s"), capsys.readouterr().out)
     assert (signal.getsignal(signal.SIGALRM), signal.getitimer(signal.ITIMER_REAL)) == (before, (0, 0))
-
-
-SETTINGS: dict[str, Callable[[], Any]] = {
-    "dtype": torch.get_default_dtype,
-    "gradients": torch.is_grad_enabled,
-    "threads": torch.get_num_threads,
-    "warnings": lambda: list(warnings.filters),
-    "random numbers": lambda: (torch.get_rng_state().tolist(), np.random.get_state()[1].tolist(), random.getstate()),
-}
 
 
 @pytest.mark.parametrize("end", ["returns", "raises", "runs on"])

@@ -152,14 +152,12 @@ def test_a_delivered_model_is_what_its_card_says(name: str) -> None:
     assert translation == "A dog runs through the grass."
 
 
-@pytest.mark.parametrize(
-    ("name", "chases"), [("mine-minute", ["dog", "dog"]), ("mine", ["dog", "cat"]), ("mine-1", ["dog", "cat"])]
-)
-def test_a_model_like_the_readers_own_answers_the_riddle(name: str, chases: list[str], capsys) -> None:
+@pytest.mark.parametrize(("name", "chase"), [("mine-minute", "dog dog"), ("mine", "dog cat"), ("mine-1", "dog cat")])
+def test_a_model_like_the_readers_own_answers_the_riddle(name: str, chase: str, capsys) -> None:
     model, tokenizer = my_model(name)
     assert capsys.readouterr().out == f"The course's copy, data/checkpoints/{name}.\n"
     answers = translate(model, tokenizer, ["Der Hund jagt die Katze.", "Den Hund jagt die Katze."], "de")
-    assert [answer.split()[1] for answer in answers] == chases
+    assert [answer.split()[1] for answer in answers] == chase.split()
 
 
 @pytest.mark.parametrize(("epochs", "said"), [(0, "copy"), (3, "3 of 12 epochs"), (12, "Your own model, from")])

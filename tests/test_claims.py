@@ -70,24 +70,12 @@ def test_a_strict_comparison_knows_types_but_takes_what_says_the_same(given: Any
     assert text is None if said is None else text and text.startswith(said)
 
 
-@pytest.fixture
-def displayed(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, str]]:
-    """What is displayed, in a notebook."""
-    shown: list[dict[str, str]] = []
-    monkeypatch.setattr("IPython.get_ipython", object)
-    monkeypatch.setattr("IPython.display.display", lambda data, raw: shown.append(data) if raw else None)
-    return shown
-
-
-FOLDED = {
-    "text/plain": "✓ 2 more checks",
-    "text/html": '<details><summary>✓ 2 more checks</summary>\n✓ a &lt; b<br>\n✓ "b" is 2\n</details>',
-}
-
-
-def test_more_checks_are_one_line_that_unfolds_what_fails_is_printed_at_once_and_an_error_hides_nothing(
-    displayed, capsys
+def test_more_checks_are_one_line_that_unfolds_what_fails_is_printed_and_no_error_hides_one(
+    monkeypatch, capsys
 ) -> None:
+    displayed: list[dict[str, str]] = []  # in a notebook
+    monkeypatch.setattr("IPython.get_ipython", object)
+    monkeypatch.setattr("IPython.display.display", lambda data, raw: displayed.append(data) if raw else None)
     with pytest.raises(ValueError, match="no such head"), more_checks():
         claim("a < b", 1 < 2)
         claim("the sum is 1", 0.83, 1)
@@ -97,5 +85,6 @@ def test_more_checks_are_one_line_that_unfolds_what_fails_is_printed_at_once_and
         claim('"b" is 2', 2, 2)
         raise_value_error()
     claim("after them", True)
-    assert displayed == [FOLDED]
+    unfolded = '<details><summary>✓ 2 more checks</summary>\n✓ a &lt; b<br>\n✓ "b" is 2\n</details>'
+    assert displayed == [{"text/plain": "✓ 2 more checks", "text/html": unfolded}]
     assert capsys.readouterr().out == "✓ 1 more check\n  ✓ inside\n✓ after them\n"

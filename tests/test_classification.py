@@ -30,6 +30,7 @@ SIZES = dict(vocab_size=19, d_model=14, d_ff=11, heads=2, d_k=3, d_v=5, layers=2
 make_model = maker(Classifier, ClassifierConfig, **SIZES, classes=3, word_dropout=0.0)
 KINDS = [{}, dict(norm_first=False, positions="sinusoidal", activation="gelu"), dict(attention_bias=True, classes=2)]
 IDS = torch.tensor([[4, 5, 6, 7, 8], [9, 10, 11, PAD, PAD], [12, PAD, PAD, PAD, PAD]])
+GOOD, BAD = ("good", "witty", "bright", "warm"), ("bad", "dull", "dark", "cold")
 
 
 def test_the_mean_by_hand() -> None:
@@ -121,9 +122,6 @@ def test_accuracy_by_hand() -> None:
     for labels, message in ((["a", "a", "c"], "'c' is none of the model's classes: a, b"), (["a"], "1 labels of 3")):
         with pytest.raises(ValueError, match=message):
             accuracy(probabilities, labels, ["a", "b"])
-
-
-GOOD, BAD = ("good", "witty", "bright", "warm"), ("bad", "dull", "dark", "cold")
 
 
 @pytest.fixture(scope="module")

@@ -31,15 +31,13 @@ from tests.runs import PAIRS, SMALL, read_metrics, train_arguments
 
 DELIVERED = str(DATA_FOLDER / "checkpoints" / "de-en")  # it tells sentences apart
 WRITER = str(DATA_FOLDER / "checkpoints" / "shakespeare")
+ALLOWED = ("<module>", "bf16_is_fast", "has_fast_form", "keep_memory")  # they compute nothing of a model
 
 
 def run_translate(folder: str, texts: list[str], **options) -> list[str]:
     model, _ = load_checkpoint(folder)
     bf16 = bf16_is_fast(torch.device("cpu"))  # as the command line decides
     return translate(model, load_tokenizer(folder), texts, "de", bf16=bf16, **options)
-
-
-# Training
 
 
 def test_training_says_what_it_does_and_how_far_it_is(run):
@@ -139,9 +137,6 @@ def test_an_interrupted_run_goes_on_with_its_settings(run, corpus, tmp_path, cap
     assert (tmp_path / "model.safetensors").read_bytes() == Path(run.out, "model.safetensors").read_bytes()
     configs = [json.loads(Path(folder, "config.json").read_text(encoding="utf-8")) for folder in (tmp_path, run.out)]
     assert configs[0] == configs[1]
-
-
-# Translating
 
 
 @pytest.mark.parametrize(
@@ -262,9 +257,6 @@ def test_it_does_without_a_folder_for_temporary_files(monkeypatch, tmp_path):
     assert main(["translate", str(tmp_path)]) == 2 and tempfile.tempdir == "."
 
 
-# Evaluating
-
-
 def test_a_test_set_is_translated_and_scored_with_signatures(run, corpus, capsys):
     files = ["--source", str(corpus / "my.de"), "--reference", str(corpus / "my.en")]
     arguments = ["evaluate", run.out, *files, "--beam", "2", "--show", "2", "--precision", "fp32"]
@@ -282,12 +274,6 @@ def test_a_test_set_is_translated_and_scored_with_signatures(run, corpus, capsys
         f"loss {nats:.3f} nats a token of this vocabulary, perplexity {math.exp(nats):.2f}",
     ]
     assert capsys.readouterr().out == "\n".join([*shown, *scores, ""])
-
-
-# By the paper's own files
-
-
-ALLOWED = ("<module>", "bf16_is_fast", "has_fast_form", "keep_memory")  # they compute nothing of a model
 
 
 def watch(frame, event, _):
@@ -321,9 +307,6 @@ def test_plain_is_plain_in_every_task(corpus, tmp_path, capsys, monkeypatch):
     assert capsys.readouterr().out == plainly
 
 
-# What is typed
-
-
 @pytest.mark.parametrize(
     ("words", "texts"),
     [
@@ -345,9 +328,6 @@ def test_what_comes_with_the_course_is_found_from_any_folder(tmp_path, monkeypat
     assert found.model == found.ensemble[0] == DELIVERED
     (tmp_path / "data" / "checkpoints" / "de-en").mkdir(parents=True)
     assert command_line.parse(["translate", "data/checkpoints/de-en"]).model == "data/checkpoints/de-en"
-
-
-# Help
 
 
 def help_of(words, capsys) -> str:

@@ -24,8 +24,7 @@ from annotated_workbench.tasks import TranslationTask
 from annotated_workbench.vocabulary import SPECIALS, Vocabulary, WordTokenizer
 
 pytestmark = once
-
-# Files
+LENGTHS = st.lists(st.tuples(st.integers(1, 13), st.integers(2, 17)), min_size=1, max_size=60)
 
 
 def write(path: Path, content: str | bytes) -> Path:
@@ -34,18 +33,11 @@ def write(path: Path, content: str | bytes) -> Path:
     return path
 
 
-@pytest.mark.parametrize(
-    "content",
-    [
-        b"Ein\nHund",
-        b"Ein\nHund\n",
-        b"Ein\r\nHund\r\n",
-        b"\xef\xbb\xbfEin\nHund\n",
-        b" Ein \t\n\tHund  \n",
-        b"Ein\n\xef\xbb\xbfHund\n",
-    ],
-    ids=["no last newline", "newline", "Windows", "byte-order mark", "outer spaces", "put together"],
-)
+SURROUNDED = [b"Ein\nHund", b"Ein\nHund\n", b"Ein\r\nHund\r\n", b" Ein \t\n\tHund  \n"]
+SURROUNDED += [b"\xef\xbb\xbfEin\nHund\n", b"Ein\n\xef\xbb\xbfHund\n"]  # of two files put together
+
+
+@pytest.mark.parametrize("content", SURROUNDED)
 def test_lines_come_without_what_surrounds_them(tmp_path, content):
     assert read_lines(write(tmp_path / "my.de", content)) == ["Ein", "Hund"]
     for separator in "\u2028\u2029\u0085\v\f\x1c":  # inside a line
@@ -62,9 +54,6 @@ def test_a_packed_file_and_a_pipe_are_read_alike_whatever_the_name(tmp_path, nam
             file.write(pack(content))
         path = write(tmp_path / name, pack(content))
         assert read_lines(path) == read_lines(f"/dev/fd/{reader}") == [f"Sätz {i}" for i in range(50)]
-
-
-# Corpora
 
 
 @pytest.fixture
@@ -98,13 +87,10 @@ def test_multi30k_is_downloaded_once(home):
     assert load_corpus("multi30k", "val", src="en", tgt="de") == (["val.en"], ["val.de"])
 
 
-def test_captions_come_with_the_repository_in_either_direction():
+def test_captions_in_either_direction_and_shakespeare_come_with_the_repository():
     pairs = load_corpus("grammar", "val")
     assert len(pairs.source) == len(pairs.target) >= 500 and "ein" in pairs.source[0].lower()
     assert load_corpus("grammar", "val", "en", "de") == (pairs.target, pairs.source)
-
-
-def test_shakespeare_comes_with_the_repository():
     training, held_out = data.split_text(data.load_text("tinyshakespeare"))
     assert (len(training), len(held_out)) == (1_003_854, 111_540) and training.startswith("First Citizen:\n")
 
@@ -143,23 +129,10 @@ def test_all_that_is_downloaded_has_a_checksum_and_an_address_that_is_kept():
     assert all(url.startswith("https://") and url.endswith(file.partition("/")[2]) for file, _, url in rows)
 
 
-# Held-out pairs
-
-
 def test_holding_out_splits_the_pairs_by_the_seed_alone_on_every_torch():
     pairs = Pairs(list("abcdefghijk"), list("ABCDEFGHIJK"))
     assert data.hold_out(pairs, 3, seed=5) == ((list("bcdeghik"), list("BCDEGHIK")), (list("afj"), list("AFJ")))
     assert data.hold_out(pairs, 3, seed=6)[1] != (["a", "f", "j"], ["A", "F", "J"])
-
-
-# Ids
-
-VOCABULARY = Vocabulary([*SPECIALS, "ein", "Hund", "a", "dog", "runs"])
-
-
-@pytest.fixture(scope="module")
-def words():
-    return WordTokenizer(VOCABULARY, ["de", "en"])
 
 
 def test_what_is_held_out_and_also_learned_is_counted_whatever_its_case_punctuation_and_form(capsys):
@@ -173,7 +146,8 @@ def test_pairs_that_are_not_translated_are_counted(tmp_path, capsys):
     assert capsys.readouterr().out.startswith(f"Careful: 2 of the 3 lines in {path} stand untranslated in {tmp_path}")
 
 
-def test_long_pairs_are_named_or_dropped_on_demand(words):
+def test_long_pairs_are_named_or_dropped_on_demand():
+    words = WordTokenizer(Vocabulary([*SPECIALS, "ein", "Hund", "a", "dog", "runs"]), ["de", "en"])
     pairs = Pairs(["ein Hund", "ein"], ["a dog", "a dog runs runs"])
     assert data.encode_pairs(pairs, words, "de", "en", max_length=5).kept == [0, 1]
     with pytest.raises(ValueError, match=r"line 2 \('ein' …\) is 5 tokens long .*limit is 4.*Shorten"):
@@ -183,9 +157,6 @@ def test_long_pairs_are_named_or_dropped_on_demand(words):
     assert encoded == ([[4, EOS], [5, EOS]], [[BOS, 6, EOS], [BOS, UNK, EOS]], [0, 2])
     with pytest.raises(ValueError, match="no pair of 3 fits into 1 tokens"):
         TranslationTask(words, pairs, pairs, "de", "en", max_length=1)
-
-
-# Batches
 
 
 def test_padding_goes_to_the_right():
@@ -204,9 +175,6 @@ def rows_of(batches: list[Batch]) -> list[tuple[list[int], list[int]]]:
             assert [source, target] == [row[: len(ids)] for row, ids in zip(pair, (source, target), strict=True)]
             rows.append((source, target))
     return rows
-
-
-LENGTHS = st.lists(st.tuples(st.integers(1, 13), st.integers(2, 17)), min_size=1, max_size=60)
 
 
 def numbered(lengths: list[tuple[int, int]]) -> tuple[list[list[int]], list[list[int]]]:

@@ -27,13 +27,11 @@ from annotated_workbench.data import load_corpus
 from annotated_workbench.extras import EXTRAS
 from tools.sync import PACKAGES, ROOT
 
-PINS = [
-    Requirement(line)
-    for line in (ROOT / "requirements.txt").read_text(encoding="utf-8").splitlines()
-    if line and not line.startswith("#")
-]
+PINS = [*map(Requirement, re.findall("^[^#\n].*", (ROOT / "requirements.txt").read_text("utf-8"), re.MULTILINE))]
 PYTHONS = ["3.11", "3.12", "3.13", "3.14"]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+BINDER = ROOT / ".binder"
+EXTRA = ["IPython", "ctranslate2", "datasets", "matplotlib", "onnx", "pooch", "spacy", "torchtext", "transformers"]
 
 
 def pins_for(python: str) -> dict[str, str]:
@@ -154,10 +152,6 @@ def run_python(code: str) -> str:
     return result.stdout
 
 
-EXTRA = ["IPython", "ctranslate2", "datasets", "matplotlib", "onnx", "pooch", "spacy"]
-EXTRA += ["torchtext", "transformers"]
-
-
 def test_the_command_line_loads_no_extra_and_lets_threads_wait_in_peace() -> None:
     code = """
 import os, sys, torch
@@ -218,9 +212,6 @@ def test_every_extra_is_declared():
         assert any(line.startswith(brought_by[package]) for line in extras[extra]), package
 
 
-BINDER = ROOT / ".binder"
-
-
 @once
 def test_a_dev_container_makes_the_environment_and_opens_the_start_page() -> None:
     container = json.loads((ROOT / ".devcontainer" / "devcontainer.json").read_text("utf-8"))
@@ -231,7 +222,7 @@ def test_a_dev_container_makes_the_environment_and_opens_the_start_page() -> Non
 
 
 @once
-def test_binder_takes_the_course_s_own_versions_and_a_torch_without_gpus() -> None:
+def test_binder_takes_the_course_s_own_versions_and_a_torch_without_gpus_and_shows_the_start_page() -> None:
     lines = [line for line in (BINDER / "requirements.txt").read_text("utf-8").splitlines() if not line.startswith("#")]
     options = dict(line.split() for line in lines)
     assert (BINDER / options["-c"]).resolve() == ROOT / "requirements.txt"
@@ -240,10 +231,6 @@ def test_binder_takes_the_course_s_own_versions_and_a_torch_without_gpus() -> No
     workflow = yaml.safe_load((ROOT / ".github" / "workflows" / "course.yml").read_text("utf-8"))
     python = (BINDER / "runtime.txt").read_text("utf-8").strip().removeprefix("python-")
     assert python in workflow["jobs"]["test"]["strategy"]["matrix"]["python"]
-
-
-@once
-def test_binder_s_scripts_can_run_and_make_the_start_page_which_is_shown_as_a_page() -> None:
     for script in (BINDER / "postBuild", BINDER / "start"):
         assert os.access(script, os.X_OK)
         subprocess.run(["bash", "-n", script], check=True)

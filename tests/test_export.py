@@ -32,11 +32,6 @@ def require(engine: str) -> None:
 
 
 @pytest.fixture(scope="module")
-def captions() -> list[str]:
-    return [*load_corpus("grammar", "test").source[:12], "Der Mann schreibt <eos> an die Wand.", ""]
-
-
-@pytest.fixture(scope="module")
 def bpe() -> SubwordTokenizer:
     return SubwordTokenizer.train(PAIRS, vocab_size=270)
 
@@ -46,8 +41,9 @@ def small(bpe: SubwordTokenizer, **changes) -> Transformer:
 
 
 @pytest.mark.parametrize("engine", NEEDS)
-def test_the_program_beside_an_export_translates_greedily_as_we_do(engine, captions, tmp_path, monkeypatch) -> None:
+def test_the_program_beside_an_export_translates_greedily_as_we_do(engine, tmp_path, monkeypatch) -> None:
     require(engine)
+    captions = [*load_corpus("grammar", "test").source[:12], "Der Mann schreibt <eos> an die Wand.", ""]
     model, tokenizer, info = load_run(RUN)
     out = tmp_path / "new" / engine
     command = [sys.executable, "-m", "annotated", "export", str(RUN), "--to", engine, "--out", str(out)]

@@ -16,14 +16,12 @@ from annotated_workbench.data import pad
 from tests.models import assert_same, biased, make_doubtful, make_sources
 
 LENGTHS = (5, 2, 7, 3, 2, 13)
+GREEDY = [dict(beam=0, max_extra=extra) for extra in (0, 50)]
+BEAM = [(2, 0.0), (4, 0.6), (5, 2.0), (5, 100.0)]
 
 
 def search(room, model: nn.Module, src: torch.Tensor, beam: int, **options) -> list[Hypothesis]:
     return room.beam_search(model, src, beam, **options) if beam else room.greedy_decode(model, src, **options)
-
-
-GREEDY = [dict(beam=0, max_extra=extra) for extra in (0, 50)]
-BEAM = [(2, 0.0), (4, 0.6), (5, 2.0), (5, 100.0)]
 
 
 @pytest.mark.parametrize("options", [*GREEDY, *(dict(beam=b, alpha=alpha, max_extra=9) for b, alpha in BEAM)], ids=str)

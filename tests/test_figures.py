@@ -20,6 +20,19 @@ from annotated_course.plotting import Arrow, Box, as_html, glossed, plot_attenti
 pytestmark = once
 
 MAP = torch.tensor([[0.5, 0.25, 0.25], [0.1, 0.2, 0.7]])
+LABELS = ["Hund\ndog", "jagt\nchases"]
+WEIGHTS = Grid(torch.tensor([[0.75, 0.25], [0.5, 0.5]]), "weights", rows=LABELS, columns=LABELS)
+VALUES = Grid([[8, 0], [0, -4]], "values V", rows=LABELS)
+OUTPUT = Grid(torch.tensor([[6.0, -1.0], [4.0, -2.0]]), "output")
+CORNERS = {"Hund\ndog": (8, 0), "jagt\nchases": (0, 4), "Katze\ncat": (4, 4)}
+TREE = [
+    Node("<bos>"),
+    Node("a", "−0.5", 0),
+    Node("the", "−0.9", 0),
+    Node("cat", "−1.2", 2),
+    Node("dog", "−2.1", 1, kept=False),
+    Node("<eos>", "−1.5", 3, finished=True),
+]
 
 
 @pytest.fixture(autouse=True)
@@ -136,12 +149,6 @@ def test_a_figure_is_shown_once_with_its_description(monkeypatch: pytest.MonkeyP
     assert as_html("<b>$5 or \\($9") == r"&lt;b&gt;<span>$</span>5 or <span>\</span>(<span>$</span>9"
 
 
-LABELS = ["Hund\ndog", "jagt\nchases"]
-WEIGHTS = Grid(torch.tensor([[0.75, 0.25], [0.5, 0.5]]), "weights", rows=LABELS, columns=LABELS)
-VALUES = Grid([[8, 0], [0, -4]], "values V", rows=LABELS)
-OUTPUT = Grid(torch.tensor([[6.0, -1.0], [4.0, -2.0]]), "output")
-
-
 def rectangles(ax):
     """The cells of a grid, or the frames of a tree."""
     return [patch for patch in ax.patches if isinstance(patch, Rectangle)]
@@ -207,9 +214,6 @@ def test_nothing_overlaps_and_nothing_is_cut_off() -> None:
     assert all(page.x0 <= box.x0 and box.x1 <= page.x1 and page.y0 <= box.y0 and box.y1 <= page.y1 for box in boxes)
 
 
-CORNERS = {"Hund\ndog": (8, 0), "jagt\nchases": (0, 4), "Katze\ncat": (4, 4)}
-
-
 def dots(ax):
     return {tuple(dot.get_offsets()[0]): dot for dot in ax.collections}
 
@@ -238,16 +242,6 @@ def test_labels_stand_clear_of_each_other_and_inside(points, roles) -> None:
     for box in (text.get_window_extent() for text in ax.texts):
         assert ax.bbox.contains(box.x0, box.y0) and ax.bbox.contains(box.x1, box.y1)
         assert not any(box.contains(*ax.transData.transform(place)) for place in dots(ax))
-
-
-TREE = [
-    Node("<bos>"),
-    Node("a", "−0.5", 0),
-    Node("the", "−0.9", 0),
-    Node("cat", "−1.2", 2),
-    Node("dog", "−2.1", 1, kept=False),
-    Node("<eos>", "−1.5", 3, finished=True),
-]
 
 
 def test_a_tree_grows_to_the_right_and_shows_and_says_what_became_of_each_hypothesis() -> None:

@@ -1,7 +1,4 @@
-"""The course in JupyterLab, as a reader meets it: `make lab`, pictures, cells run, an exercise got wrong, then right.
-
-Skipped where Chromium is not found, and on an imitated processor: it draws no other page.
-"""
+"""The course in JupyterLab as a reader meets it: `make lab`, pictures, cells run, an exercise got wrong, then right."""
 
 import os
 import signal
@@ -89,18 +86,13 @@ def test_it_opens_at_the_start_page_which_leads_to_the_tour_and_shows_every_note
 
 
 def test_pictures_and_the_live_page_move_before_a_cell_has_run_and_no_key_leaves_a_picture(tab, lab) -> None:
-    shown = {
-        "00_tour": ("view_attention(", "select", "button"),
-        "01_attention": ("play_with(", "input", ".play-handle", "summary"),
-    }
-    for name, (cell, *parts) in shown.items():
+    tour, first = ("view_attention(", "select", "button"), ("play_with(", "input", ".play-handle", "summary")
+    for name, (cell, *parts) in {"00_tour": tour, "01_attention": first}.items():
         tab.goto(f"{lab}/lab/tree/work/{name}.ipynb?reset")
         tab.wait_for_selector(IDLE)
         tab.evaluate(SHOW, cell)
         for part in parts:
-            tab.locator(
-                f":is(.attention-view, .play) {part}[tabindex], :is(.attention-view, .play) {part}"
-            ).first.focus()
+            tab.locator(f":is(.attention-view, .play) {part}").first.focus()
             before = tab.evaluate(CELLS)
             for key in ("ArrowRight", "ArrowUp", "d", "d", "x"):
                 tab.keyboard.press(key)

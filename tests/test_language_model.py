@@ -22,6 +22,7 @@ CONFIGS = {
     "the paper's layer": dict(norm_first=False, positions="sinusoidal", activation="relu"),
     "untied": dict(tie_embeddings=False, attention_bias=True),
 }
+LOGITS = torch.tensor([0.5, 0.3, 0.15, 0.05]).log()[[2, 0, 3, 1]]  # 0.15, 0.5, 0.05, 0.3
 
 
 @pytest.mark.parametrize("name", CONFIGS)
@@ -34,9 +35,6 @@ def test_it_is_the_encoder_under_a_causal_mask(name: str) -> None:
     weights = model.state_dict().items()
     other.encoder.load_state_dict({name: weight for name, weight in weights if name.startswith(("layers.", "norm."))})
     assert_close(model(IDS), other.logits(other.encode(IDS, causal_mask(5)[None, None])))
-
-
-LOGITS = torch.tensor([0.5, 0.3, 0.15, 0.05]).log()[[2, 0, 3, 1]]  # 0.15, 0.5, 0.05, 0.3
 
 
 @pytest.mark.parametrize(

@@ -1,13 +1,10 @@
-"""The live page in a browser: it computes what torch computes and shows it, whatever is typed, by mouse and by keys.
-
-Skipped where Chromium is not found, and on an imitated processor: it draws no other page.
-"""
+"""The live page: it computes what torch computes and shows it, whatever is typed, by mouse and by keys."""
 
 import copy
 import json
 import math
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -114,18 +111,14 @@ def numbers(page: Any, selector: str) -> list[float]:
     return list(map(number, texts(page, selector)))
 
 
-def kept(name: str) -> bytes:
-    """A file of the page."""
-    return (LIVE / name).read_bytes()
-
-
 def test_the_weights_are_the_delivered_model_s_and_the_page_says_its_figures(translator) -> None:
     model, tokenizer = translator
     files = packed(MODEL)
-    known, made = (json.loads(text.split(b" = ")[1][:-2]) for text in (kept("recorded.js"), files.pop("recorded.js")))
+    recorded = (LIVE / "recorded.js").read_bytes(), files.pop("recorded.js")
+    known, made = (json.loads(text.split(b" = ")[1][:-2]) for text in recorded)
     for computed in ("steps", "look"):  # which the next test compares
         del known[computed], made[computed]
-    assert known == made and [name for name in files if files[name] != kept(name)] == []
+    assert known == made and [name for name in files if files[name] != (LIVE / name).read_bytes()] == []
     said = " ".join(PAGE.read_text("utf-8").split())
     config, millions = model.config, sum(each.numel() for each in model.parameters()) / 1e6
     sizes = f"N = {config.layers}, d_model = {config.d_model}, {config.heads} heads, d_ff = {config.d_ff}, "
@@ -275,15 +268,12 @@ def test_the_attention_shown_is_what_the_model_records_and_a_word_can_be_pinned(
     translate(page, DOGS, "where")
     left, right = (page.locator("#looks .words").nth(i).locator("button") for i in (0, 1))
     assert page.locator("#thumbnails button[aria-pressed=true]").get_attribute("value") == "decoder.2.cross.0"
-    for stack, name, layer, head, query in (
-        ("encoder", "self", 0, 1, 2),
-        ("decoder", "self", 1, 3, 5),
-        ("decoder", "cross", 2, "mean", 0),
-    ):
-        thumbnail = page.locator(f'#thumbnails [value="{stack}.{layer}.{name}.{head}"]')
+    for value, query in (("encoder.0.self.1", 2), ("decoder.1.self.3", 5), ("decoder.2.cross.mean", 0)):
+        stack, layer, name, head = value.split(".")
+        thumbnail = page.locator(f'#thumbnails [value="{value}"]')
         thumbnail.click()
         weights = recorded[f"{stack}.layers.{layer}.{name}_attention"][-1][0]
-        weights = 100 * (weights.mean(dim=0) if head == "mean" else weights[head])
+        weights = 100 * (weights.mean(dim=0) if head == "mean" else weights[int(head)])
         drawn = thumbnail.locator("canvas").evaluate(
             "it => [...it.getContext('2d').getImageData(0, 0, it.width, it.height).data].filter((_, i) => i % 4 === 3)"
         )
@@ -331,9 +321,8 @@ def test_the_map_follows_each_word_and_its_blocks_tell_what_they_do(page) -> Non
     page.get_by_role("button", name="head 3").first.click()
     scores, parts = (page.locator(f"#cell td:nth-child({i})").all_inner_texts()[:10] for i in (2, 3))
     weights = page.evaluate("shown.looks['decoder.1.cross'][3][3]")
-    assert [number(part) / 100 for part in parts if "<" not in part] == pytest.approx(
-        [w for w in weights if w >= 0.001], abs=0.006
-    )
+    large = [weight for weight in weights if weight >= 0.001]
+    assert [number(part) / 100 for part in parts if "<" not in part] == pytest.approx(large, abs=0.006)
     exponentials = torch.tensor([number(score) for score in scores]).softmax(dim=0)
     torch.testing.assert_close(exponentials, torch.tensor(weights), atol=0.005, rtol=0)
     block.press("ArrowDown")
@@ -474,10 +463,7 @@ def test_it_doubts_what_the_module_doubts_and_underlines_the_guesses(page, trans
     assert page.evaluate("[GUESS, EVEN]") == [GUESS, EVEN]
     for sentence, said in (
         (HEADLINE, "Don't trust it. 5 of 8 words are guesses, less than 30 % sure. The others can be wrong, too. This"),
-        (
-            "Ein Junge hilft im Laden seines Vaters.",
-            "1 of 8 words is a guess, less than 30 % sure. The others can be wrong, too.",
-        ),
+        ("Ein Junge hilft im Laden seines Vaters.", "1 of 8 words is a guess, less than 30 % sure. The others"),
         ("Wie heißt du?", "Don't trust it. 2 of 4 words are guesses, "),
         ("?", "Don't trust it. Its only word is a guess, less than 30 % sure. This"),
         ("Kein Mann trägt einen Hut.", "No word is a guess, and still it's wrong"),
@@ -550,9 +536,7 @@ def test_a_sentence_is_shared_by_its_address_and_a_caption_comes_with_its_meanin
     wait(page, CAT)
 
 
-def test_german_english_and_where_it_looks_stand_at_the_top_and_a_tap_brings_its_result_to_sight(
-    visit: Callable,
-) -> None:
+def test_german_english_and_where_it_looks_stand_at_the_top_and_a_tap_brings_its_result_to_sight(visit) -> None:
     page = visit(PAGE.as_uri(), has_touch=True)
     page.wait_for_function("find('meaning').textContent")
     for width in (1280, 320, 390):
@@ -588,12 +572,8 @@ def test_whatever_is_built_means_what_the_page_says_and_the_model_gets_it_right(
 
 def test_it_can_be_used_without_a_mouse(page) -> None:
     def tab_to(selector: str, *keys: str) -> None:
-        for _ in range(20):
-            page.keyboard.press("Tab")
-            if page.evaluate("selector => document.activeElement.matches(selector)", selector):
-                break
-        else:
-            pytest.fail(f"Tab does not reach {selector}.")
+        reached = "selector => document.activeElement.matches(selector)"
+        assert any(page.keyboard.press("Tab") or page.evaluate(reached, selector) for _ in range(20)), selector
         for key in keys:
             page.keyboard.press(key)
 
@@ -651,7 +631,7 @@ def test_without_its_weights_the_page_says_so_and_stays_calm(browser) -> None:
     page.close()
 
 
-def test_on_a_phone_it_writes_word_by_word_fits_and_links_to_the_course(visit: Callable) -> None:
+def test_on_a_phone_it_writes_word_by_word_fits_and_links_to_the_course(visit) -> None:
     page = visit(f"{PAGE.as_uri()}#s={quote(CAT)}", width=390, color_scheme="dark", has_touch=True)
     page.wait_for_function("document.querySelectorAll('#translation button:not(.unwritten)').length === 2")
     assert text(page, "#skip") == "Skip" and text(page, "#could").startswith("After “A”")
@@ -681,8 +661,7 @@ def test_on_a_phone_it_writes_word_by_word_fits_and_links_to_the_course(visit: C
         page.get_by_role("button", name=re.compile("^Theme")).click()
     assert grounds[0] == grounds[2] != grounds[1]  # the system's, dark; light; dark
     page.set_viewport_size({"width": 390, "height": 664})
+    in_sight = "(({ top, bottom }) => top >= 0 && bottom <= 664)(find('after').getBoundingClientRect())"
     for button in (page.locator("#hide button").first, page.locator("#heads button").last):
         button.tap()
-        page.wait_for_function(
-            "(({ top, bottom }) => top >= 0 && bottom <= 664)(find('after').getBoundingClientRect())"
-        )
+        page.wait_for_function(in_sight)

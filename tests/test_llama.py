@@ -1,7 +1,6 @@
 """The Llama: the paper's decoder with parts of today."""
 
 import json
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,8 +11,7 @@ from torch.testing import assert_close
 
 from annotated.models.language_model import LanguageModel, LanguageModelConfig
 from annotated.models.llama import Llama, LlamaConfig
-from annotated.models.modern import RMSNorm, modernise
-from annotated_workbench.checkpoint import load_tensors, save_tensors
+from annotated.models.modern import modernise
 from annotated_workbench.data import DATA_FOLDER
 from annotated_workbench.published import load_llama
 
@@ -43,20 +41,7 @@ def test_embeddings_are_dropped_too() -> None:
 
 
 @torch.no_grad()
-def test_a_published_folder_without_the_code_that_wrote_it(tmp_path: Path) -> None:
+def test_a_published_folder_without_the_code_that_wrote_it() -> None:
     published = DATA_FOLDER / "published_llama"
     theirs = json.loads((published / "logits.json").read_text())
     assert_close(load_llama(published)(torch.tensor(theirs["ids"])), torch.tensor(theirs["logits"]), rtol=0, atol=1e-5)
-    weights, _ = load_tensors(published / "model.safetensors")
-    del weights["lm_head.weight"]
-    save_tensors(tmp_path / "model.safetensors", weights)
-    settings = json.loads((published / "config.json").read_text())
-    settings |= dict(rms_norm_eps=0.25, rope_parameters={"rope_theta": 7.0}, tie_word_embeddings=True)
-    (tmp_path / "config.json").write_text(json.dumps(settings))
-    model = load_llama(tmp_path)
-    assert model.output.weight is model.embedding.weight
-    assert {part.eps for part in model.modules() if isinstance(part, RMSNorm)} == {0.25}
-    assert {layer.self_attention.base for layer in model.layers} == {7.0}
-    (tmp_path / "config.json").write_text(json.dumps(settings | dict(partial_rotary_factor=0.5)))
-    with pytest.raises(ValueError, match=r"partial_rotary_factor=0\.5; this model has only 1\.0"):
-        load_llama(tmp_path)

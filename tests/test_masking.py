@@ -6,6 +6,7 @@ import torch
 from annotated.masking import causal_mask, check_mask, combine, padding_mask
 
 YES, NO = True, False
+SCORES = (2, 3, 5, 7)
 
 
 def test_padding_mask_by_hand():
@@ -26,16 +27,8 @@ def test_combine_by_hand():
     assert both.shape == (2, 1, 3, 3)
     assert both[0, 0].tolist() == [[YES, NO, NO], [YES, YES, NO], [YES, YES, YES]]
     assert both[1, 0].tolist() == [[YES, NO, NO], [YES, YES, NO], [YES, YES, NO]]
-
-
-def test_combine_without_masks():
-    mask = causal_mask(2)
-    assert combine() is None
-    assert combine(None, None) is None
-    assert torch.equal(combine(None, mask, None), mask)
-
-
-SCORES = (2, 3, 5, 7)
+    assert combine() is combine(None, None) is None
+    assert torch.equal(combine(None, future, None), future)
 
 
 @pytest.mark.parametrize("shape", [(5, 7), (1, 7), (5, 1), (1, 1), SCORES, (2, 1, 1, 7), (1, 3, 5, 1)], ids=str)

@@ -14,6 +14,9 @@ from annotated_workbench.ensemble import Ensemble
 from annotated_workbench.metrics import bleu, chrf, loss_per_token
 from annotated_workbench.vocabulary import WordTokenizer
 
+GERMAN = ["ein Hund läuft", "eine Katze schläft auf dem Sofa", "Hund"]
+PAIRS = Pairs(GERMAN, ["a dog runs", "a cat sleeps on the sofa", "dog dog dog"])
+
 
 @pytest.mark.parametrize("metric", [bleu, chrf])
 def test_a_score_needs_a_reference_for_each_hypothesis(metric):
@@ -60,17 +63,9 @@ def test_what_is_a_word_follows_the_language(language, words, capsys):
         assert f"tok:{words}" in signature
 
 
-GERMAN = ["ein Hund läuft", "eine Katze schläft auf dem Sofa", "Hund"]
-PAIRS = Pairs(GERMAN, ["a dog runs", "a cat sleeps on the sofa", "dog dog dog"])
-
-
-@pytest.fixture(scope="module")
-def tokenizer() -> WordTokenizer:
-    return WordTokenizer.train(PAIRS, ("de", "en"), min_freq=1)
-
-
 @pytest.mark.parametrize(("preset", "members"), [("tiny", 1), ("tiny", 2), ("recurrent", 1)])
-def test_references_are_scored_token_by_token_with_their_ends(tokenizer, preset, members):
+def test_references_are_scored_token_by_token_with_their_ends(preset, members):
+    tokenizer = WordTokenizer.train(PAIRS, ("de", "en"), min_freq=1)
     config = PRESETS[preset](len(tokenizer), d_model=16, layers=1)
     models, losses = [make_model(config).eval() for _ in range(members)], []
     model = Ensemble(models) if members > 1 else models[0]

@@ -86,13 +86,8 @@ def test_recorded_weights():
     assert not weights.requires_grad
     assert_near(weights.sum(-1), torch.ones(BATCH, HEADS, QUERY))
     assert (weights[..., ~causal_mask(QUERY)] == 0).all()
-
-
-def test_recording_ends_with_its_context():
-    model = Reader()
-    x, memory, _ = inputs(21)
     with pytest.raises(ZeroDivisionError), record_attention(model) as recorded:
         model(x, memory)
-        raise ZeroDivisionError
+        raise ZeroDivisionError  # recording ends with its context, however that ends
     model(x, memory)
     assert len(recorded["look"]) == 1 and not model.look.recorders

@@ -37,6 +37,7 @@ MACHINE_TRACES = re.compile(
 )
 NOT_COMPARED = re.compile(r"nbval-(?:ignore-output|skip)|NBVAL_(?:IGNORE_OUTPUT|SKIP)")
 CARD = re.compile(r"^#+ .*Exercise (\d\d\.\d+)", re.MULTILINE)
+FOLDED = {"jupyter": {"source_hidden": True}, "tags": ["proof", "hide-input"]}
 
 
 @pytest.fixture(params=NOTEBOOKS, ids=[path.relative_to(ROOT / "notebooks").as_posix() for path in NOTEBOOKS])
@@ -149,9 +150,6 @@ def test_every_exercise_has_a_card_with_a_hint_and_a_link_to_its_solution(lesson
         (link,) = re.findall(r"\[solution\]\((\S+)\)", text)
         assert link.startswith(f"solutions/{chapter}_solutions.ipynb#Exercise-{number}:-")
         assert link.isascii(), "JupyterLab finds no heading by a name that must be encoded"
-
-
-FOLDED = {"jupyter": {"source_hidden": True}, "tags": ["proof", "hide-input"]}
 
 
 def test_the_main_line_is_all_but_exercises_and_deeper_and_checks_that_unfold_are_one_tick() -> None:

@@ -1,7 +1,4 @@
-"""The pictures to play with: what they show is what the module computes, by mouse, by keys and by finger.
-
-They are taken from the saved notebooks, as a reader meets them.
-"""
+"""The pictures to play with, as saved in notebooks: they show what the module computes, by mouse, keys or finger."""
 
 import html
 import json
@@ -28,6 +25,12 @@ pytestmark = once
 
 SAVED = saved_pictures()
 ATTRIBUTES = "(all, name) => all.map(one => one.getAttribute(name))"
+WINNERS = {  # of a beam and α: the beginning that wins, and its probability by the table, multiplied by hand
+    (1, 0.0): ("the dog sleeps", 0.5 * 0.4 * 0.5 * 0.9),
+    (2, 0.4): ("a dog sleeps", 0.4 * 0.9 * 0.5 * 0.9),
+    (3, 0.0): ("a dog", 0.4 * 0.9 * 0.48),
+    (5, 2.0): ("a dog sleeps", 0.4 * 0.9 * 0.5 * 0.9),
+}
 
 
 def data_of(shown: str) -> dict:
@@ -374,14 +377,6 @@ def test_each_mask_leaks_what_attention_says(visit) -> None:
     page.get_by_role("button", name="off by one").click()
     two_ahead = everything.tril(2) & unpadded & wrong  # as in the chapter's model B
     assert torch.equal(leaks_on(page, data, layers=2), two_ahead)
-
-
-WINNERS = {  # of a beam and α: the beginning that wins, and its probability by the table, multiplied by hand
-    (1, 0.0): ("the dog sleeps", 0.5 * 0.4 * 0.5 * 0.9),
-    (2, 0.4): ("a dog sleeps", 0.4 * 0.9 * 0.5 * 0.9),
-    (3, 0.0): ("a dog", 0.4 * 0.9 * 0.48),
-    (5, 2.0): ("a dog sleeps", 0.4 * 0.9 * 0.5 * 0.9),
-}
 
 
 def test_the_tree_is_that_of_beam_search_and_a_slider_grows_it(visit) -> None:

@@ -113,9 +113,7 @@ def test_a_fault_of_a_text_is_named(changed: Callable[[str], str], statement: st
     assert remedy in failed[statement]
 
 
-@pytest.mark.parametrize(
-    ("text", "said"), [(b"", "is empty"), (b"a line\n" * 40, "280 characters"), (b"\xff", "UTF-8")]
-)
+@pytest.mark.parametrize(("text", "said"), [(b"", "is empty"), (b"a line\n" * 40, "280 charact"), (b"\xff", "UTF-8")])
 def test_a_text_that_is_none_is_refused(text: bytes, said: str, tmp_path: Path) -> None:
     (tmp_path / "my.txt").write_bytes(text)
     with pytest.raises(ValueError, match=said):

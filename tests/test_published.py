@@ -147,6 +147,7 @@ REFUSED = [
     ("llama", dict(hidden_act="gelu"), "hidden_act='gelu'; this model has only 'silu'"),
     ("llama", dict(attention_bias=True), "attention_bias=True; this model has only False"),
     ("llama", dict(mlp_bias=True), "mlp_bias=True; this model has only False"),
+    ("llama", dict(partial_rotary_factor=0.5), r"partial_rotary_factor=0\.5; this model has only 1\.0"),
     ("llama", dict(rope_parameters={"rope_type": "llama3", "factor": 8.0}), "rope_type='llama3'; this model has only"),
     ("llama", dict(rope_parameters=None, rope_scaling={"type": "linear", "factor": 2.0}), "rope_type='linear'"),
     ("llama", dict(rope_scaling={"type": "linear", "factor": 2.0}), "rope_type='linear'"),

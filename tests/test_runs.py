@@ -33,6 +33,9 @@ TIMES = re.compile(r"(\S+) tokens/s  (\S+) min done, (\S+) min left")
 SEEDED = torch.Generator().manual_seed(0)
 DRAWN = [torch.randint(len(NUMBERS), (2 + n % 4,), generator=SEEDED).tolist() for n in range(31)]
 PAIRS = Pairs(*([" ".join(side[i] for i in row) for row in DRAWN] for side in map(list, (NUMBERS, NUMBERS.values()))))
+# For the clock. Three pairs, one in a batch: three updates an epoch, of (2 + 3) + (3 + 4) + (4 + 5) = 21 tokens.
+THREE = Pairs(["eins", "eins zwei", "eins zwei drei"], ["one", "one two", "one two three"])
+CLOCKED = TrainingOptions(epochs=4, batch_tokens=5, warmup=5, rate=1.0, average=1)
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -71,10 +74,7 @@ def assert_same_run(out: Path, other: Path) -> None:
         assert all(line[k] == expected[k] for k in expected if k not in ("minutes", "tokens_per_second"))
 
 
-# What a run leaves
-
-
-def test_a_run_leaves_all_that_is_needed(finished):
+def test_a_run_leaves_all_that_is_needed_and_metrics_have_a_line_for_each_epoch(finished):
     out, model, metrics = finished
     steps = [line["step"] for line in metrics]
     assert contents(out).keys() == {
@@ -89,10 +89,6 @@ def test_a_run_leaves_all_that_is_needed(finished):
     assert any(not torch.equal(older[name], newer[name]) for name in older)
     for name, weight in dict(model.named_parameters()).items():
         torch.testing.assert_close(weight.data, (older[name] + newer[name]) / 2)
-
-
-def test_metrics_have_a_line_for_each_epoch(finished):
-    out, _, metrics = finished
     assert read_metrics(out) == metrics
     assert [(line["epoch"], line["step"]) for line in metrics] == [(1, 3), (2, 6), (3, 9)]
     assert [line["rate"] for line in metrics] == [noam_rate(step, 8, OPTIONS.warmup) for step in (3, 6, 9)]
@@ -144,9 +140,6 @@ def test_no_two_runs_share_the_order_of_an_epoch():
     assert len(set(seeds)) == len(seeds)
     row = [[5, EOS]] * 99
     assert all(len(make_batches(row, row, 2, seed=seed)) == 99 for seed in seeds)  # a generator takes each
-
-
-# Resuming
 
 
 @pytest.mark.parametrize(
@@ -209,9 +202,6 @@ def test_what_the_position_is_not_counted_in_can_change_and_what_the_run_chose_s
         assert tuple(derived.values()) == (given["epochs"], 7, rate)  # a new warm-up alone: no higher
 
 
-# What is refused
-
-
 @pytest.mark.parametrize("name", ["model.safetensors", "config.json", "tokenizer.json", "metrics.jsonl", "checkpoints"])
 def test_a_new_run_touches_no_model_that_lies_there(tmp_path, name):
     (tmp_path / name).write_bytes(b"the only copy")
@@ -247,9 +237,6 @@ def test_what_could_not_be_read_back_is_refused_before_anything_is_written(tmp_p
     assert not (tmp_path / "run").exists()
 
 
-# What is said
-
-
 def test_too_long_pairs_are_left_out_and_counted(tmp_path, capsys, monkeypatch):
     asked = []
     monkeypatch.setattr(tasks, "translate", lambda model, tokenizer, texts, *_, **how: asked.append(texts) or texts)
@@ -277,12 +264,6 @@ def test_a_model_that_says_the_same_to_everything_says_so(tmp_path, capsys, monk
     monkeypatch.setattr(tasks, "translate", lambda model, tokenizer, texts, *args, **options: [""] * len(texts))
     run(tmp_path, replace(OPTIONS, epochs=1))
     assert "it translates every validation sentence alike, as ''" in capsys.readouterr().out
-
-
-# The clock. Three pairs, one in a batch: three updates an epoch, of (2 + 3) + (3 + 4) + (4 + 5) = 21 tokens
-
-THREE = Pairs(["eins", "eins zwei", "eins zwei drei"], ["one", "one two", "one two three"])
-CLOCKED = TrainingOptions(epochs=4, batch_tokens=5, warmup=5, rate=1.0, average=1)
 
 
 def let_an_update_take_half_a_minute(patch: pytest.MonkeyPatch, began: float, asleep: int | None = None) -> None:
@@ -321,9 +302,6 @@ def test_a_machine_that_sleeps_uses_up_five_updates_at_most(tmp_path, monkeypatc
     let_an_update_take_half_a_minute(monkeypatch, began=1000.0, asleep=3)
     _, metrics = run(tmp_path, replace(CLOCKED, max_minutes=5.0), THREE)
     assert [(line["step"], line["minutes"]) for line in metrics] == [(3, 1.5), (6, 5.0)]
-
-
-# The learning rate
 
 
 @pytest.mark.parametrize(

@@ -28,6 +28,30 @@ FEW = {
     *("notebooks/00_tour.ipynb", "notebooks/01_attention.ipynb", "notebooks/solutions/01_solutions.ipynb"),
 }
 RAW_TEX = re.compile(r"\$[^$\n]+\$|\\[a-zA-Z]{2,}")
+FIRST_HEADING_FROM = """target => {
+  const from = document.getElementById(target);
+  const headings = [...document.querySelectorAll("main section[id]:has(> h3)")];
+  return headings.find(e => e.contains(from) || from.compareDocumentPosition(e) & 4).id;  // 4: it follows
+}"""
+ASKED = {  # as beginners type it, and what the page of questions calls it
+    "why three matrices": "what-are-queries",
+    "decoder input shifted right": "what-exactly-is-shifted",
+    "loss stuck at 7": "why-is-my-loss-stuck-at-7",
+    "NaN padding mask": "why-do-i-get-nan",
+    "kv cache why not query": "why-cache-keys",
+    "how many r in strawberry": "why-can",
+    "why does it hallucinate": "why-does-a-language-model-make",
+    "fine-tune or prompt": "should-i-fine-tune",
+}
+LED = {  # as beginners type it, and to which page, or heading of it
+    "multi-head": "notebooks/02_multi_head.html",
+    "why residual connections": "notebooks/04_encoder.html#the-residual-connection",
+    "what is beam search": "notebooks/08_decoding.html#beam-search-by-hand",
+    "my loss is nan": "notebooks/questions.html",
+    "learning rate warmup": "notebooks/07_training.html#the-learning-rate",
+    "warmup": "notebooks/07_training.html",
+    "translate my own sentence": "notebooks/08_decoding.html#translate-your-own-sentence",
+}
 
 
 @pytest.fixture(scope="module")
@@ -185,40 +209,12 @@ def test_a_drawing_is_part_of_its_page_and_its_links_lead_to_pages(site: Path, p
     assert all(path.is_file() and (path not in pages or pages[path].find(id=anchor)) for path, anchor in known)
 
 
-FIRST_HEADING_FROM = """target => {
-  const from = document.getElementById(target);
-  const headings = [...document.querySelectorAll("main section[id]:has(> h3)")];
-  return headings.find(e => e.contains(from) || from.compareDocumentPosition(e) & 4).id;  // 4: it follows
-}"""
-
-
 @pytest.mark.thorough
 def test_pages_open_quietly_and_fit(pages, visit) -> None:
     page = visit()
     for path in pages:
         page.goto(path.as_uri())
         assert fits(page, 1280, 390), path
-
-
-ASKED = {  # as beginners type it, and what the page of questions calls it
-    "why three matrices": "what-are-queries",
-    "decoder input shifted right": "what-exactly-is-shifted",
-    "loss stuck at 7": "why-is-my-loss-stuck-at-7",
-    "NaN padding mask": "why-do-i-get-nan",
-    "kv cache why not query": "why-cache-keys",
-    "how many r in strawberry": "why-can",
-    "why does it hallucinate": "why-does-a-language-model-make",
-    "fine-tune or prompt": "should-i-fine-tune",
-}
-LED = {  # as beginners type it, and to which page, or heading of it
-    "multi-head": "notebooks/02_multi_head.html",
-    "why residual connections": "notebooks/04_encoder.html#the-residual-connection",
-    "what is beam search": "notebooks/08_decoding.html#beam-search-by-hand",
-    "my loss is nan": "notebooks/questions.html",
-    "learning rate warmup": "notebooks/07_training.html#the-learning-rate",
-    "warmup": "notebooks/07_training.html",
-    "translate my own sentence": "notebooks/08_decoding.html#translate-your-own-sentence",
-}
 
 
 @pytest.mark.thorough  # among all pages

@@ -19,6 +19,9 @@ from tools.working_copy import Sources, changed, merge, sources, start_page, upd
 pytestmark = once
 
 CARD, STUB = ("card", "# What to do"), ("stub", "answer = ...")
+NOTEBOOKS = st.lists(
+    st.tuples(st.sampled_from("abcdefgh"), st.text("xyz .=", max_size=4)), max_size=8, unique_by=lambda one: one[0]
+)
 
 
 def cell(name: str, source: str) -> NotebookNode:
@@ -117,11 +120,6 @@ def test_what_is_written_on_the_first_page_is_kept(tmp_path: Path) -> None:
     (kept,) = (tmp_path / "kept").iterdir()
     assert str(kept) in line and kept.read_bytes() == b"1 solved, and \xff"
     assert (tmp_path / "start.md").read_text("utf-8") == "2 solved"
-
-
-NOTEBOOKS = st.lists(
-    st.tuples(st.sampled_from("abcdefgh"), st.text("xyz .=", max_size=4)), max_size=8, unique_by=lambda one: one[0]
-)
 
 
 def said(cells: list[tuple[str, str]]) -> Sources:

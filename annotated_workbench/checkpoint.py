@@ -96,13 +96,11 @@ def load_translator(folders: Sequence[str | Path]) -> tuple[nn.Module, Tokenizer
     """
     runs = [load_run(folder, "translation") for folder in folders]
     _, tokenizer, first = runs[0]
-    for folder, (_, own, info) in zip(folders, runs, strict=True):
+    for path, (_, own, info) in zip(folders, runs, strict=True):
         if not all(isinstance(info.get(side), str) for side in ("src", "tgt")):
-            raise ValueError(f"{Path(folder) / CONFIG} does not say which languages: it needs src and tgt.")
+            raise ValueError(f"{Path(path) / CONFIG} does not say which languages: it needs src and tgt.")
         if own.content() != tokenizer.content() or any(info[side] != first[side] for side in ("src", "tgt")):
-            raise ValueError(
-                f"{folder} has other tokens or languages than {folders[0]}: train both on the same corpus."
-            )
+            raise ValueError(f"{path} has other tokens or languages than {folders[0]}: train both on the same corpus.")
     models = [model for model, _, _ in runs]
     return (Ensemble(models) if len(models) > 1 else models[0]), tokenizer, first
 

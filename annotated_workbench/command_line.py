@@ -75,9 +75,8 @@ def _in_a_line(error: Exception) -> str | None:
     *_, innermost = traceback.extract_tb(error.__traceback__)
     # What we refuse we raise ourselves. The system's errors have a number or a class of their own; texts, an encoding.
     ours = innermost.filename.startswith(PACKAGES) and (innermost.line or "raise").startswith("raise")
-    theirs = isinstance(error, OSError | UnicodeError | ModuleNotFoundError) and (
-        type(error) is not OSError or error.errno
-    )
+    unnumbered = type(error) is OSError and not error.errno
+    theirs = isinstance(error, OSError | UnicodeError | ModuleNotFoundError) and not unnumbered
     return " ".join(message.split()) if (ours or theirs) and not isinstance(error, RuntimeError) else None
 
 
@@ -106,14 +105,13 @@ def parse(arguments: Sequence[str], commands: Mapping[str, Command] = COMMANDS) 
     subparsers = parser.add_subparsers(dest="command", required=True)
     for name, command in commands.items():
         words = [settings.get("metavar", word) for word, settings in command.words.items()]
+        examples = [f"  {PROGRAM} {name} {example}".rstrip() for example in command.examples]
         subparser = subparsers.add_parser(
             name,
             help=command.summary,
             description=command.summary,
             usage=" ".join([PROGRAM, name, "[options]", *words]),  # argparse's own would take ten lines
-            epilog="\n".join(
-                ["examples:", *(f"  {PROGRAM} {name} {example}".rstrip() for example in command.examples)]
-            ),
+            epilog="\n".join(["examples:", *examples]),
             formatter_class=argparse.RawDescriptionHelpFormatter,
         )
         subparser.set_defaults(command=name, run=command.run)

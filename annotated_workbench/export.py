@@ -86,8 +86,7 @@ def _quiet() -> Iterator[None]:
     """Keep the exporters' remarks on themselves from the user; errors come through."""
     logging.disable(logging.WARNING)
     try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
+        with warnings.catch_warnings(action="ignore"):
             yield
     finally:
         logging.disable(logging.NOTSET)

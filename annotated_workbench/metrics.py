@@ -88,9 +88,7 @@ def text_loss(model: Any, ids: Int[Tensor, "length"], *, plain: bool = False) ->
 
 
 @torch.inference_mode()
-def window_bits(
-    model: Any, ids: Int[Tensor, "length"], step: int, window: int | None = None
-) -> Float[Tensor, "scored"]:
+def window_bits(model: Any, ids: Int[Tensor, "length"], step: int, window: int | None = None) -> Float[Tensor, "bits"]:
     """Predict a text from windows that begin every `step` tokens, the last `step` of each: give the bits of each token.
 
     So each is predicted from at least `window` - `step` before it; the last window ends with the text. The window is as

@@ -72,32 +72,24 @@ TIED = ("cls.predictions.decoder.weight", "lm_head.weight")  # the embedding onc
 EMBEDDINGS = ("embeddings.word_embeddings.weight", "wte.weight", "embed_tokens.weight")
 
 REQUIRED: dict[str, tuple[Any, ...]] = {  # settings without a choice; a file that says nothing means the first value
-    "tie_word_embeddings": (True,),
-    "add_cross_attention": (False,),
-    "is_decoder": (False,),
+    **dict.fromkeys(("tie_word_embeddings", "scale_attn_weights"), (True,)),
+    **dict.fromkeys(("add_cross_attention", "is_decoder", "scale_attn_by_inverse_layer_idx"), (False,)),
     "position_embedding_type": ("absolute",),
     "hidden_act": ("gelu",),
     "activation_function": ("gelu_new", "gelu_pytorch_tanh"),
-    "scale_attn_weights": (True,),
-    "scale_attn_by_inverse_layer_idx": (False,),
 }
 OF_KIND: dict[str, dict[str, tuple[Any, ...]]] = {
     "bert": {"pad_token_id": (PAD,)},
     "gpt2": {},
     "llama": {"tie_word_embeddings": (False, True), "hidden_act": ("silu",), "rope_type": ("default",)}
-    | {
-        "attention_bias": (False,),
-        "mlp_bias": (False,),
-        "partial_rotary_factor": (1.0,),
-        "quantization_config": (None,),
-    },
+    | dict.fromkeys(("attention_bias", "mlp_bias"), (False,))
+    | {"partial_rotary_factor": (1.0,), "quantization_config": (None,)},
 }
 # Our sizes, and what config.json calls each.
 SIZES = ["vocab_size", "d_model", "d_ff", "heads", "layers", "max_length", "dropout", "eps"]
-BERT_SIZES = ["vocab_size", "hidden_size", "intermediate_size", "num_attention_heads", "num_hidden_layers"]
-BERT_SIZES += ["max_position_embeddings", "hidden_dropout_prob", "layer_norm_eps"]
-LLAMA_SIZES = ["vocab_size", "hidden_size", "intermediate_size", "num_attention_heads", "num_hidden_layers"]
-LLAMA_SIZES += ["max_position_embeddings", "no_dropout", "rms_norm_eps"]
+USUAL = ["vocab_size", "hidden_size", "intermediate_size", "num_attention_heads", "num_hidden_layers"]
+BERT_SIZES = [*USUAL, "max_position_embeddings", "hidden_dropout_prob", "layer_norm_eps"]
+LLAMA_SIZES = [*USUAL, "max_position_embeddings", "no_dropout", "rms_norm_eps"]
 GPT_SIZES = ["vocab_size", "n_embd", "n_inner", "n_head", "n_layer", "n_positions", "resid_pdrop", "layer_norm_epsilon"]
 
 

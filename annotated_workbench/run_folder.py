@@ -14,16 +14,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from annotated_workbench.checkpoint import (
-    CONFIG,
-    WEIGHTS,
-    average_checkpoints,
-    load_tensors,
-    load_weights,
-    model_of,
-    save_checkpoint,
-    save_tensors,
-)
+from annotated_workbench import checkpoint
+from annotated_workbench.checkpoint import CONFIG, WEIGHTS, load_tensors, load_weights, save_checkpoint, save_tensors
 from annotated_workbench.files import write_whole
 from annotated_workbench.tasks import Task
 from annotated_workbench.training_options import Length, TrainingOptions
@@ -148,11 +140,11 @@ def save_epoch(run: Run) -> None:
     averaged, whole = copy.deepcopy(run.model), []
     for path in filter(Path.exists, paths):
         try:
-            model_of(lambda: averaged, load_tensors(path)[0], path)
+            checkpoint.model_of(lambda: averaged, load_tensors(path)[0], path)
             whole.append(path)
         except (OSError, ValueError) as error:
             print(f"Careful: left out of the average, {error}", flush=True)
-    load_weights(averaged, average_checkpoints(whole))
+    load_weights(averaged, checkpoint.average_checkpoints(whole))
     save_checkpoint(run.out, averaged, **run.task.info, settings=run.settings)
     if run.best() is run.metrics[-1]:
         save_checkpoint(run.out / BEST, run.model, **run.task.info, settings=run.settings)

@@ -10,9 +10,9 @@ SCHEDULES = ("noam", "linear")
 UPDATES, LEAST_EPOCHS, WARMUP = 3800, 5, 1000  # of a run whose length is not given
 
 
-def _option(value: Any, text: str, **words: Any) -> Any:
+def _option(value: Any, text: str, kind: Any = None, **words: Any) -> Any:
     """Make a field with its default here, and with what argparse needs to know of the option of `train`."""
-    return field(default=value, metadata=words | {"help": text})
+    return field(default=value, metadata=words | {"help": text} | ({"type": kind} if kind else {}))
 
 
 @dataclass(frozen=True)
@@ -24,30 +24,26 @@ class TrainingOptions:
     epochs, warm-up and rate where they are None. `plain` trains and validates by the paper's own files.
     """
 
-    epochs: int | None = _option(None, "passes over the training pairs at most; follows from the corpus", type=COUNT)
+    epochs: int | None = _option(None, "passes over the training pairs at most; follows from the corpus", COUNT)
     patience: int | None = _option(
-        None, "end after so many epochs without a better score in validation; no such end unless given", type=COUNT
+        None, "end after so many epochs without a better score in validation; no such end unless given", COUNT
     )
-    max_minutes: float | None = _option(None, "minutes of training at most, validation included", type=MINUTES)
-    batch_tokens: int = _option(
-        4096, "ids a side in a batch, padding included; follows from the corpus", type=BATCH_TOKENS
-    )
-    accumulate: int = _option(1, "batches per update", type=COUNT, default=1)
+    max_minutes: float | None = _option(None, "minutes of training at most, validation included", MINUTES)
+    batch_tokens: int = _option(4096, "ids a side in a batch, padding included; follows from the corpus", BATCH_TOKENS)
+    accumulate: int = _option(1, "batches per update", COUNT, default=1)
     schedule: Literal["noam", "linear"] = _option(
         "noam",
         "of the learning rate: the paper's, or linear to 0 where epochs or minutes end (with --resume and more of "
         "them, it jumps up); follows from the task",
         choices=SCHEDULES,
     )
-    warmup: int | None = _option(None, "updates until the highest rate; follows from the corpus", type=COUNT)
+    warmup: int | None = _option(None, "updates until the highest rate; follows from the corpus", COUNT)
     rate: float | None = _option(
-        None,
-        "factor on the paper's learning rate; 1, or less with a short warm-up, so that it gets no higher",
-        type=RATE,
+        None, "factor on the paper's learning rate; 1, or less with a short warm-up, so that it gets no higher", RATE
     )
-    smoothing: float = _option(0.1, "label smoothing; follows from the task", type=SHARE)
-    average: int = _option(5, "last checkpoints, one an epoch, to average; follows from the task", type=COUNT)
-    seed: int = _option(0, "of weights, batches and dropout, or of what is drawn", type=SEED, default=0)
+    smoothing: float = _option(0.1, "label smoothing; follows from the task", SHARE)
+    average: int = _option(5, "last checkpoints, one an epoch, to average; follows from the task", COUNT)
+    seed: int = _option(0, "of weights, batches and dropout, or of what is drawn", SEED, default=0)
     plain: bool = _option(
         False, "compute by the paper's own files as they are printed: slower, in float32", action="store_true"
     )

@@ -98,11 +98,9 @@ def encode_sources(tokenizer: Tokenizer, texts: Sequence[str], language: str, li
     """Turn sentences into ids, each row ending in <eos>; a ValueError names one of more than `limit` tokens."""
     check_texts(texts=texts)
     rows = [[*ids, EOS] for ids in tokenizer.encode_batch([*map(sentence, texts)], language)]
-    for number, row in enumerate(rows, start=1):
-        if len(row) > limit:
-            raise ValueError(
-                f"text {number} is {len(row)} tokens long and the model takes {limit}: split it into sentences."
-            )
+    for i, size in enumerate(map(len, rows), start=1):
+        if size > limit:
+            raise ValueError(f"text {i} is {size} tokens long and the model takes {limit}: split it into sentences.")
     return rows
 
 

@@ -272,15 +272,11 @@ class CharacterTokenizer(Tokenizer):
 
 
 def load_tokenizer(folder: str | Path) -> WordTokenizer | SubwordTokenizer | CharacterTokenizer:
-    """Read whichever tokenizer a `save` wrote into a folder, such as that of a trained model."""
+    """Read whichever tokenizer a `save` wrote into a folder; an error says that it is missing or damaged."""
     path = Path(folder) / TOKENIZER
     if not path.is_file():
         raise FileNotFoundError(f"there is no tokenizer {path}. Give the folder of a trained model.")
-    return tokenizer_of(path.read_bytes(), path)
-
-
-def tokenizer_of(content: bytes, name: str | Path = TOKENIZER) -> WordTokenizer | SubwordTokenizer | CharacterTokenizer:
-    """Make the tokenizer whose `content` this is; a ValueError says that what `name` names is damaged."""
+    content = path.read_bytes()
     try:
         table = json.loads(content)
         if "characters" in table:
@@ -289,5 +285,5 @@ def tokenizer_of(content: bytes, name: str | Path = TOKENIZER) -> WordTokenizer 
             return SubwordTokenizer(tokenizers.Tokenizer.from_str(content.decode()))
         vocabulary, languages = Vocabulary(table["words"]), table["languages"]
     except Exception as error:  # `tokenizers` raises nothing more special
-        raise ValueError(f"{name} is damaged ({error}). Save the tokenizer again.") from None
+        raise ValueError(f"{path} is damaged ({error}). Save the tokenizer again.") from None
     return WordTokenizer(vocabulary, languages)  # a language without rules is no damage

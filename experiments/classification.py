@@ -11,7 +11,6 @@ import tempfile
 from collections.abc import Sequence
 from contextlib import redirect_stdout
 from io import StringIO
-from typing import Any
 
 from annotated.__main__ import main as annotated
 from annotated_workbench.checkpoint import load_run
@@ -44,10 +43,7 @@ def baselines(corpus: str) -> dict[str, Sequence[str]]:
     train, test = (load_reviews(corpus, split) for split in ("train", "test"))
     found = {}
     for words, longest in (("words", 1), ("words and pairs", 2)):
-        methods: dict[str, Any] = {
-            "naive Bayes": MultinomialNB(),
-            "logistic regression": LogisticRegression(max_iter=1000),
-        }
+        methods = {"naive Bayes": MultinomialNB(), "logistic regression": LogisticRegression(max_iter=1000)}
         for name, method in methods.items():
             pipeline = make_pipeline(CountVectorizer(ngram_range=(1, longest), binary=True), method)
             found[f"{name}, {words}"] = pipeline.fit(*train).predict(test.texts)

@@ -38,10 +38,9 @@ def texts(lesson: dict[str, Any], dice: int = 1000, **periods: int) -> tuple[Ten
 def run(lesson: dict[str, Any], seed: int, layers: int = 2, **periods: int) -> dict[str, Any]:
     """Train from a seed; give the loss and the best head's score, look by look, and more at the end."""
     torch.manual_seed(seed)
-    model, look, steps = lesson["AttentionOnly"](layers), lesson["look"], range(0, STEPS + 1, EVERY)
-    looks = [
-        look(model, *texts(lesson, **periods)) for i in lesson["train"](model, seed, STEPS, **periods) if i in steps
-    ]
+    model, look = lesson["AttentionOnly"](layers), lesson["look"]
+    trained = lesson["train"](model, seed, STEPS, **periods)  # step by step
+    looks = [look(model, *texts(lesson, **periods)) for step in trained if step % EVERY == 0]
     loss, back, prefix = (torch.stack(kind) for kind in zip(*looks, strict=True))  # (look), twice (look, layer, head)
     kept = {"loss": loss, "prefix matching": prefix.amax(dim=(1, 2)), "layer 0 looks one back, at the end": back[-1, 0]}
     ends = {"other texts": look(model, *texts(lesson, 1001, **({"shortest": 21} if periods else {})))[0]}

@@ -18,6 +18,7 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
+from annotated.models.language_model import generate
 from annotated.models.llama import Llama, LlamaConfig
 from annotated.training import set_rate
 from annotated_course.stories import KINDS, WORDS, document, encode, story
@@ -54,19 +55,15 @@ def draw_row(draw: random.Random, done: float) -> list[int]:
     return ids[: LENGTH + 1]
 
 
-@torch.no_grad()
 def share_right(model: nn.Module, kind: str, sentences: int, share: float = 1.0) -> float:
     """Ask about held-out combinations of a share of the world; count the greedy answers that are right."""
-    draw, right, end = random.Random(f"{kind} {sentences}"), 0, encode(".")[0]
+    draw, right = random.Random(f"{kind} {sentences}"), 0
     for _ in range(ASKED):
         told = story(draw, sentences, place := draw.randrange(sentences), share)
         question, *answers = told[place].asked(kind)
-        prompt = encode(" ".join([*map(str, told), question]))
-        ids, cache, new = list[int](), model.new_cache(), torch.tensor([prompt])
-        while len(ids) < LONGEST and end not in ids:
-            new = model.logits(model.states(new, cache)[:, -1:]).argmax(dim=-1)
-            ids.append(int(new))
-        right += ids in map(encode, answers)
+        prompt = torch.tensor([encode(" ".join([*map(str, told), question]))])
+        ids = generate(model, prompt, LONGEST, temperature=0)[0, prompt.size(1) :].tolist()
+        right += any(ids[: len(answer)] == answer for answer in map(encode, answers))  # it ends with its full stop
     return right / ASKED
 
 
@@ -93,13 +90,8 @@ def main() -> None:
         nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimizer.step()
         if update % EVERY == 0:
-            looks.append(
-                {
-                    "words": update * BATCH * LENGTH,
-                    "loss": round(loss.item(), 3),
-                    "right": measure(model, share_in_use(done)),
-                }
-            )
+            right = measure(model, share_in_use(done))
+            looks.append({"words": update * BATCH * LENGTH, "loss": round(loss.item(), 3), "right": right})
             print(looks[-1], round(time.process_time() - started), "s", flush=True)
     save_checkpoint(FOLDER, model.half())  # 16 bits
     found = {"about": about(), "seed": args.seed, "minutes": round((time.process_time() - started) / 60, 1)}

@@ -13,6 +13,7 @@ from annotated.encoder import LayerNorm
 from annotated.training import make_optimizer, noam_rate
 from annotated.transformer import Transformer
 from experiments import model_changes as change
+from experiments.model_changes import draw_embeddings, set_last_norm
 
 WARM_UP, PEAK = 40, 0.006  # updates of the warm-up, and the highest learning rate
 WIDTH, HEADS = 64, 4
@@ -50,13 +51,12 @@ class Switch:
     clip: float = math.inf
 
 
-PRE, UNTIED = {"norm_first": True}, {"tie_embeddings": False}
+PRE, UNTIED, BIASED = {"norm_first": True}, {"tie_embeddings": False}, {"attention_bias": True}
+SMALL = partial(nn.init.normal_, std=0.02)
 NORMS = {
     "norm first, and one at the end": Switch(PRE),
-    "norm first, none at the end": Switch(PRE, changes=(partial(change.set_last_norm, norm=nn.Identity),)),
-    "norm after, and one more at the end": Switch(
-        changes=(partial(change.set_last_norm, norm=partial(LayerNorm, WIDTH)),)
-    ),
+    "norm first, none at the end": Switch(PRE, changes=(partial(set_last_norm, norm=nn.Identity),)),
+    "norm after, and one more at the end": Switch(changes=(partial(set_last_norm, norm=partial(LayerNorm, WIDTH)),)),
     "norm before and after": Switch(PRE, changes=(change.norm_the_branches,)),
     "norm on the branch alone": Switch(PRE, changes=(partial(change.norm_the_branches, alone=True),)),
 }
@@ -70,16 +70,12 @@ SWITCHES = {
     "learned positions": Switch({"positions": "learned"}),
     "rotary positions": Switch(parts={"rotary": True}),
     "untied matrices": Switch(UNTIED),
-    "untied, N(0, 1) × √d_model": Switch(UNTIED, changes=(partial(change.draw_embeddings, draw=nn.init.normal_),)),
-    "untied, Xavier × √d_model": Switch(
-        UNTIED, changes=(partial(change.draw_embeddings, draw=nn.init.xavier_uniform_),)
-    ),
-    "N(0, 0.02²), no √d_model": Switch(
-        changes=(partial(change.draw_embeddings, draw=partial(nn.init.normal_, std=0.02), scaled=False),)
-    ),
+    "untied, N(0, 1) × √d_model": Switch(UNTIED, changes=(partial(draw_embeddings, draw=nn.init.normal_),)),
+    "untied, Xavier × √d_model": Switch(UNTIED, changes=(partial(draw_embeddings, draw=nn.init.xavier_uniform_),)),
+    "N(0, 0.02²), no √d_model": Switch(changes=(partial(draw_embeddings, draw=SMALL, scaled=False),)),
     "all matrices N(0, 0.02²)": Switch(changes=(change.draw_small,)),
     "Q, K, V drawn as one matrix": Switch(changes=(change.draw_as_one_matrix,)),
-    "biases in Q, K, V, O": Switch({"attention_bias": True}),
+    "biases in Q, K, V, O": Switch(BIASED),
     "no biases in the feed-forward": Switch(changes=(change.without_biases,)),
     "heads twice as wide": Switch({"d_k": 2 * WIDTH // HEADS, "d_v": 2 * WIDTH // HEADS}),
     "QK norm": Switch(parts={"qk_norm": True}),
@@ -93,9 +89,7 @@ SWITCHES = {
     "cosine schedule": Switch(rate=cosine),
     "gradients clipped at 1": Switch(clip=1.0),
     "no label smoothing": Switch(smoothing=0.0),
-    "all of June 2017": Switch(
-        {"attention_bias": True}, changes=(change.concatenate_sinusoids, change.draw_as_one_matrix)
-    ),
+    "all of June 2017": Switch(BIASED, changes=(change.concatenate_sinusoids, change.draw_as_one_matrix)),
     "all of the last tensor2tensor": Switch(
         PRE,
         changes=(change.concatenate_sinusoids, change.drop_in_four_places),

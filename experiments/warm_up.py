@@ -80,9 +80,7 @@ def train(seed: int, case: Case, steps: int = 120) -> Tensor:
     model.double()
     sublayers = [part for layer in model.encoder.layers for part in (layer.self_attention, layer.feed_forward)]
     inside = {parameter for part in sublayers for parameter in part.parameters()}
-    groups = [
-        [parameter for parameter in model.parameters() if (parameter in inside) == is_in] for is_in in (False, True)
-    ]
+    groups = [[each for each in model.parameters() if (each in inside) == is_in] for is_in in (False, True)]
     for part in sublayers if case.take_out_common else ():
         part.register_forward_hook(lambda _, inputs, output: output - output.mean(dim=(0, 1), keepdim=True))
     optimizer = torch.optim.Adam([{"params": group} for group in groups], lr=0.0, betas=(0.9, 0.98), eps=1e-9)

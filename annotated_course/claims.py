@@ -91,13 +91,7 @@ def claim(
         print(f"✓ {statement}")
 
 
-def _problem(
-    found: Any,
-    expected: Any,
-    within: float,
-    between: tuple[int | float, int | float] | None,
-    raises: type[Exception] | None,
-) -> str | None:
+def _problem(found: Any, expected: Any, within: float, between: Any, raises: type[Exception] | None) -> str | None:
     if callable(found):
         try:
             found = found()

@@ -16,6 +16,7 @@ PALE, FAINT = "#707070", "#b0b0b0"  # of letters, still legible on white, and of
 KEY_HEIGHT, INSET, DIAL = 0.3, 0.035, 0.56  # inches: the line below a tree, from frame to frame, a clock
 PAPER = {"facecolor": "white", "edgecolor": "none", "pad": 1.5}  # behind what is written on an edge
 FROM_POINT = 8  # points from a dot's middle to its label
+Pair = tuple[float, float]  # in inches: x and y, or width and height
 
 
 def plot_plane(
@@ -110,13 +111,7 @@ class Node(NamedTuple):
     factor: str = ""
 
 
-def plot_tree(
-    nodes: Sequence[Node],
-    *,
-    best: int | None = None,
-    levels: Sequence[str] = (),
-    title: str | None = None,
-) -> Any:
+def plot_tree(nodes: Sequence[Node], *, best: int | None = None, title: str | None = None) -> Any:
     """Draw a beam search as a tree that grows to the right, each level the hypotheses of one step.
 
     Kept ones are filled, dropped ones pale and dashed, finished ones framed twice; a line below says so.
@@ -124,7 +119,6 @@ def plot_tree(
     Args:
         nodes: the hypotheses, each after its parent.
         best: the place of the node in which the best hypothesis ends; the path to it is drawn thick.
-        levels: what stands above each level; nothing by default.
         title: what the figure shows.
     """
     rows = rows_of(nodes)
@@ -133,9 +127,8 @@ def plot_tree(
     wide = max(text_width(text, LABEL * BOLD) for text in texts) + 0.2
     high = max(text_height(text, LABEL) for text in texts) + 0.1
     on_edges = max(text_width(node.factor, LABEL * BOLD) for node in nodes)
-    step = max(wide + 0.45, wide + on_edges + 0.3, *(text_width(text, LABEL) + 0.1 for text in ("", *levels)))
+    step = max(wide + 0.45, wide + on_edges + 0.3)
     most = max(map(len, rows)) * (high + 0.12)
-    header = KEY_HEIGHT if levels else 0.0
     meanings = {
         "filled: kept": True,
         "dashed: dropped": not all(node.kept for node in nodes),
@@ -144,15 +137,13 @@ def plot_tree(
     }
     key = "   ·   ".join(meaning for meaning, is_there in meanings.items() if is_there)
     across = max((len(rows) - 1) * step + wide, text_width(key, LABEL))
-    ax = page(across, KEY_HEIGHT + most + header, title=title)
+    ax = page(across, KEY_HEIGHT + most, title=title)
 
-    places: dict[int, tuple[float, float]] = {}  # of the middle of each box's left side
+    places: dict[int, Pair] = {}  # of the middle of each box's left side
     for depth, members in enumerate(rows):
         for row, i in enumerate(members):
             up = most / 2 + ((len(members) - 1) / 2 - row) * (high + 0.12)
             places[i] = depth * step, KEY_HEIGHT + up
-    for depth, text in enumerate(levels):
-        write(ax, depth * step + wide / 2, KEY_HEIGHT + most + header / 2, text, LABEL, color=ARROW)
     for i, (node, text) in enumerate(zip(nodes, texts, strict=True)):
         if node.parent is not None:
             x, y = places[node.parent]
@@ -166,7 +157,7 @@ def plot_tree(
     return ax
 
 
-def draw_edge(ax: Any, start: tuple[float, float], end: tuple[float, float], *, kept: bool, best: bool) -> None:
+def draw_edge(ax: Any, start: Pair, end: Pair, *, kept: bool, best: bool) -> None:
     """Draw the curve from a hypothesis to one that continues it, the stronger above the paler."""
     path, patches = load("matplotlib.path"), load("matplotlib.patches")
     middle = (start[0] + end[0]) / 2
@@ -175,9 +166,7 @@ def draw_edge(ax: Any, start: tuple[float, float], end: tuple[float, float], *, 
     ax.add_patch(patches.PathPatch(curve, fill=False, edgecolor=colour, linewidth=thick * scale_of(ax), zorder=order))
 
 
-def draw_box(
-    ax: Any, place: tuple[float, float], size: tuple[float, float], node: Node, text: str, *, best: bool
-) -> None:
+def draw_box(ax: Any, place: Pair, size: Pair, node: Node, text: str, *, best: bool) -> None:
     """Draw a hypothesis, the middle of whose left side is at `place`."""
     rectangle = load("matplotlib.patches").Rectangle
     (x, y), (wide, high) = place, size
@@ -226,13 +215,7 @@ def path_to(nodes: Sequence[Node], end: int | None) -> set[int]:
     return set() if end is None else {end} | path_to(nodes, nodes[end].parent)
 
 
-def plot_dials(
-    angles: Values,
-    *,
-    rows: Sequence[str] = (),
-    columns: Sequence[str] = (),
-    title: str | None = None,
-) -> Any:
+def plot_dials(angles: Values, *, rows: Sequence[str], columns: Sequence[str], title: str | None = None) -> Any:
     """Draw angles as the hands of clocks, a dial for each: zero points upwards, so that a hand's tip is (sin, cos).
 
     Args:
@@ -244,8 +227,8 @@ def plot_dials(
     patches = load("matplotlib.patches")
     table = np.asarray(angles, dtype=float)
     side = max([DIAL, *(text_width(label, LABEL) + 0.1 for label in columns)])
-    beside = max((text_width(label, LABEL) + 0.12 for label in rows), default=0.0)
-    above = max((text_height(label, LABEL) + 0.04 for label in columns), default=0.0)
+    beside = max(text_width(label, LABEL) for label in rows) + 0.12
+    above = max(text_height(label, LABEL) for label in columns) + 0.04
     down = DIAL * len(table)
     ax = page(beside + side * len(table[0]), down + above, title=title)
     for i, row in enumerate(table.tolist()):

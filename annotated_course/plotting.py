@@ -184,11 +184,7 @@ def write_at_ends(ax: Any, x: float, lines: Mapping[str, Values]) -> None:
 
 
 def plot_dataflow(
-    boxes: Mapping[str, Box],
-    arrows: Iterable[Arrow],
-    *,
-    size: tuple[int | float, int | float],
-    title: str | None = None,
+    boxes: Mapping[str, Box], arrows: Iterable[Arrow], *, size: tuple[int | float, int | float], title: str
 ) -> Any:
     """Draw what becomes of a tensor: light boxes for tensors, dark ones for operations, arrows between them.
 
@@ -203,8 +199,7 @@ def plot_dataflow(
     ax = figure.add_axes((0, 0, 1, 1))
     ax.set(xlim=(0, size[0]), ylim=(0, size[1]))
     ax.axis("off")
-    if title:
-        ax.text(size[0] / 2, size[1] - 0.1, title, ha="center", va="top", fontsize=11)
+    ax.text(size[0] / 2, size[1] - 0.1, title, ha="center", va="top", fontsize=11)
     drawn: dict[str, Any] = {}
     for name, box in boxes.items():
         face, ink = (OPERATION, "white") if box.operation else (TENSOR, "black")

@@ -18,19 +18,10 @@ from torch import Tensor, nn
 
 from annotated.config import TransformerConfig
 from annotated.models.language_model import LanguageModelConfig
+from annotated_workbench import data
 from annotated_workbench.architectures import PRESETS, config_of
 from annotated_workbench.checkpoint import WEIGHTS, load_tensors, load_weights
-from annotated_workbench.data import (
-    CORPORA,
-    Pairs,
-    bare,
-    count_targets,
-    hold_out,
-    load_corpus,
-    load_text,
-    read_pairs,
-    read_text,
-)
+from annotated_workbench.data import Pairs, bare, hold_out, load_corpus
 from annotated_workbench.extras import load
 from annotated_workbench.files import checksum
 from annotated_workbench.metrics import check_texts, sacrebleus_words
@@ -70,9 +61,7 @@ class Outcome(NamedTuple):
 _reached: dict[str, bool] = {}
 
 
-def milestone(
-    name: str, outcomes: Iterable[Outcome | tuple[str, bool | None, str]], *, rehearsal: bool = False
-) -> None:
+def milestone(name: str, outcomes: Iterable[tuple[str, bool | None, str]], *, rehearsal: bool = False) -> None:
     """Print each outcome of one of `MILESTONES`, and how far the project is; what comes after it is open again.
 
     It is reached when every statement holds, and no rehearsal.
@@ -96,7 +85,7 @@ def load_project(
     to `leave_out`, counted from 1.
     """
     if source is None and target is None:
-        splits = {split: load_corpus("grammar", split, src, tgt) for split in CORPORA["grammar"]}
+        splits = {split: load_corpus("grammar", split, src, tgt) for split in data.CORPORA["grammar"]}
         left, right = map(list, splits["train"])
         right[2000:2003] = right[2001], right[2002], right[2000]  # out of step
         right[3500] = left[3500]  # not translated
@@ -111,7 +100,7 @@ def load_project(
             f"SOURCE is {source!r} and TARGET is {target!r}: give a file for each language, or None twice. Of one file "
             "with both (TSV, CSV, TMX), make two, as shown under “how one file becomes two”."
         )
-    pairs = read_pairs(source, target)
+    pairs = data.read_pairs(source, target)
     count = len(pairs.source)
     if count < LEAST:
         raise ValueError(
@@ -267,7 +256,7 @@ def load_own_text(path: str | Path | None, leave_out: Container[int] = ()) -> tu
     Eight tenths are to learn from, the next tenth is for validation, the last for the test. Returned are the lines as
     they stand in the file, and "train", "val" and "test" without the lines to `leave_out`, counted from 1.
     """
-    text = read_text(path) if path else load_text("tinyshakespeare")[:145_000]
+    text = data.read_text(path) if path else data.load_text("tinyshakespeare")[:145_000]
     lines = normal_form(text).replace("\r\n", "\n").splitlines(keepends=True)  # as the tokens will be
     if not path:
         lines[3899:3899] = ["<p>page 97</p>\n"]
@@ -385,7 +374,7 @@ def record_losses(task: Task) -> list[float]:
 
     def loss(model: nn.Module, batch: Batch, options: TrainingOptions) -> Tensor:
         summed = compute(model, batch, options)
-        losses.append(summed.item() / count_targets(batch))
+        losses.append(summed.item() / data.count_targets(batch))
         return summed
 
     task.loss = loss  # type: ignore[method-assign]
@@ -439,9 +428,7 @@ def make_dictionary(pairs: Pairs) -> dict[str, str]:
             together[word].update(sides[1])
 
     def best(word: str) -> str:
-        return max(
-            together[word], key=lambda other: (together[word][other] / (counts[0][word] + counts[1][other]), other)
-        )
+        return max(together[word], key=lambda one: (together[word][one] / (counts[0][word] + counts[1][one]), one))
 
     return {word: best(word) for word in together}
 

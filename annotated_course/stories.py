@@ -1,12 +1,12 @@
 """A small world of our own: its stories, questions about them in running text, and a token for each word."""
 
-import random
 import re
 import zlib
 from collections.abc import Sequence
+from random import Random
 from typing import NamedTuple
 
-from annotated.config import BOS, EOS, PAD, UNK
+from annotated_workbench.vocabulary import SPECIALS
 
 # Of each sort the words of a first, smaller world stand first.
 _WORLD = """
@@ -33,14 +33,8 @@ ACTORS, VERBS, THINGS, COLOURS, NUMBERS, PLACES = (sort.split() for sort in _WOR
 KINDS = ("what", "how many", "colour", "where")
 
 USER, ASSISTANT = "<user>", "<assistant>"
-_SPECIAL = {PAD: "<pad>", BOS: "<bos>", EOS: "<eos>", UNK: "<unk>"}
 _OTHERS = ". ? the did what how many colour were where i don't know"
-WORDS = [
-    *(_SPECIAL[i] for i in sorted(_SPECIAL)),
-    USER,
-    ASSISTANT,
-    *sorted({*f"{_WORLD} {_OTHERS}".replace("/", " ").split()}),
-]
+WORDS = [*SPECIALS, USER, ASSISTANT, *sorted({*f"{_WORLD} {_OTHERS}".replace("/", " ").split()})]
 _NUMBER_OF = {word: i for i, word in enumerate(WORDS)}
 
 
@@ -91,7 +85,7 @@ def is_held_out(sentence: Sentence) -> bool:
     return zlib.crc32(" ".join((sentence.actor, sentence.verb, sentence.things)).encode()) % 10 == 0
 
 
-def story(draw: random.Random, sentences: int, held_out: int | None = None, share: float = 1.0) -> list[Sentence]:
+def story(draw: Random, sentences: int, held_out: int | None = None, share: float = 1.0) -> list[Sentence]:
     """Tell a story in which no word of the world comes twice.
 
     Args:
@@ -108,12 +102,7 @@ def story(draw: random.Random, sentences: int, held_out: int | None = None, shar
 
 
 def document(
-    draw: random.Random,
-    sentences: int,
-    questions: int,
-    share: float = 1.0,
-    again: float = 0.0,
-    kinds: Sequence[str] = KINDS,
+    draw: Random, sentences: int, questions: int, share: float = 1.0, again: float = 0.0, kinds: Sequence[str] = KINDS
 ) -> str:
     """Write running text: a story, and questions about it, each with its answer, the short or the long one.
 

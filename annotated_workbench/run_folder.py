@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from annotated_workbench import checkpoint
-from annotated_workbench.checkpoint import CONFIG, WEIGHTS, load_tensors, load_weights, save_checkpoint, save_tensors
+from annotated_workbench.checkpoint import average_checkpoints, load_tensors, save_checkpoint, save_tensors
 from annotated_workbench.files import write_whole
 from annotated_workbench.tasks import Task
 from annotated_workbench.training_options import Length, TrainingOptions
@@ -84,7 +84,7 @@ class Run:
 
 def require_new(out: str | Path) -> None:
     """Raise an OSError if anything lies in a folder that a run writes: it may be somebody's only copy."""
-    for name in (STATE, WEIGHTS, CONFIG, TOKENIZER, METRICS, CHECKPOINTS, BEST):
+    for name in (STATE, checkpoint.WEIGHTS, checkpoint.CONFIG, TOKENIZER, METRICS, CHECKPOINTS, BEST):
         if os.path.lexists(Path(out) / name):
             raise FileExistsError(
                 f"{out} already holds a run or a model ({name}): continue a run with --resume, or choose another --out."
@@ -123,7 +123,7 @@ def load_state(run: Run) -> None:
         elif kind == "adam":
             index, moment = rest.split("/")
             moments[int(index)][moment] = tensor
-    load_weights(run.model, weights)
+    checkpoint.load_weights(run.model, weights)
     run.optimizer.load_state_dict({"state": moments, "param_groups": run.optimizer.state_dict()["param_groups"]})
     torch.set_rng_state(tensors["random"])
     device = next(run.model.parameters()).device
@@ -144,7 +144,7 @@ def save_epoch(run: Run) -> None:
             whole.append(path)
         except (OSError, ValueError) as error:
             print(f"Careful: left out of the average, {error}", flush=True)
-    load_weights(averaged, checkpoint.average_checkpoints(whole))
+    checkpoint.load_weights(averaged, average_checkpoints(whole))
     save_checkpoint(run.out, averaged, **run.task.info, settings=run.settings)
     if run.best() is run.metrics[-1]:
         save_checkpoint(run.out / BEST, run.model, **run.task.info, settings=run.settings)

@@ -48,7 +48,7 @@ class Exercise:
         title: the exercise's name in its lesson.
         right: a right answer: a value, a function or a class.
         cases: how answers are run: for each case what a diagnosis begins with, mostly nothing, and a function of the
-            answer whose result must be that of the right one.
+            answer whose result must be that of the right one; none, where `examine` says it all.
         mistakes: a sentence to tell, and the wrong answer that earns it, or `AnyOf` several. The first one counts whose
             result is the reader's. A string with an arrow changes the source of the right answer: "a + b → a - b".
         forbids: what the card rules out, as `promises.broken` takes it, and what to do: "softmax loop: use sums."
@@ -61,7 +61,7 @@ class Exercise:
 
     title: str
     right: Any
-    cases: Mapping[str, Run] = field(default_factory=lambda: {"": lambda answer: answer})
+    cases: Mapping[str, Run] = field(default_factory=dict)
     mistakes: Mapping[str, Any] = field(default_factory=dict)
     forbids: str = ""
     examine: Callable[[Any], str | None] = lambda answer: None
@@ -182,6 +182,16 @@ def calls(*given: Any, **named: Any) -> Run:
     return lambda answer: answer(*given, **named)
 
 
+def called(remark: str, *given: tuple[Any, ...]) -> dict[str, Run]:
+    """Make a case of each of several calls; the remark has a {} for each argument."""
+    return {remark.format(*one): calls(*one) for one in given}
+
+
+def draw(*shape: int, seed: int = 0) -> Tensor:
+    """Draw from a standard normal distribution, the same numbers every time."""
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed))
+
+
 def keeping(*given: Any) -> Run:
     """Make a case that refuses an answer which changes what it is given; for `copies=False`."""
 
@@ -224,20 +234,21 @@ def parts(run: Run, *names: str, place: str = "") -> dict[str, Run]:
     return {f"{place}{name}: ": part(i) for i, name in enumerate(names)}
 
 
+def by_hand(title: str, right: Any, mistakes: Mapping[str, Any], tolerance: float = 0.006) -> Exercise:
+    """Make an exercise of numbers by hand, of which a wrong one makes all wrong."""
+    return Exercise(title, right, {"": as_numbers}, mistakes, tolerance=tolerance, by_hand=True)
+
+
 def on_paper(
     title: str, right: list[Any], mistakes: Mapping[str, Any], names: Sequence[str] = (), tolerance: float = 1e-4
 ) -> Exercise:
     """Make an exercise of several numbers by hand; a mistake is a place, counted from 0, and a wrong number there."""
-
-    def with_mistake(place: int, number: int | float) -> list[Any]:
-        return [number if i == place else one for i, one in enumerate(right)]
-
     names = names or [f"number {place}" for place in range(len(right))]
     cases = parts(lambda answer: as_numbers(answer, torch.float64).tolist(), *names)
-    tables = {
-        sentence: AnyOf(*(with_mistake(*one) for one in (wrong if isinstance(wrong, AnyOf) else (wrong,))))
-        for sentence, wrong in mistakes.items()
-    }
+    tables: dict[str, Any] = {}
+    for sentence, wrong in mistakes.items():
+        pairs = wrong if isinstance(wrong, AnyOf) else (wrong,)
+        tables[sentence] = AnyOf(*([*right[:place], number, *right[place + 1 :]] for place, number in pairs))
     return Exercise(title, right, cases, tables, tolerance=tolerance, by_hand=True)
 
 

@@ -47,7 +47,6 @@ def examine_hidden_word(answer: Any) -> str | None:
 EXERCISES["00.1"] = Exercise(
     "Make the cat disappear",
     right="jagt",
-    cases={},
     examine=examine_hidden_word,
     caught={
         "expected a string, got a list of 1": ["jagt"],
@@ -84,7 +83,6 @@ def examine_look(answer: Any) -> str | None:
 EXERCISES["00.2"] = Exercise(
     "Read a map",
     right=("dog", "Katze", "Katze"),
-    cases={},
     examine=examine_look,
     caught={
         "give three words": ("dog", 4, "Hund"),

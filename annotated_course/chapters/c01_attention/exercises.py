@@ -9,12 +9,12 @@ from torch import Tensor
 
 from annotated.attention import attention, attention_weights
 from annotated.masking import causal_mask, padding_mask
-from annotated_course.exercises.exercise import AnyOf, Exercise, LargestTensor, Run, WrongFormError, as_numbers, calls
+from annotated_course.exercises.exercise import AnyOf, Exercise, LargestTensor, Run, WrongFormError, by_hand, calls
 
 EXERCISES: dict[str, Exercise] = {}
 
 
-def random_inputs(queries: int, keys: int, d_k: int, d_v: int) -> list[Tensor]:
+def inputs(queries: int, keys: int, d_k: int, d_v: int) -> list[Tensor]:
     """Draw a query, key and value of the given sizes, the same ones every time."""
     generator = torch.Generator().manual_seed(0)
     return [torch.randn(*shape, generator=generator) for shape in ((queries, d_k), (keys, d_k), (keys, d_v))]
@@ -22,18 +22,15 @@ def random_inputs(queries: int, keys: int, d_k: int, d_v: int) -> list[Tensor]:
 
 VALUES = torch.tensor([[10.0, 0.0], [0.0, 20.0], [5.0, 5.0]])
 WEIGHTS = torch.tensor([1.0, 3.0, 6.0])
-EXERCISES["01.1"] = Exercise(
+EXERCISES["01.1"] = by_hand(
     "One row by hand",
-    right=[4.0, 9.0],
-    cases={"": as_numbers},
-    mistakes={
+    [4.0, 9.0],
+    {
         "did you divide the dot products by √d_k = 2 before the exponential?": WEIGHTS**2 / 46 @ VALUES,
         "the weights must sum to 1: divide each exponential by their sum, 10.": WEIGHTS @ VALUES,
         "these are the weights. Now mix the values with them.": WEIGHTS / 10,
         "this is the value of the best key alone: attention mixes all three.": VALUES[2],
     },
-    tolerance=0.006,
-    by_hand=True,
 )
 
 
@@ -49,10 +46,8 @@ EXERCISES["01.2"] = Exercise(
     "Attention from scratch",
     right=from_scratch,
     cases={
-        "": calls(*random_inputs(3, 5, 4, 7)),
-        "with a batch axis, and larger scores: ": calls(
-            *(torch.stack([one, 300 * one]) for one in random_inputs(3, 5, 4, 7))
-        ),
+        "": calls(*inputs(3, 5, 4, 7)),
+        "with a batch axis, and larger scores: ": calls(*(torch.stack([one, 300 * one]) for one in inputs(3, 5, 4, 7))),
     },
     mistakes={
         "it is Eq. 1 without the division by √d_k: did you scale?": "/ math.sqrt(query.size(-1)) →",
@@ -126,7 +121,7 @@ def query_gradient(query: Tensor, key: Tensor, value: Tensor, upstream: Tensor) 
 EXERCISES["01.5"] = Exercise(
     "The gradient by hand",
     right=query_gradient,
-    cases={"": calls(*random_inputs(3, 5, 16, 7), torch.randn(3, 7, generator=torch.Generator().manual_seed(1)))},
+    cases={"": calls(*inputs(3, 5, 16, 7), torch.randn(3, 7, generator=torch.Generator().manual_seed(1)))},
     mistakes={
         "the scores were divided by √d_k, and so is the gradient.": "/ math.sqrt(query.size(-1)) →",
         "this is diag(p) alone: the part − p pᵀ of the Jacobian is missing.": "(g - mean) → g",
@@ -160,8 +155,8 @@ def scores_kept(query: Tensor, key: Tensor, value: Tensor, chunk: int) -> Tensor
 
 def examine_memory(answer: Callable[..., Tensor]) -> str | None:
     """Look at the largest tensor, at scores that overflow, and at all that is alive at once."""
-    query, key, value = random_inputs(24, 30, 4, 5)
-    many = random_inputs(24, 600, 4, 5)
+    query, key, value = inputs(24, 30, 4, 5)
+    many = inputs(24, 600, 4, 5)
     with LargestTensor() as seen:
         answer(query, key, value, 7)
     with LargestTensor() as seen_many:
@@ -184,7 +179,7 @@ def examine_memory(answer: Callable[..., Tensor]) -> str | None:
 EXERCISES["01.6"] = Exercise(
     "Attention without the matrix",
     right=streaming,
-    cases={"": calls(*random_inputs(24, 30, 4, 5), 7)},
+    cases={"": calls(*inputs(24, 30, 4, 5), 7)},
     mistakes={
         "the maximum rose, and the old sums were not rescaled: multiply both by exp(old − new maximum).": "shrink * →",
         "you rescaled the sum of the exponentials, but not the mixed values.": "shrink * mixed → mixed",

@@ -9,25 +9,22 @@ from torch import Tensor
 from annotated.attention import attention
 from annotated.masking import padding_mask
 from annotated.multi_head import MultiHeadAttention
-from annotated_course.exercises.exercise import Exercise, as_numbers, calls, is_same
+from annotated_course.exercises.exercise import Exercise, by_hand, calls, is_same
 
 EXERCISES: dict[str, Exercise] = {}
 WEIGHTS = torch.tensor([[0.5, 0.5, 0.0], [0.0, 0.25, 0.75]])
 VALUES = torch.tensor([[4.0, 8.0, 1.0], [3.0, 4.0, 8.0]])
 W_O = torch.tensor([[1.0, 2.0, 0.0], [3.0, 0.0, 1.0]])
 HEADS = torch.tensor([6.0, 7.0])
-EXERCISES["02.1"] = Exercise(
+EXERCISES["02.1"] = by_hand(
     "Concatenate and project by hand",
-    right=[27.0, 12.0, 7.0],
-    cases={"": as_numbers},
-    mistakes={
+    [27.0, 12.0, 7.0],
+    {
         "these are the two heads' outputs, concatenated. Now multiply by W^O.": HEADS,
         "the heads are in the wrong order: head 0 meets the first row of W^O.": HEADS.flip(0) @ W_O,
         "both heads have the weights of head 0 here: each has its own.": (WEIGHTS[0] * VALUES).sum(-1) @ W_O,
         "this is the part of head 0 alone: add that of head 1.": HEADS[0] * W_O[0],
     },
-    tolerance=0.006,
-    by_hand=True,
 )
 
 EXERCISES["02.2"] = Exercise(

@@ -9,24 +9,22 @@ from torch import Tensor
 
 from annotated.attention import attention_weights
 from annotated.positional_encoding import sinusoids
-from annotated_course.exercises.exercise import Exercise, Run, WrongFormError, as_numbers, calls, no_larger
+from annotated_course.exercises.exercise import Exercise, Run, WrongFormError, by_hand, called, calls, draw, no_larger
 
 EXERCISES: dict[str, Exercise] = {}
 
 
 A, B, RIGHT, SUM = sinusoids(144, 4)[[57, 86, 29, 143]]  # the rows of a, b, b − a and a + b
 SINE = torch.tensor([True, False, True, False])
-EXERCISES["03.1"] = Exercise(
+EXERCISES["03.1"] = by_hand(
     "A row from two rows",
-    right=[-0.664, -0.748, 0.286, 0.958],
-    cases={"": as_numbers},
-    mistakes={
+    [-0.664, -0.748, 0.286, 0.958],
+    {
         "this is position a + b; for b − a the hands turn back by the angles of a.": SUM,
         "this is position a − b: the sines have the wrong sign.": RIGHT.where(~SINE, -RIGHT),
         "you subtracted the numbers; subtract the angles, by the addition theorem.": B - A,
     },
     tolerance=0.0011,
-    by_hand=True,
 )
 
 
@@ -56,9 +54,7 @@ PICTURES = {
 EXERCISES["03.2"] = Exercise(
     "Positions in a picture",
     right=picture,
-    cases={
-        "height {}, width {}, d_model {}: ".format(*size): calls(*size) for size in ((3, 5, 8), (4, 4, 12), (1, 30, 64))
-    },
+    cases=called("height {}, width {}, d_model {}: ", (3, 5, 8), (4, 4, 12), (1, 30, 64)),
     mistakes=PICTURES,
     forbids="loop: let two tables expand, one over the columns and one over the rows.",
     examine=examine_widths,
@@ -91,7 +87,7 @@ MIRRORS = {
 EXERCISES["03.3"] = Exercise(
     "Backwards by one matrix",
     right=mirror,
-    cases={"length {}, d_model {}: ".format(*size): calls(*size) for size in ((10, 6), (2, 4), (500, 8))},
+    cases=called("length {}, d_model {}: ", (10, 6), (2, 4), (500, 8)),
     mistakes=MIRRORS,
     tolerance=2e-4,
 )
@@ -111,7 +107,7 @@ def read_clock(encodings: Tensor) -> Tensor:
 POSITIONS = torch.randint(2_000, 30_000, (100,), generator=torch.Generator().manual_seed(0))
 ANGLES = POSITIONS[:, None] * rates(64)
 NOISY = torch.stack([ANGLES.sin(), ANGLES.cos()], dim=-1).flatten(1).float()
-NOISY += 0.05 * torch.randn(100, 64, generator=torch.Generator().manual_seed(1))
+NOISY += 0.05 * draw(100, 64, seed=1)
 EXERCISES["03.4"] = Exercise(
     "Read the clock",
     right=read_clock,
@@ -173,7 +169,7 @@ def rotate(x: Tensor, start: int = 0) -> Tensor:
     return torch.stack(both, -1).flatten(-2)
 
 
-ROWS = torch.randn(2, 3, 5, 6, generator=torch.Generator().manual_seed(0))
+ROWS = draw(2, 3, 5, 6)
 APART = "x[..., 0::2], x[..., 1::2] → x.chunk(2, -1); torch.stack(both, -1).flatten(-2) → torch.cat(both, -1)"
 EXERCISES["03.6"] = Exercise(
     "Turn instead of add",

@@ -6,14 +6,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from annotated_course.exercises.exercise import Exercise, Run, as_numbers, calls
+from annotated_course.exercises.exercise import Exercise, Run, by_hand, calls, draw
 
 EXERCISES: dict[str, Exercise] = {}
-
-
-def rows(*shape: int, seed: int = 0, shift: float = 0.0) -> Tensor:
-    """Draw random numbers of the given shape, the same ones every time."""
-    return shift + torch.randn(*shape, generator=torch.Generator().manual_seed(seed))
 
 
 def finish(row: Tensor) -> Tensor:
@@ -24,19 +19,16 @@ def finish(row: Tensor) -> Tensor:
 X, WRITTEN = torch.tensor([1.0, 5.0, 4.0, 6.0]), torch.tensor([3.0, 7.0, 2.0, 0.0])  # their sum: mean 7, variance 9
 GAIN, BIAS = torch.tensor([1.0, 3.0, 6.0, 9.0]), torch.tensor([0.0, -1.0, 4.0, 1.0])
 CENTRED = X + WRITTEN - 7
-EXERCISES["04.1"] = Exercise(
+EXERCISES["04.1"] = by_hand(
     "A sub-layer by hand",
-    right=[-1.0, 4.0, 2.0, -2.0],
-    cases={"": as_numbers},
-    mistakes={
+    [-1.0, 4.0, 2.0, -2.0],
+    {
         "this is the sum x + Sublayer(x). Now normalise it.": X + WRITTEN,
         "you divided by the variance, 9; divide by its root, 3.": GAIN * CENTRED / 9 + BIAS,
         "you divided by d − 1 = 3 for the variance; LayerNorm divides by d = 4.": GAIN * CENTRED / 12**0.5 + BIAS,
         "this is right before gain and bias: multiply by the gain, then add the bias.": CENTRED / 3,
         "the residual is missing: add x to what the sub-layer puts out, then normalise.": finish(WRITTEN),
     },
-    tolerance=0.006,
-    by_hand=True,
 )
 
 
@@ -56,7 +48,7 @@ def running(pairs: Tensor) -> Run:
     return run
 
 
-PAIRS = torch.cat([2 * rows(60, 2), 60 * rows(60, 2)])
+PAIRS = torch.cat([2 * draw(60, 2), 60 * draw(60, 2)])
 WHOLE = "A number s gets through whole, however large, as max(0, s) − max(0, −s): "
 EXERCISES["04.2"] = Exercise(
     "A network that sorts",
@@ -90,7 +82,7 @@ def rms_norm(x: Tensor, gain: Tensor, eps: float) -> Tensor:
 EXERCISES["04.3"] = Exercise(
     "RMSNorm",
     right=rms_norm,
-    cases={"": calls(rows(3, 5, 8, shift=1.0), rows(8), 0.5)},
+    cases={"": calls(1.0 + draw(3, 5, 8), draw(8), 0.5)},
     mistakes={
         "you divide by the standard deviation: take the mean of x² itself.": "x.square() → (x - mean(x)).square()",
         "ε belongs inside the root.": "(mean(square) + eps).sqrt() → (mean(square).sqrt() + eps)",
@@ -134,7 +126,7 @@ class Layer(nn.Module):
 
 
 PARTS = ("W_q", "W_k", "W_v", "W_o", "W_1", "W_2", "norm_1", "norm_2")
-SEQUENCES = rows(2, 5, 12)
+SEQUENCES = draw(2, 5, 12)
 MASK = torch.rand(2, 1, 5, 5, generator=torch.Generator().manual_seed(0)) < 0.6
 MASK[..., 0] = True
 
@@ -208,7 +200,7 @@ def layer_norm_gradient(x: Tensor, gain: Tensor, eps: float, upstream: Tensor) -
 EXERCISES["04.5"] = Exercise(
     "The gradient of LayerNorm by hand",
     right=layer_norm_gradient,
-    cases={"": calls(rows(4, 6, shift=0.5), rows(6), 0.3, rows(4, 6, seed=1))},
+    cases={"": calls(0.5 + draw(4, 6), draw(6), 0.3, draw(4, 6, seed=1))},
     mistakes={
         "the gain is missing: the gradient at n is the upstream gradient times γ.": "* gain →",
         "this is the direct term alone: x also acts through μ and σ².": "(g - mean(g) - n * mean(g * n)) → g",

@@ -14,21 +14,19 @@ from annotated.encoder import FeedForward, LayerNorm
 from annotated.masking import causal_mask, combine, padding_mask
 from annotated.multi_head import MultiHeadAttention
 from annotated.transformer import Transformer
-from annotated_course.exercises.exercise import Exercise, Run, as_numbers, calls
+from annotated_course.exercises.exercise import Exercise, Run, by_hand, calls, draw
 
 EXERCISES: dict[str, Exercise] = {}
-EXERCISES["05.1"] = Exercise(
+EXERCISES["05.1"] = by_hand(
     "A sentence's probability by hand",
-    right=[0.75 * 0.4 * 0.8, 0.75 * 0.4 + 0.25 * 0.8],
-    cases={"": as_numbers},
-    mistakes={
+    [0.75 * 0.4 * 0.8, 0.75 * 0.4 + 0.25 * 0.8],
+    {
         "the end symbol is a token as well: multiply by its probability, too.": [0.3, 1.0],
         "the first number lacks the end symbol's factor, 0.8.": [0.3, 0.5],
         "the first word has a probability, too, after <bos>: 0.75 for dogs, 0.25 for bark.": [0.32, 1.2],
         "a sentence's probability is the product of its factors, not their sum.": [1.95, 0.5],
     },
     tolerance=0.004,
-    by_hand=True,
 )
 
 
@@ -283,12 +281,7 @@ def tied(embedding: Tensor, src: Tensor, reads: Tensor, predicts: Tensor) -> Ten
 EXERCISES["05.7"] = Exercise(
     "The gradient of a tied matrix",
     right=tied,
-    cases={
-        "": calls(
-            torch.randn(11, 4, generator=torch.Generator().manual_seed(0)),
-            *(torch.tensor(ids) for ids in ([3, 5, 3, 7, 9], [1, 6, 5, 6], [6, 5, 6, 2])),
-        )
-    },
+    cases={"": calls(draw(11, 4), *map(torch.tensor, ([3, 5, 3, 7, 9], [1, 6, 5, 6], [6, 5, 6, 2])))},
     mistakes={
         "this is the projection's part alone; the two embeddings send a gradient as well.": "at_source + at_target + →",
         "the projection's part is missing: the softmax reaches every row.": "+ g.T @ states →",

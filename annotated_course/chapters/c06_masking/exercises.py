@@ -130,23 +130,21 @@ def wired(reads: Tensor, before: Callable[[Tensor], Tensor] = lambda x: x) -> Ca
     return lambda x: strengths @ (before(x) @ WEIGHT)
 
 
-def examined(model: Callable[[Tensor], Tensor], length: int = 8, opening: float = 0.5) -> Run:
+def case(model: Callable[[Tensor], Tensor], length: int = 8, opening: float = 0.5) -> Run:
     """Make a case of what a test finds out about a model whose gates are open so often."""
     return calls(model, length, 6, opening, 1e-4)
 
 
 # Models whose wiring is known, by a name with a hint.
 WIRED = {
-    "a causal model (change one input at a time): ": examined(wired(PAST), 7),
-    "a model wired at random (go through every input, look at every output): ": examined(wired(RANDOM)),
-    "a model of 4 positions without a mask: ": examined(wired(ALL4), 4),
-    "a model that rounds (a small change does nothing): ": examined(wired(RANDOM, lambda x: (2 * x).round())),
-    "a model with a faint leak (influences of 0.001 count): ": examined(wired(PAST + 2e-4 * (NEAR & ~PAST)), 7),
-    "a model with a gate at each input (often shut): ": examined(wired(RANDOM, lambda x: x * (x[:, :1] > 1)), 8, 0.1),
-    "a model with a gate at each output (try examples): ": examined(
-        lambda x: (x[:, :1] > 1.28) * wired(RANDOM)(x), 8, 0.1
-    ),
-    "masked after the softmax (look in the denominator): ": examined(lambda x: (x @ x.T / 3).softmax(-1).tril() @ x, 7),
+    "a causal model (change one input at a time): ": case(wired(PAST), 7),
+    "a model wired at random (go through every input, look at every output): ": case(wired(RANDOM)),
+    "a model of 4 positions without a mask: ": case(wired(ALL4), 4),
+    "a model that rounds (a small change does nothing): ": case(wired(RANDOM, lambda x: (2 * x).round())),
+    "a model with a faint leak (influences of 0.001 count): ": case(wired(PAST + 2e-4 * (NEAR & ~PAST)), 7),
+    "a model with a gate at each input (often shut): ": case(wired(RANDOM, lambda x: x * (x[:, :1] > 1)), 8, 0.1),
+    "a model with a gate at each output (try examples): ": case(lambda x: (x[:, :1] > 1.28) * wired(RANDOM)(x), 8, 0.1),
+    "masked after the softmax (look in the denominator): ": case(lambda x: (x @ x.T / 3).softmax(-1).tril() @ x, 7),
 }
 
 
@@ -198,9 +196,7 @@ EXERCISES["06.5"] = Exercise(
     "A leak test that is hard to fool",
     right=leaks,
     cases=WIRED,
-    mistakes={
-        "rows are outputs and columns inputs; yours is the other way round.": "return reads → return reads.T",
-    },
+    mistakes={"rows are outputs and columns inputs; yours is the other way round.": "return reads → return reads.T"},
     examine=examine_number,
     caught={
         "go through every input": "return reads → return reads.tril()",

@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from annotated.training import noam_rate
-from annotated_course.exercises.exercise import AnyOf, Exercise, calls, keeping, on_paper
+from annotated_course.exercises.exercise import AnyOf, Exercise, calls, draw, keeping, on_paper
 
 EXERCISES: dict[str, Exercise] = {}
 SCHEDULE = [50.0, 400.0, 32_000.0, 2**-1.5]
@@ -47,7 +47,7 @@ OTHER_LOSSES = {
     "padding still gets its share of ε.": "/ (v - 2) * wrong → / (v - 1) * (1 - sharp)",
     "the positions whose answer is padding still count.": "losses[counts] → losses",
 }
-LOGITS = torch.randn(3, 5, 7, generator=torch.Generator().manual_seed(0))
+LOGITS = draw(3, 5, 7)
 TARGET = torch.tensor([[1, 6, 2, 5, 5], [3, 1, 4, 5, 5], [6, 2, 5, 5, 5]])
 LOSSES = {"": calls(LOGITS, TARGET, 0.3, 5), "with large logits: ": calls(300 * LOGITS, TARGET, 0.3, 5)}
 EXERCISES["07.2"] = Exercise("The other convention", smoothed, LOSSES, OTHER_LOSSES, "cross_entropy: write q yourself.")
@@ -151,7 +151,7 @@ ADAMS = {
     "divide by the root of v̂, not by v̂.": "v_hat.sqrt() → v_hat",
     "t counts from 1: the first update divides by 1 − β, not by 1 − β².": "start=1 → start=2",
 }
-GRADIENTS = torch.randn(6, 3, 5, generator=torch.Generator().manual_seed(0))
+GRADIENTS = draw(6, 3, 5)
 SIZES = (1.0, 0.2, 3.0, 0.02, 0.5, 0.1)
 RATES = [0.1, 0.2, 0.3, 0.2, 0.15, 0.1]
 UPDATES = (torch.ones(3, 5), [size * g for size, g in zip(SIZES, GRADIENTS, strict=True)], RATES, (0.8, 0.95), 0.05)

@@ -10,10 +10,10 @@ import torch
 from torch import Tensor
 
 from annotated.config import BOS, EOS, PAD
-from annotated_course.exercises.exercise import Exercise, WrongFormError, as_numbers, calls, slip
+from annotated_course.exercises.exercise import Exercise, WrongFormError, by_hand, calls, draw, slip
 
 EXERCISES: dict[str, Exercise] = {}
-NextLogProbs = Callable[[list[int]], Tensor]
+Table = Callable[[list[int]], Tensor]  # from the ids so far to log P of each token that may come next
 Sentence = tuple[list[int], float]  # ids without <eos>, and a score or a log P with it
 
 
@@ -38,18 +38,15 @@ EXERCISES["08.1"] = Exercise(
 )
 
 ALPHA = math.log(1.6) / math.log(2)  # as the bases are (5 + 7)/6 = 2 and (5 + 19)/6 = 4
-EXERCISES["08.2"] = Exercise(
+EXERCISES["08.2"] = by_hand(
     "Where two sentences are level",
-    right=ALPHA,
-    cases={"": as_numbers},
-    mistakes={
+    ALPHA,
+    {
         "|Y| counts <eos> as well: 7 and 19 tokens.": math.log(1.6) / math.log(23 / 11),
         "divide ln 1.6 by ln (4/2): the bases are (5 + |Y|) / 6, not |Y|.": math.log(1.6) / math.log(19 / 7),
         "this is 2^α. Take the logarithm to get α.": 1.6,
         "this is −α: with a negative one the short sentence would win by more.": -ALPHA,
     },
-    tolerance=0.006,
-    by_hand=True,
 )
 
 
@@ -68,7 +65,7 @@ NUCLEI = {
     "the token that reaches p belongs to the nucleus: keep a token if the sum BEFORE it is below p.": "- ordered →",
     "divide the logits by the temperature; you multiplied.": "logits / → logits *",
 }
-LOGITS = 2 * torch.randn(3, 9, generator=torch.Generator().manual_seed(0))
+LOGITS = 2 * draw(3, 9)
 EXERCISES["08.3"] = Exercise(
     "Drawing from the nucleus",
     right=nucleus,
@@ -78,14 +75,14 @@ EXERCISES["08.3"] = Exercise(
 )
 
 
-def random_table(seed: int, vocab: int = 9, end: float = 0.0) -> NextLogProbs:
+def random_table(seed: int, vocab: int = 9, end: float = 0.0) -> Table:
     """A model to search in: the next token depends on all before it; `end` is added to the logit of <eos>."""
 
     def next_log_probs(ids: list[int]) -> Tensor:
         number = seed
         for token in ids:
             number = (101 * number + int(token)) % 2**31
-        logits = 2 * torch.randn(vocab, generator=torch.Generator().manual_seed(number))
+        logits = 2 * draw(vocab, seed=number)
         logits[[PAD, BOS]] = -math.inf
         logits[EOS] += end
         return logits.log_softmax(-1)
@@ -98,7 +95,7 @@ def score(total: float, length: int, alpha: float) -> float:
     return total / ((5 + length) / 6) ** alpha
 
 
-def finished(next_log_probs: NextLogProbs, beam: int, alpha: float, limit: int, word: int) -> list[Sentence]:
+def finished(next_log_probs: Table, beam: int, alpha: float, limit: int, word: int) -> list[Sentence]:
     """What a beam search finishes, best first; each sentence holds the word, which is any where it is −1.
 
     A beam is kept for each of two groups: the beginnings that have the word, and those that have not.
@@ -127,9 +124,7 @@ def finished(next_log_probs: NextLogProbs, beam: int, alpha: float, limit: int, 
     return found
 
 
-def with_word(
-    next_log_probs: NextLogProbs, beam: int, alpha: float, limit: int, word: int, search: Any = finished
-) -> Any:
+def with_word(next_log_probs: Table, beam: int, alpha: float, limit: int, word: int, search: Any = finished) -> Any:
     """Find the best sentence that holds a word."""
     return next(iter(search(next_log_probs, beam, alpha, limit, word)), None)
 
@@ -186,7 +181,7 @@ def examine_proof(answer: Callable[..., Sentence]) -> str | None:
     return None
 
 
-def best_first(next_log_probs: NextLogProbs, limit: int) -> Sentence:
+def best_first(next_log_probs: Table, limit: int) -> Sentence:
     """Extend the most probable beginning until that is a sentence."""
     queue: list[tuple[float, list[int]]] = [(0.0, [])]
     while True:
@@ -206,9 +201,7 @@ def spoiled(change: Callable[..., Any]) -> Any:
 EXERCISES["08.5"] = Exercise(
     "The best sentence, proved",
     right=best_first,
-    cases={
-        f"random_table({seed}, vocab=8, end=-3.0), limit 5: ": calls(random_table(seed, 8, -3.0), 5) for seed in TABLES
-    },
+    cases={f"random_table({i}, vocab=8, end=-3.0), limit 5: ": calls(random_table(i, 8, -3.0), 5) for i in TABLES},
     mistakes={
         "leave <eos> out of the ids you return.": spoiled(lambda table, ids, log_p: ([*ids, EOS], log_p)),
         "this is log P of <eos> alone: add up all steps.": spoiled(lambda table, ids, _: (ids, table(ids)[EOS].item())),

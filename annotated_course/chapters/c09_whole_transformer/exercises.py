@@ -11,7 +11,7 @@ from annotated.encoder import EncoderLayer, FeedForward, Residual
 from annotated.masking import causal_mask
 from annotated.positional_encoding import SinusoidalEncoding
 from annotated.transformer import Transformer
-from annotated_course.exercises.exercise import Exercise, WrongFormError, calls
+from annotated_course.exercises.exercise import Exercise, WrongFormError, called
 
 EXERCISES: dict[str, Exercise] = {}
 SMALL = TransformerConfig(vocab_size=23, d_model=16, d_ff=28, heads=4, layers=2, dropout=0.0, max_length=32)
@@ -24,6 +24,7 @@ def count(vocab: int, d_model: int, d_ff: int, layers: int) -> int:
     return vocab * d_model + layers * layer
 
 
+BIG = 37_000, 1024, 4096, 6
 COUNTS = {
     "the three embedding matrices are one: count it once.": "vocab * → 3 * vocab *",
     "a decoder layer has two attentions.": "3 * 4 → 2 * 4",
@@ -34,10 +35,8 @@ COUNTS = {
 EXERCISES["09.1"] = Exercise(
     "Count them all",
     right=count,
-    cases={  # a small model whose parts cannot be taken for each other, and the paper's base and big models
-        f"vocabulary {vocab}, d_model={d_model}, d_ff={d_ff}, N={layers}: ": calls(vocab, d_model, d_ff, layers)
-        for vocab, d_model, d_ff, layers in ((23, 12, 22, 3), (37_000, 512, 2048, 6), (37_000, 1024, 4096, 6))
-    },
+    # A small model whose parts cannot be taken for each other, and the paper's base and big models.
+    cases=called("vocabulary {}, d_model={}, d_ff={}, N={}: ", (23, 12, 22, 3), (37_000, 512, 2048, 6), BIG),
     mistakes=COUNTS,
     forbids="annotated torch.nn: add up the sizes of its parts.",
 )
@@ -159,7 +158,6 @@ def examine_sections(answer: Any) -> str | None:
 EXERCISES["09.4"] = Exercise(
     "Five suspects",
     right=SUSPECTS,
-    cases={},
     examine=examine_sections,
     caught={
         "3 of 5 are right.": SUSPECTS | {"A": "3.1", "B": "3.4"},

@@ -5,7 +5,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from annotated_course.exercises.exercise import AnyOf, Exercise, calls, on_paper
+from annotated_course.exercises.exercise import AnyOf, Exercise, called, calls, on_paper
 
 EXERCISES: dict[str, Exercise] = {}
 RANDOM = torch.Generator().manual_seed(0)
@@ -65,7 +65,7 @@ STACKS += [([3, 3, 3], [1, 2, 4]), ([1, 3], [1, 1]), ([], []), ([3, 3, 3], [1, 1
 EXERCISES["10.3"] = Exercise(
     "What a stack sees",
     right=places_seen,
-    cases={f"windows {stack[0]}, dilations {stack[1]}: ": calls(*stack) for stack in STACKS},
+    cases=called("windows {}, dilations {}: ", *STACKS),
     mistakes={
         "this counts the gaps, too, where nobody looks.": "len(places) → max(places) - min(places) + 1",
         "you left the dilations out.": "dilation * →",

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from annotated_course.exercises.exercise import Exercise, Run, as_numbers, calls
+from annotated_course.exercises.exercise import Exercise, Run, as_numbers, calls, draw
 
 EXERCISES: dict[str, Exercise] = {}
 
@@ -109,7 +109,7 @@ EXERCISES["11.3"] = Exercise(
 )
 
 
-LOGITS = 2 * torch.randn(3, 2, 6, generator=torch.Generator().manual_seed(0))
+LOGITS = 2 * draw(3, 2, 6)
 IMPROBABLE = torch.tensor([0.0, 0, 200, 0, 0, 0])  # e⁻²⁰⁰ is 0 in 32 bits
 
 
@@ -139,7 +139,7 @@ def best(weights: Tensor, by: int) -> tuple[int, int]:
 
 
 # With this seed every mistake gives another head, whatever the direction.
-MAPS = (2 * torch.randn(4, 5, 6, 6, generator=torch.Generator().manual_seed(8174))).softmax(-1)
+MAPS = (2 * draw(4, 5, 6, 6, seed=8174)).softmax(-1)
 EXERCISES["11.5"] = Exercise(
     "Find the head that looks back",
     right=best,

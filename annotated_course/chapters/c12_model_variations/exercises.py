@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from annotated.config import TransformerConfig
-from annotated_course.exercises.exercise import Exercise, Run, WrongFormError, calls, on_paper
+from annotated_course.exercises.exercise import Exercise, Run, WrongFormError, called, calls, on_paper
 
 EXERCISES: dict[str, Exercise] = {}
 EXERCISES["12.1"] = on_paper(
@@ -76,9 +76,7 @@ def widths(base: TransformerConfig, heads: int, width: int) -> Run:
 
 def design(place: int, **changes: Any) -> Any:
     """The right study with changes in one of its models."""
-    return lambda *given: [
-        replace(config, **changes) if i == place else config for i, config in enumerate(two_causes(*given))
-    ]
+    return lambda *given: [replace(one, **changes) if i == place else one for i, one in enumerate(two_causes(*given))]
 
 
 SMALL = TransformerConfig(100, d_model=128, d_ff=512, heads=4, layers=3)
@@ -106,13 +104,11 @@ def cheapest(rows: int, ratio: float) -> tuple[int, int]:
     return min(pairs, key=lambda pair: (pair[0] + rows * pair[1], 1 / pair[0] + 1 / pair[1]))
 
 
+SPENT = [(14, 1.0), (14, 1.5), (1, 1.0), (4, 2.0), (30, 1.2), (9, 0.7), (4, 4.5)]
 EXERCISES["12.4"] = Exercise(
     "Where to spend the runs",
     right=cheapest,
-    cases={
-        f"{rows} rows, an effect of {ratio} s: ": calls(rows, ratio)
-        for rows, ratio in [(14, 1.0), (14, 1.5), (1, 1.0), (4, 2.0), (30, 1.2), (9, 0.7), (4, 4.5)]
-    },
+    cases=called("{} rows, an effect of {} s: ", *SPENT),
     mistakes={
         "base needs more runs than another row: they cost less.": lambda rows, ratio: [ceil(18 / ratio**2 - 1e-9)] * 2,
         "base's mean is uncertain as well: 1/b + 1/n.": lambda rows, ratio: [1, ceil(9 / ratio**2 - 1e-9)],
@@ -135,7 +131,7 @@ DEALS += [([43.0, 40.0], [39.0, 38.5, 41.0]), ([1.0, 2.0, 4.0], [3.0, 1.5, 2.5])
 EXERCISES["12.5"] = Exercise(
     "Deal the runs again",
     right=shuffled_share,
-    cases={f"{base} against {row}: ": calls(base, row) for base, row in DEALS},
+    cases=called("{} against {}: ", *DEALS),
     mistakes={
         "that counts changes in one direction only; a test for any difference takes absolute values.": "abs( → (",
         "a deal as extreme as the one that happened counts too: ≥, not >.": ">= → >; - 1e-9 → + 1e-9",

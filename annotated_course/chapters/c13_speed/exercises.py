@@ -5,7 +5,7 @@ import math
 import torch
 from torch import Tensor
 
-from annotated_course.exercises.exercise import Exercise, as_numbers, calls, keeping, no_larger, parts
+from annotated_course.exercises.exercise import Exercise, as_numbers, calls, draw, keeping, no_larger, parts
 
 EXERCISES: dict[str, Exercise] = {}
 EXERCISES["13.1"] = Exercise(
@@ -46,11 +46,11 @@ def merge(first: Block, second: Block) -> Block:
 
 def blocks_of(scores: Tensor) -> list[Block]:
     """Cut scores (…, query, 9) and random values into a block of the first five keys and one of the others."""
-    value = torch.randn(*scores.shape[:-2], 9, 3, generator=torch.Generator().manual_seed(2))
+    value = draw(*scores.shape[:-2], 9, 3, seed=2)
     return [block_of(*block) for block in zip(scores.split((5, 4), dim=-1), value.split((5, 4), dim=-2), strict=True)]
 
 
-SCORES = 2 * torch.randn(2, 3, 4, 9, generator=torch.Generator().manual_seed(3))
+SCORES = 2 * draw(2, 3, 4, 9, seed=3)
 MASKED = SCORES[0, 0].clone()
 MASKED[0, :5] = MASKED[1, 5:] = MASKED[2] = -math.inf
 EXERCISES["13.2"] = Exercise(
@@ -109,7 +109,7 @@ def back(p: Tensor, g: Tensor) -> Tensor:
 
 def weights_and_gradient(*shape: int) -> tuple[Tensor, Tensor]:
     """Draw weights, each row a softmax, and a gradient by them."""
-    p, g = torch.randn(2, *shape, generator=torch.Generator().manual_seed(0))
+    p, g = draw(2, *shape)
     return p.softmax(dim=-1), g
 
 

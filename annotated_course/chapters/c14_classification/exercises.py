@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from annotated_course.exercises.exercise import AnyOf, Exercise, Run, calls, in_32_bits, keeping, on_paper
+from annotated_course.exercises.exercise import AnyOf, Exercise, Run, calls, draw, in_32_bits, keeping, on_paper
 
 EXERCISES: dict[str, Exercise] = {}
 EXERCISES["14.1"] = on_paper(
@@ -35,7 +35,7 @@ def largest(states: Tensor, real: Tensor) -> Tensor:
 
 PADDED = torch.tensor([5, 3, 2, 1])[:, None] > torch.arange(5)
 EMPTY = PADDED & torch.tensor([True, True, False, True])[:, None]
-STATES = torch.randn(4, 5, 3, generator=torch.Generator().manual_seed(0)) + 9 * ~PADDED[..., None]
+STATES = draw(4, 5, 3) + 9 * ~PADDED[..., None]
 BELOW = STATES - 900 * PADDED[..., None]
 POOLS = {
     "": (STATES, PADDED),
@@ -178,7 +178,6 @@ def rewritten(old: str, new: str) -> Any:
 EXERCISES["14.5"] = Exercise(
     "A corpus that no bigram can sort",
     right=reviews,
-    cases={},
     examine=examine_corpus,
     caught={
         "each entry is a pair (text, label)": lambda: [text for text, _ in reviews()],

@@ -100,9 +100,7 @@ SIZES = ((30, 8), (9, 8), (6, 8), (2, 8), (13, 8), (14, 8), (21, 4), (10, 2))
 EXERCISES["15.3"] = Exercise(
     "No token without a past",
     right=overlapping_loss,
-    cases={
-        f"{length} tokens, window {window}: ": calls(reader(window), a_text(length), window) for length, window in SIZES
-    },
+    cases={f"{n} tokens, window {window}: ": calls(reader(window), a_text(n), window) for n, window in SIZES},
     mistakes={
         "windows overlap: each begins half a window later.": "half, 1), half → 0, 1), window; half if start else 0 → 0",
         "from the second window on, only the second half counts.": "half if start else 0 → 0",
@@ -145,8 +143,7 @@ MODELS = {
     "on paper's example: ": (torch.tensor([[0.75, 0.25]]), torch.tensor([[0.5, 0.5]])),
     "one row alone, (vocab): ": (TARGET[0], DRAFT[0]),
     "with probabilities of 0: ": tuple(
-        LOGITS[model].masked_fill(torch.arange(6) == token, -math.inf).softmax(dim=-1)
-        for model, token in ((0, 1), (1, 4))
+        LOGITS[model].masked_fill(torch.arange(6) == token, -math.inf).softmax(-1) for model, token in ((0, 1), (1, 4))
     ),
     "where the two share no token: ": (torch.tensor([[0.5, 0.5, 0, 0]]), torch.tensor([[0, 0, 0.5, 0.5]])),
     "where the models agree in one row: ": (TARGET, DRAFT.where(~FIRST, TARGET)),

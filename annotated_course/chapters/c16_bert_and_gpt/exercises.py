@@ -11,7 +11,7 @@ from torch.nn import functional as F
 
 from annotated.config import BOS, EOS, PAD
 from annotated.models.bert import NO_TARGET, Bert, BertConfig
-from annotated_course.exercises.exercise import AnyOf, Exercise, calls, in_32_bits, is_same, on_paper, parts
+from annotated_course.exercises.exercise import AnyOf, Exercise, calls, draw, in_32_bits, is_same, on_paper, parts
 
 EXERCISES: dict[str, Exercise] = {}
 EXERCISES["16.1"] = on_paper(
@@ -77,10 +77,7 @@ def unpack(weight: Tensor, bias: Tensor) -> tuple[Tensor, ...]:
 EXERCISES["16.3"] = Exercise(
     "Three matrices out of one",
     right=unpack,
-    cases=parts(
-        calls(*(torch.randn(*shape, generator=torch.Generator().manual_seed(0)) for shape in ((6, 18), (18,)))),
-        *(f"{kind}{name}" for kind in ("W_", "the bias of ") for name in "qkv"),
-    ),
+    cases=parts(calls(draw(6, 18), draw(18)), *(kind + name for kind in ("W_", "the bias of ") for name in "qkv")),
     mistakes={
         "a Linear holds (out, in), the file (in, out): transpose.": "weight.T.chunk(3) → weight.chunk(3, dim=1)",
         "cut the columns, not the rows, before you transpose.": "weight.T.chunk(3) → weight.reshape(3, 6, 6)",

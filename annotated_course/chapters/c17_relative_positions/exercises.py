@@ -9,7 +9,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from annotated.models.relative_positions import signed_distances
-from annotated_course.exercises.exercise import AnyOf, Exercise, LargestTensor, Run, WrongFormError, calls, on_paper
+from annotated_course.exercises.exercise import AnyOf, Exercise, LargestTensor, WrongFormError, calls, draw, on_paper
 
 EXERCISES: dict[str, Exercise] = {}
 EXERCISES["17.1"] = on_paper(
@@ -35,9 +35,9 @@ def leading(n: int, k: int, query: Tensor) -> Tensor:
     return table
 
 
-def looking(n: int, k: int, width: int, size: float) -> Run:
+def looking(n: int, k: int, width: int, size: float) -> Callable[[Any], Any]:
     """Make a case of where a text's last query looks most, and whether each query gives enough; short, then long."""
-    query = size * F.normalize(torch.randn(width, generator=torch.Generator().manual_seed(0)), dim=0)
+    query = size * F.normalize(draw(width), dim=0)
 
     def run(answer: Any) -> list[Any]:
         table, looks = answer(n, k, query), []
@@ -53,7 +53,7 @@ def looking(n: int, k: int, width: int, size: float) -> Run:
     return run
 
 
-def refused(n: int, k: int) -> Run:
+def refused(n: int, k: int) -> Callable[[Any], Any]:
     """Make a case of what no table can do."""
 
     def run(answer: Any) -> str:
@@ -94,20 +94,15 @@ def examine_skew(answer: Callable[[Tensor], Tensor]) -> str | None:
         answer(torch.zeros(2, 40, 79))
     if not all(kind.is_floating_point for kind in seen.dtypes):
         return "right, but with a table of indices: padding, reshaping and cutting suffice."
-    if len(seen.dtypes) > 39:
-        return (
-            f"right, but with {len(seen.dtypes)} operations for 40 positions: it can be done at once, without a loop."
-        )
+    if (count := len(seen.dtypes)) > 39:
+        return f"right, but with {count} operations for 40 positions: it can be done at once, without a loop."
     return None
 
 
 EXERCISES["17.3"] = Exercise(
     "Skew",
     right=skew,
-    cases={
-        f"shape {shape}: ": calls(torch.randn(*shape, generator=torch.Generator().manual_seed(0)))
-        for shape in ((4, 7), (7, 13), (2, 3, 5, 9), (1, 1), (3, 2, 3))
-    },
+    cases={f"shape {one}: ": calls(draw(*one)) for one in ((4, 7), (7, 13), (2, 3, 5, 9), (1, 1), (3, 2, 3))},
     mistakes={
         "it runs the other way: entry (i, j) is that of the distance j − i, not i − j.": "F.pad(x → F.pad(x.flip(-1)",
         "nothing is shifted: these are the first T columns.": lambda x: x[..., : x.size(-2)],
@@ -130,9 +125,7 @@ EXERCISES["17.4"] = Exercise(
     "From pairs to halves",
     right=halves,
     cases={
-        f"{heads} heads of width {d_k}: ": calls(
-            torch.randn(heads * d_k, d_model, generator=torch.Generator().manual_seed(0)), heads
-        )
+        f"{heads} heads of width {d_k}: ": calls(draw(heads * d_k, d_model), heads)
         for heads, d_k, d_model in ((3, 6, 5), (1, 8, 3), (4, 2, 7), (2, 10, 4))
     },
     mistakes={

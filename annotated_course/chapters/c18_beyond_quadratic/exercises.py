@@ -10,7 +10,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from annotated.attention import attention
 from annotated.masking import causal_mask
-from annotated_course.exercises.exercise import AnyOf, Exercise, LargestTensor, Run, calls, on_paper
+from annotated_course.exercises.exercise import AnyOf, Exercise, LargestTensor, Run, called, calls, on_paper
 
 EXERCISES: dict[str, Exercise] = {}
 EXERCISES["18.1"] = on_paper(
@@ -36,10 +36,7 @@ def groups(length: int, stride: int) -> Tensor:
 EXERCISES["18.2"] = Exercise(
     "Groups without the future",
     right=groups,
-    cases={
-        f"length {length}, stride {stride}: ": calls(length, stride)
-        for length, stride in ((7, 3), (8, 2), (5, 1), (9, 4), (2, 3))
-    },
+    cases=called("length {}, stride {}: ", (7, 3), (8, 2), (5, 1), (9, 4), (2, 3)),
     mistakes={
         "a query sees a group at its first member: then it hears of the others too early.": "i >= last → i >= first",
         "a query sees a group after its last member: it may see the one that it completes.": "i >= last → i > last",
@@ -63,10 +60,11 @@ def chain(length: int) -> Tensor:
 
 
 HUB = torch.eye(7).bool() | (torch.arange(7)[:, None] * torch.arange(7) == 0)
+HALVES = torch.block_diag(torch.ones(2, 2), torch.ones(3, 3)).bool()
 CROWD = chain(260) | torch.block_diag(torch.ones(60, 60), torch.zeros(200, 200)).bool()  # more ways than 64 bits hold
 
 
-def in_a_list(pattern: Tensor) -> Run:
+def listed(pattern: Tensor) -> Run:
     """Make a case of a pattern; the count stands in a list, since None is an answer, too."""
     return lambda answer: [answer(pattern)]
 
@@ -75,18 +73,15 @@ EXERCISES["18.3"] = Exercise(
     "How many layers are enough?",
     right=layers,
     cases={
-        place: in_a_list(pattern)
-        for place, pattern in {
-            "a window of one to each side, 9 positions: ": chain(9),
-            "all looks at all, 4 positions: ": torch.ones(4, 4, dtype=torch.bool),
-            "the first position looks at all, and all at it, 7 positions: ": HUB,
-            "each position looks at the next one only, in a ring of 6: ": torch.eye(6).bool().roll(1, 1),
-            "a window of one to each side, 150 positions: ": chain(150),
-            "60 positions that all look at all, and a chain of 200 more: ": CROWD,
-            "two halves that do not look at each other: ": torch.block_diag(torch.ones(2, 2), torch.ones(3, 3)).bool(),
-            "a causal mask, 5 positions: ": causal_mask(5),
-            "each position looks at itself and all later ones, 5 positions: ": causal_mask(5).T,
-        }.items()
+        "a window of one to each side, 9 positions: ": listed(chain(9)),
+        "all looks at all, 4 positions: ": listed(torch.ones(4, 4).bool()),
+        "the first position looks at all, and all at it, 7 positions: ": listed(HUB),
+        "each position looks at the next one only, in a ring of 6: ": listed(torch.eye(6).bool().roll(1, 1)),
+        "a window of one to each side, 150 positions: ": listed(chain(150)),
+        "60 positions that all look at all, and a chain of 200 more: ": listed(CROWD),
+        "two halves that do not look at each other: ": listed(HALVES),
+        "a causal mask, 5 positions: ": listed(causal_mask(5)),
+        "each position looks at itself and all later ones, 5 positions: ": listed(causal_mask(5).T),
     },
     mistakes={
         "the residual keeps what a position has: set the diagonal.": "| torch.eye(len(pattern)).bool() →",

@@ -238,7 +238,6 @@ def examine_ward(answer: Any) -> str | None:
 EXERCISES["19.3"] = Exercise(
     "The ward",
     right=WARD,
-    cases={},
     examine=examine_ward,
     caught={
         "give each patient, A, B, C, D, E, F, G, H, I, one of these diagnoses": WARD | {"C": "leaky"},

@@ -5,7 +5,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from annotated_course.exercises.exercise import AnyOf, Exercise, WrongFormError, calls, on_paper
+from annotated_course.exercises.exercise import AnyOf, Exercise, WrongFormError, called, calls, on_paper
 
 EXERCISES: dict[str, Exercise] = {}
 
@@ -20,10 +20,7 @@ def gated_width(d_model: int, d_ff: int, multiple: int) -> int:
 EXERCISES["20.1"] = Exercise(
     "How wide a gate",
     right=gated_width,
-    cases={
-        f"d_model = {d_model}, d_ff = {d_ff}, multiples of {multiple}: ": calls(d_model, d_ff, multiple)
-        for d_model, d_ff, multiple in ((8, 75, 1), (5, 23, 1), (512, 2048, 256), (5, 20, 3))
-    },
+    cases=called("d_model = {}, d_ff = {}, multiples of {}: ", (8, 75, 1), (5, 23, 1), (512, 2048, 256), (5, 20, 3)),
     mistakes={
         "the paper's network has biases, too: d_ff and d_model of them.": "+ d_ff + d_model →",
         "a gated network has three matrices.": "(3 * d_model) → (2 * d_model)",
@@ -105,7 +102,6 @@ def examine_lines(answer: Any) -> str | None:
 EXERCISES["20.4"] = Exercise(
     "Find the departures",
     right=[5, 17, 19, 20],
-    cases={},
     examine=examine_lines,
     caught={
         "give a list of line numbers": ["5"],

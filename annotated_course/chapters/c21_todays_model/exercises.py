@@ -24,12 +24,10 @@ EXERCISES["21.1"] = on_paper(
 )
 
 
-def cache_bytes(
-    layers: int, d_model: int, heads: int, groups: int, d_k: int | None, tokens: int, bytes_each: int
-) -> int:
+def cache_bytes(layers: int, d_model: int, heads: int, groups: int, d_k: int | None, tokens: int, each: int) -> int:
     """Count what a decoder keeps: keys and values of each layer and group."""
     width = d_k or d_model // heads
-    return 2 * layers * groups * width * tokens * bytes_each
+    return 2 * layers * groups * width * tokens * each
 
 
 EXERCISES["21.2"] = Exercise(

@@ -13,19 +13,17 @@ from annotated.models.relative_positions import rotate
 from annotated_course.exercises.exercise import AnyOf, Exercise, Run, WrongFormError, calls, on_paper
 
 EXERCISES: dict[str, Exercise] = {}
+EXPONENT = math.log(2.5) / math.log(8)
 EXERCISES["22.1"] = on_paper(
     "Three points, one curve",
-    [2.22, 2.3 - 0.2 * 0.4 / 0.6, math.log(2.5) / math.log(8), 2.3**2 / 2.5],
+    [2.22, 2.3 - 0.2 * 0.4 / 0.6, EXPONENT, 2.3**2 / 2.5],
     {
         "the drops 0.5 and 0.2 shrink; the next one isn't 0.2 again.": (0, 2.1),
         "a drop is what the loss loses: subtract it.": (0, 2.38),
         "that is one step further; all the later steps take more: 0.08 + 0.032 + …": (1, 2.22),
         "the drops still to come begin with 0.08, the next one.": AnyOf((1, 2.3 - 0.2 / 0.6), (1, 2.22 - 0.08 / 0.6)),
         "0.4 is 8 to the power of −a, not a.": AnyOf((2, 0.4), (2, 0.6)),
-        "a loss that falls has a positive exponent, with the minus written before it.": (
-            2,
-            -math.log(2.5) / math.log(8),
-        ),
+        "a loss that falls has a positive exponent, with the minus written before it.": (2, -EXPONENT),
         "the sizes grow by a factor of 8, not of e.": (2, math.log(2.5)),
         "a straight line through logarithms has equal ratios, not equal differences.": (3, 2.1),
     },
@@ -80,7 +78,8 @@ EXERCISES["22.3"] = on_paper(
 def prefix_matching(weights: Tensor, ids: Tensor) -> Tensor:
     """The mean weight on what came after the same symbol."""
     same = ids[:, :, None] == ids[:, None, :]
-    right = F.pad(same, (1, 0))[:, :, :-1].tril()
+    due = F.pad(same, (1, 0))[:, :, :-1]
+    right = due.tril()
     again = same.tril(-1).any(dim=-1)
     return (weights * right).sum(dim=-1)[again].mean()
 
@@ -104,17 +103,13 @@ EXERCISES["22.4"] = Exercise(
         "a head that looks ahead, too: ": attending(2, 11, 4, ahead=True),
     },
     mistakes={
-        "these are the places of the same symbol; what came after it stands one further.": (
-            "F.pad(same, (1, 0))[:, :, :-1].tril() → same.tril(-1)"
-        ),
-        "this is what came before the same symbol: shift the other way.": (
-            "F.pad(same, (1, 0))[:, :, :-1] → same.roll(-1, -1)"
-        ),
+        "these are the places of the same symbol; what came after it stands one further.": "due.tril() → same.tril(-1)",
+        "this is what came before the same symbol: shift the other way.": "due.tril() → same.roll(-1, -1).tril()",
         "places whose symbol is new have nothing to look for: leave them out of the mean.": "[again] →",
         "the mean of all texts together, not of the texts' means.": lambda weights, ids: torch.stack(
             [prefix_matching(w[None], i[None]) for w, i in zip(weights, ids, strict=True)]
         ).nanmean(),
-        "what lies after a place never counts: keep the lower triangle.": "[:, :, :-1].tril() → [:, :, :-1]",
+        "what lies after a place never counts: keep the lower triangle.": "due.tril() → due",
         "a symbol may stand beside itself: the diagonal of the lower triangle belongs to it.": ".tril() → .tril(-1)",
     },
     forbids="loop: compare all pairs of places at once.",

@@ -7,7 +7,7 @@ from torch import Tensor
 
 from annotated.config import EOS, PAD
 from annotated.models.tuning import quantise
-from annotated_course.exercises.exercise import AnyOf, Exercise, calls, on_paper
+from annotated_course.exercises.exercise import AnyOf, Exercise, calls, draw, on_paper
 from annotated_course.stories import ASSISTANT, USER, encode
 
 EXERCISES: dict[str, Exercise] = {}
@@ -99,7 +99,7 @@ def from_least_to_largest(weight: Tensor, bits: int, share: int) -> Tensor:
     return (least + step * ((groups - least) / step).round()).view_as(weight)
 
 
-WEIGHT = torch.randn(6, 8, generator=torch.Generator().manual_seed(0)) + torch.arange(6.0)[:, None]
+WEIGHT = draw(6, 8) + torch.arange(6.0)[:, None]
 FLAT = torch.cat((WEIGHT[:2], torch.full((1, 8), 0.5), torch.zeros(1, 8)))
 EXERCISES["23.4"] = Exercise(
     "Waste no value",
@@ -157,8 +157,7 @@ EXERCISES["23.5"] = Exercise(
         "a question doesn't end with <eos>: in tuning none did.": "[USER_ID, *turn] → [USER_ID, *turn, EOS]",
         "a question and its answer leave together, or the two change places.": "start += 2 → start += 1",
         "leave out as many pairs as it takes, not just one.": "<= room → <= room or start",
-        "cut between turns: half a turn is one that tuning never showed.": "if len(ids) <= room: "
-        "→ if ids := ids[-room:]:",
+        "cut between turns: half a turn is one that tuning never showed.": "len(ids) <= room → ids := ids[-room:]",
         "all tokens need room, the last <assistant> too, and a prompt of exactly that length fits.": AnyOf(
             "<= room → < room", "<= room → <= room + 1"
         ),

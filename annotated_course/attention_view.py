@@ -30,16 +30,9 @@ Map = tuple[str, Tensor, Sequence[str], Sequence[str]]  # name, weights (layers,
 def view_attention(model: Transformer, tokenizer: Tokenizer, sentence: str, language: str = "de") -> Any:
     """Translate a sentence greedily and show all that the model looks at: encoder, decoder, and decoder to source.
 
-    Where the decoder looks, "a → hat" is the position that has read "a" and writes "hat".
-
-    Args:
-        model: a trained model; used in eval mode and left in the mode it was in.
-        tokenizer: the one it was trained with.
-        sentence: what to translate.
-        language: the language it is in.
-
-    Raises:
-        ValueError: the sentence has too many tokens for the model.
+    Where the decoder looks, "a → hat" is the position that has read "a" and writes "hat". The model, used in eval mode
+    and left in the mode it was in, was trained with the tokenizer, and knows the language that the sentence is in. A
+    ValueError says that this has too many tokens.
     """
     src = torch.tensor([[*tokenizer.encode(sentence, language), EOS]])
     written = greedy_decode(model, src)[0].ids

@@ -10,13 +10,7 @@ Item = TypeVar("Item")
 
 
 def progress_bar(items: Iterable[Item], total: int, label: str = "update") -> Iterator[Item]:
-    """Pass the items on; in a notebook, show meanwhile how many have been asked for, and the time left.
-
-    Args:
-        items: what to go through.
-        total: how many they are.
-        label: what one of them is.
-    """
+    """Pass the items on; in a notebook, show meanwhile how many of the total have been asked for, and the time left."""
     if load("IPython").get_ipython() is None:
         yield from items
         return

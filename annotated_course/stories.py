@@ -86,13 +86,10 @@ def is_held_out(sentence: Sentence) -> bool:
 
 
 def story(draw: Random, sentences: int, held_out: int | None = None, share: float = 1.0) -> list[Sentence]:
-    """Tell a story in which no word of the world comes twice.
+    """Tell a story of at most five sentences, in which no word of the world comes twice.
 
-    Args:
-        draw: of the random numbers.
-        sentences: how many, at most five.
-        held_out: the place of the one sentence whose combination training never sees; None for training.
-        share: of the world's words, from the first on; five of each sort at least.
+    Of the one at the place `held_out` training never sees the combination; None is for training. In use is a share of
+    the world's words, from the first on, five of each sort at least.
     """
     world = [words[: max(5, int(len(words) * share))] for words in (ACTORS, VERBS, NUMBERS, COLOURS, THINGS, PLACES)]
     while True:
@@ -106,13 +103,8 @@ def document(
 ) -> str:
     """Write running text: a story, and questions about it, each with its answer, the short or the long one.
 
-    Args:
-        draw: of the random numbers.
-        sentences: how many, at most five.
-        questions: how many, if there are as many to ask.
-        share: of the world's words, as in `story`.
-        again: how likely the story is told a second time, its sentences in another order.
-        kinds: of question.
+    It has so many sentences and, if there are as many to ask, questions of these kinds, by a share of the world's words
+    as in `story`. With the probability `again` it is told a second time, its sentences in another order.
     """
     told = story(draw, sentences, share=share)
     again_told = draw.sample(told, sentences) if draw.random() < again else []
@@ -122,11 +114,7 @@ def document(
 
 
 def encode(text: str) -> list[int]:
-    """Turn English into the numbers of its words; capitals don't count.
-
-    Raises:
-        ValueError: words that this world doesn't have.
-    """
+    """Turn English into the numbers of its words; capitals don't count. A ValueError names those that aren't there."""
     words = re.findall(r"<\w+>|[\w']+|[^\w\s]", text.lower().replace("\N{RIGHT SINGLE QUOTATION MARK}", "'"))
     if unknown := [word for word in words if word not in _NUMBER_OF]:
         raise ValueError(f"this small world has no {', no '.join(map(repr, dict.fromkeys(unknown)))}.")

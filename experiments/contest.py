@@ -32,12 +32,10 @@ class Times:
 
 
 def contest(contestants: Mapping[str, Callable[[], Call]], turns: int, *, threads: int = 1) -> dict[str, Times]:
-    """Start each contestant and call it once to warm up, then time all of them in turn.
+    """Start each contestant and call it once to warm up, then time all of them in turn, several times.
 
-    Args:
-        contestants: by name, what makes the function that is timed; it must be importable, as processes are spawned.
-        turns: how often each is timed.
-        threads: of each process; those without work sleep.
+    They are, by name, what makes the function that is timed, importable, as processes are spawned. Threads are those of
+    each process; the ones without work sleep.
     """
     context, processes, ends = multiprocessing.get_context("spawn"), [], {}
     results = {name: Times() for name in contestants}

@@ -54,12 +54,9 @@ def main() -> None:
 
 
 def packed_size(name: str, before: str, text: str) -> int:
-    """Pack a text after another one, and tell how many bytes that adds.
+    """Pack a text by a packer that may learn from what stands before, and tell how many bytes that adds.
 
-    Args:
-        name: of the packer.
-        before: what it may learn from; bz2 gets as much of its end as goes into one block with the text.
-        text: what to pack.
+    Of that bz2 gets as much of the end as goes into one block with the text.
     """
     known, new = before.encode(), text.encode()
     if name == "bz2":

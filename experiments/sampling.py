@@ -34,15 +34,9 @@ def words_in(text: str) -> list[str]:
 
 
 def measure(texts: Sequence[str], known: set[str], most: int) -> dict[str, float]:
-    """Measure the first words of some texts: how many exist, in percent, and how many different ones of those.
+    """Measure the first words of some texts: how many are known, in percent, and how many different ones of those.
 
-    Args:
-        texts: each written apart; its last word may be cut off and does not count.
-        known: the words that exist.
-        most: how many words to look at.
-
-    Raises:
-        ValueError: the texts have fewer words.
+    The last word of each may be cut off, and does not count. A ValueError says that these are fewer than `most`.
     """
     words = [word for text in texts for word in words_in(text)[:-1]][:most]
     if len(words) < most:

@@ -41,11 +41,7 @@ if not all(map(find_spec, ("annotated", "jaxtyping", "torch"))):
 
 
 def read_address(root: Path) -> str:
-    """Read which of GitHub's repositories holds the course, as "owner/name".
-
-    Raises:
-        ValueError: the address is none of GitHub's.
-    """
+    """Read which repository holds the course, as "owner/name"; a ValueError says that its address is not on GitHub."""
     url = tomllib.loads((root / "pyproject.toml").read_text(encoding="utf-8"))["project"]["urls"]["Repository"]
     if not (address := re.fullmatch(r"https://github\.com/([\w.-]+/[\w.-]+?)(?:\.git)?/?", url)):
         raise ValueError(f"pyproject.toml: Repository is {url!r}; it must be https://github.com/OWNER/NAME.")

@@ -58,11 +58,7 @@ def read(notebook: Path) -> nbformat.NotebookNode:
 
 
 def edits(listed: list[Chapter]) -> list[Edit]:
-    """List what stands where the documents show what is made of the chapters.
-
-    Raises:
-        ValueError: a chapter names what is not there.
-    """
+    """List what stands where documents show what is made of the chapters; a ValueError says what it names in vain."""
     return [
         (README, BLOCK, readme_rows(listed)),
         (MISCONCEPTIONS, BLOCK, misconceptions(listed)),
@@ -124,11 +120,7 @@ def paper_place(listed: list[Chapter], part: str) -> tuple[str, str, str]:
 
 
 def linked(chapter: Chapter, heading: str, words: str) -> str:
-    """Link to a heading of a chapter, from a document in `docs`, spelled as JupyterLab does.
-
-    Raises:
-        ValueError: the chapter has no such heading.
-    """
+    """Link to a heading of a chapter, or raise a ValueError, from a document in `docs`, spelled as JupyterLab does."""
     prose = "\n".join(cell.source for cell in read(chapter.notebook).cells if cell.cell_type == "markdown")
     if heading not in re.findall(r"^#+ (.*)", prose, re.MULTILINE):
         raise ValueError(f"{chapter.folder.name}/about.toml: {chapter.notebook.name} has no heading {heading!r}.")
@@ -143,11 +135,7 @@ def lit(drawing: str, here: str, lights: list[str]) -> str:
 
 
 def picture(chapter: Chapter) -> Image.Image:
-    """Cut a chapter's small picture out of the figure that its `about.toml` names.
-
-    Raises:
-        ValueError: no saved figure is described so, or several are.
-    """
+    """Cut a chapter's small picture out of the figure that its `about.toml` names; a ValueError if that isn't one."""
     about = chapter.about["picture"]
     outputs = [output for cell in read(chapter.notebook).cells for output in cell.get("outputs", [])]
     described = [(output.get("metadata", {}).get("image/png", {}).get("alt", ""), output) for output in outputs]

@@ -11,11 +11,7 @@ ARGUMENTS = ["--no-sandbox", "--disable-gpu", "--disable-background-networking"]
 
 @contextmanager
 def open_chromium() -> Iterator[Any]:
-    """Start Chromium as a browser of playwright, and close it in the end.
-
-    Raises:
-        FileNotFoundError: there is none on this machine.
-    """
+    """Start Chromium as a browser of playwright, and close it in the end; a FileNotFoundError if there is none."""
     from playwright.sync_api import sync_playwright  # whoever needs no browser needs no playwright
 
     if CHROMIUM is None:

@@ -24,8 +24,7 @@ LINK = re.compile(r"\[([^]]*)\]\((?!https?:)[^)]*\)")  # to something that the h
 def handout(lesson: nbformat.NotebookNode) -> nbformat.NotebookNode:
     """Give a lesson's exercises as a notebook, nothing executed, no link to another file.
 
-    Raises:
-        ValueError: the lesson has no section "Exercises", or an answer stands where the reader's is to come.
+    A ValueError says that the lesson has no section "Exercises", or an answer where the reader's is to come.
     """
     given = deepcopy(lesson.cells)
     begin = next((i for i, cell in enumerate(given) if "## Exercises" in cell.source), None)

@@ -71,11 +71,7 @@ def main() -> int:
 
 
 def lay_out(source: Path) -> None:
-    """Write what Sphinx reads.
-
-    Raises:
-        FileNotFoundError: a page links to something that is not there.
-    """
+    """Write what Sphinx reads; a FileNotFoundError names a link that leads nowhere."""
     shutil.copytree(ROOT / LIVE, source / "_extra" / LIVE)
     for name, folder in {"conf.py": "", "scorer.js": "", "style.css": "_static"}.items():
         (source / folder).mkdir(exist_ok=True)
@@ -155,11 +151,7 @@ def page_for(target: Path) -> Path | None:
 
 
 def page_text(text: str, page: Path, source: Path) -> str:
-    """Give a page's Markdown as Sphinx wants it, and copy the files that it links to.
-
-    Raises:
-        FileNotFoundError: a link leads nowhere.
-    """
+    """Give a page's Markdown as Sphinx wants it, and copy the files that it links to; errors as for `lay_out`."""
 
     def resolved(link: re.Match[str], address: str) -> tuple[Path, Path | None]:
         target = Path(os.path.normpath(page.parent / (address or page.name)))

@@ -54,11 +54,7 @@ def definition(source: str, name: str) -> str | None:
 
 
 def cell_source(metadata: Mapping[str, Any], root: Path = ROOT) -> str:
-    """Write the text of the cell that shows what its metadata asks for.
-
-    Raises:
-        ValueError: the file of the first name does not define all of them.
-    """
+    """Write the text of the cell that shows what its metadata asks for; a ValueError says what its file lacks."""
     names = metadata.get("plain") or metadata["source"]
     full_names = [names] if isinstance(names, str) else names
     module = full_names[0].rpartition(".")[0]
@@ -74,11 +70,7 @@ def cell_source(metadata: Mapping[str, Any], root: Path = ROOT) -> str:
 
 
 def edited(root: Path, edits: list[Edit]) -> dict[Path, str]:
-    """Give the text that each document should have, by its path.
-
-    Raises:
-        ValueError: a document has lost the place for what stands elsewhere.
-    """
+    """Give the text that each document should have, by its path; a ValueError says which has lost a place for it."""
     texts: dict[Path, str] = {}
     for name, place, new in edits:
         text = texts.get(root / name) or (root / name).read_text(encoding="utf-8")
@@ -89,11 +81,7 @@ def edited(root: Path, edits: list[Edit]) -> dict[Path, str]:
 
 
 def refresh(root: Path) -> Iterator[tuple[Path, Callable[[], object]]]:
-    """Find what differs from its source: the file, and what brings it up to date.
-
-    Raises:
-        ValueError: a source or a place for it is missing.
-    """
+    """Find what differs from its source: the file, and what updates it; a ValueError names what has no source."""
     repository, listed = read_address(root), chapters.chapters(root)
     texts = edited(root, [*address.edits(repository), *chapters.edits(listed)]) | chapters.drawings(root, listed)
     for path, text in texts.items():

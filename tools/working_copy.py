@@ -52,11 +52,8 @@ def main() -> None:
 def update(course: Path, work: Path) -> list[str]:
     """Bring a working copy up to date with the course, and sign what it gives, or no picture moves before it is run.
 
-    Returns:
-        A line for each notebook that was worked in and changed, and one for all others that are new.
-
-    Raises:
-        OSError: something cannot be written. The next call goes on.
+    Returns a line for each notebook that was worked in and changed, and one for all others that are new. After an
+    OSError, as something cannot be written, the next call goes on.
     """
     lines, replaced, notary = [], 0, NotebookNotary()
     work.mkdir(parents=True, exist_ok=True)
@@ -169,11 +166,7 @@ def merge(reader: list[NotebookNode], new: list[NotebookNode], own: set[str]) ->
 
 
 def update_page(page: str, work: Path) -> list[str]:
-    """Write the first page anew; where a reader has changed it, keep what it was.
-
-    Raises:
-        OSError: it cannot be read or written.
-    """
+    """Write the first page anew, or raise an OSError; where a reader has changed it, keep what it was."""
     mine, given, lines = work / START, work / f".{START}", []
     if mine.exists() and not (given.exists() and given.read_bytes() == mine.read_bytes()):
         lines.append(f"{mine}: written anew; as it was: {keep(mine, work)}")

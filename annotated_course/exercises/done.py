@@ -20,15 +20,9 @@ def solved() -> set[str]:
 
 
 def record(number: str) -> None:
-    """Note that an exercise is solved, if the notebook lies in the working copy, but not in its `solutions/`.
+    """Note that an exercise, "01.3", is solved, if the notebook lies in the working copy, but not in its `solutions/`.
 
-    What tests and solutions solve is no progress.
-
-    Args:
-        number: chapter and place, as "01.3".
-
-    Raises:
-        OSError: the file cannot be written.
+    What tests and solutions solve is no progress. An OSError says that the file cannot be written.
     """
     work = WORK.resolve()
     theirs = NOTEBOOK.is_relative_to(work) and not NOTEBOOK.is_relative_to(work / "solutions")

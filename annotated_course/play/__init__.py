@@ -25,15 +25,10 @@ DIGITS = 4  # decimals of a tensor's numbers
 
 
 def play_with(name: str, data: Mapping[str, Any], words: str) -> Any:
-    """Show a picture to play with.
+    """Show a picture to play with, by the name that its script gives itself: "query", "clock", …
 
-    Args:
-        name: which one, as its script calls itself: "query", "clock", …
-        data: what it shows: numbers, words, lists of them, and tensors, which are rounded.
-        words: what there is to see, for those who cannot see it.
-
-    Raises:
-        ValueError: there is no such picture, or a number is not finite.
+    Its data are numbers, words, lists of them, and tensors, which are rounded; `words` say what there is to see, for
+    those who cannot see it. A ValueError says that there is no such picture, or that a number is not finite.
     """
     return load("IPython.display").HTML(play_html(name, data, words))
 

@@ -33,17 +33,13 @@ def more_checks() -> Iterator[None]:
     finally:
         _passed.reset(opened)
         if passed:
-            _show(passed, unfolds=outer is None and _in_a_notebook())
+            _show(passed, outermost=outer is None)
 
 
-def _in_a_notebook() -> bool:
-    ipython = sys.modules.get("IPython")  # a notebook has loaded it; without one, nobody needs to have it
-    return ipython is not None and ipython.get_ipython() is not None
-
-
-def _show(passed: list[str], *, unfolds: bool) -> None:
+def _show(passed: list[str], *, outermost: bool) -> None:
     line = f"✓ {len(passed)} more check{'s' if len(passed) > 1 else ''}"
-    if unfolds:
+    ipython = sys.modules.get("IPython")  # a notebook has loaded it; without one, nobody needs to have it
+    if outermost and ipython and ipython.get_ipython():
         # No style: code hosts strip it. Each statement on a line of the source, too, where a difference is then found.
         below = "<br>\n".join(f"✓ {html.escape(statement, quote=False)}" for statement in passed)
         folded = f"<details><summary>{line}</summary>\n{below}\n</details>"

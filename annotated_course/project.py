@@ -43,6 +43,7 @@ PASSAGE = 50  # characters; so many in a row are seldom alike by chance
 RARE = 10  # occurrences: below that a model learns little of a character
 MISREAD = "cp1250", "cp1251", "cp437", "iso8859-2", "koi8-r", "mac-roman"  # for UTF-8; ftfy knows the commonest best
 LOOP = re.compile(r"(?:^| )(\S+(?: \S+){0,3})(?: \1){2,}(?= |$)")  # one to four words, three times in a row
+LINEAR: dict[str, Any] = {"schedule": "linear", "average": 1}
 Lines = Mapping[int, tuple[str, ...]]  # by their numbers, from 1: a text, or a pair
 
 
@@ -339,29 +340,22 @@ def plan(pairs: int, vocabulary: int, minutes: int | float | None) -> tuple[Tran
     if minutes is None:
         look = TransformerConfig(vocabulary, d_model=64, d_ff=128, heads=4, layers=1)
         epochs, rate = max(4, round(24_000 / pairs)), math.sqrt(0.1)
-        return look, TrainingOptions(epochs, batch_tokens=500, schedule="linear", warmup=100, rate=rate, average=1)
+        return look, TrainingOptions(epochs, batch_tokens=500, warmup=100, rate=rate, **LINEAR)
     chosen = defaults_for(pairs if minutes >= 10 else min(pairs, SMALL))
     warmup = max(50, min(WARMUP, round(WARMUP / 20 * minutes)))
-    options = TrainingOptions(
-        epochs=1000,
-        max_minutes=float(minutes),
-        batch_tokens=chosen["batch_tokens"] if minutes >= 10 else min(1000, chosen["batch_tokens"]),
-        schedule="linear",
-        warmup=warmup,
-        rate=math.sqrt(warmup / WARMUP),
-        average=1,
-    )
+    tokens, rate = chosen["batch_tokens"], math.sqrt(warmup / WARMUP)
+    tokens = tokens if minutes >= 10 else min(1000, tokens)
+    options = TrainingOptions(1000, None, float(minutes), tokens, warmup=warmup, rate=rate, **LINEAR)
     preset: Any = PRESETS[chosen["preset"]]
     return preset(vocabulary, dropout=chosen["dropout"]), options
 
 
 def plan_text(characters: int, vocabulary: int, minutes: int | float | None) -> tuple[Any, TrainingOptions]:
     """Choose a language model and a training, as `plan` does: as `train --text`, or smaller where the text is small."""
-    common: dict[str, Any] = {"schedule": "linear", "average": 1, "smoothing": 0}
     if minutes is None:
-        options = TrainingOptions(9, batch_tokens=512, warmup=50, rate=0.5, **common)
+        options = TrainingOptions(9, batch_tokens=512, warmup=50, rate=0.5, smoothing=0, **LINEAR)
         return LanguageModelConfig(vocabulary, 64, 256, 4, 2, max_length=32, dropout=0.0), options
-    options = TrainingOptions(1000, max_minutes=minutes, batch_tokens=1024, warmup=100, rate=0.25, **common)
+    options = TrainingOptions(1000, None, minutes, 1024, warmup=100, rate=0.25, smoothing=0, **LINEAR)
     if characters < SMALL_TEXT:
         return LanguageModelConfig(vocabulary, 96, 384, 4, 3, dropout=0.2), options
     return LanguageModelConfig(vocabulary, dropout=0.1), options

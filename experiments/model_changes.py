@@ -64,12 +64,15 @@ def concatenate_sinusoids(model: Transformer) -> None:
     model.positions.table = torch.cat((angle.sin(), angle.cos()), dim=1)
 
 
-def draw_embeddings(model: Transformer, draw: Callable[[Tensor], object], *, scaled: bool = True) -> None:
+def draw_embeddings(model: Transformer, draw: Callable[[Tensor], object]) -> None:
     """Draw the embeddings in another way; unless they are tied, the output projection stays as it is."""
     for weight in dict.fromkeys((model.src_embedding.weight, model.tgt_embedding.weight)):
         draw(weight)
-    if not scaled:  # what the positions are added to has the factor √d_model
-        model.positions.register_forward_pre_hook(lambda _, args: (args[0] / math.sqrt(args[0].size(-1)), *args[1:]))
+
+
+def without_factor(model: Any) -> None:
+    """Take away the factor √d_model of the embeddings, to which positions are added."""
+    model.positions.register_forward_pre_hook(lambda _, args: (args[0] / math.sqrt(args[0].size(-1)), *args[1:]))
 
 
 def draw_as_one_matrix(model: Transformer) -> None:

@@ -21,7 +21,6 @@ from torch import Tensor, nn
 from torch.utils.flop_counter import FlopCounterMode
 
 from annotated.config import TransformerConfig
-from annotated.models.modern import modernise
 from annotated.training import label_smoothed_loss, set_rate
 from annotated.transformer import Transformer
 from annotated_workbench.data import Pairs, encode_pairs, load_corpus, make_batches
@@ -38,12 +37,7 @@ PAIRS, TURNS = (32, 16), 8  # sentences and their tokens, on which updates are t
 def make_model(switch: Switch, vocabulary: int) -> Transformer:
     """Make a small model with a switch."""
     sizes: dict[str, Any] = {"d_model": WIDTH, "d_ff": 2 * WIDTH, "heads": HEADS, "layers": 2, "max_length": 128}
-    model = Transformer(TransformerConfig(vocabulary, **(sizes | switch.config)))
-    if switch.parts:
-        modernise(model, **switch.parts)
-    for change in switch.changes:
-        change(model)
-    return model
+    return switch.applied(Transformer(TransformerConfig(vocabulary, **(sizes | switch.config))))
 
 
 def update(model: nn.Module, src: Tensor, tgt: Tensor, optimizer: torch.optim.Optimizer, switch: Switch) -> None:

@@ -43,11 +43,6 @@ def train(schedule: Callable[[int], float], seed: int, pairs: Encoded, vocabular
     return losses
 
 
-def means_of_ten(losses: list[float]) -> list[float]:
-    """Give the mean of each ten losses, with three decimals."""
-    return [round(statistics.mean(losses[start : start + 10]), 3) for start in range(0, len(losses), 10)]
-
-
 def main() -> None:
     """Train with every schedule from every seed, and write the results."""
     args = arguments(__doc__, seeds=10).parse_args()
@@ -57,7 +52,8 @@ def main() -> None:
     runs: dict[str, list[list[float]]] = {name: [] for name in SCHEDULES}
     for seed in range(args.seeds):
         for name, schedule in SCHEDULES.items():
-            runs[name].append(means_of_ten(train(schedule, seed, pairs, len(tokenizer))))
+            losses = train(schedule, seed, pairs, len(tokenizer))
+            runs[name].append([round(statistics.mean(losses[i : i + 10]), 3) for i in range(0, UPDATES, 10)])
             print(f"{name:<24}seed {seed}{runs[name][-1][-1]:>10.3f}", flush=True)
     content = {"about": about(), "measured": "mean loss of each ten updates, from each seed", "runs": runs}
     save(args.results, content, indent=None)

@@ -62,7 +62,7 @@ def share_right(model: nn.Module, kind: str, sentences: int, share: float = 1.0)
         told = story(draw, sentences, place := draw.randrange(sentences), share)
         question, *answers = told[place].asked(kind)
         prompt = torch.tensor([encode(" ".join([*map(str, told), question]))])
-        ids = generate(model, prompt, LONGEST, temperature=0)[0, prompt.size(1) :].tolist()
+        ids = generate(model, prompt, LONGEST, temperature=0.0)[0, prompt.size(1) :].tolist()
         right += any(ids[: len(answer)] == answer for answer in map(encode, answers))  # it ends with its full stop
     return right / ASKED
 

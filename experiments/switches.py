@@ -10,6 +10,7 @@ import torch
 from torch import nn
 
 from annotated.encoder import LayerNorm
+from annotated.models.modern import modernise
 from annotated.training import make_optimizer, noam_rate
 from annotated.transformer import Transformer
 from experiments import model_changes as change
@@ -50,6 +51,14 @@ class Switch:
     smoothing: float = 0.1
     clip: float = math.inf
 
+    def applied(self, model: Any) -> Any:
+        """Change a model that was made with this configuration, and return it."""
+        if self.parts:
+            modernise(model, **self.parts)
+        for change_it in self.changes:
+            change_it(model)
+        return model
+
 
 PRE, UNTIED, BIASED = {"norm_first": True}, {"tie_embeddings": False}, {"attention_bias": True}
 SMALL = partial(nn.init.normal_, std=0.02)
@@ -72,7 +81,7 @@ SWITCHES = {
     "untied matrices": Switch(UNTIED),
     "untied, N(0, 1) × √d_model": Switch(UNTIED, changes=(partial(draw_embeddings, draw=nn.init.normal_),)),
     "untied, Xavier × √d_model": Switch(UNTIED, changes=(partial(draw_embeddings, draw=nn.init.xavier_uniform_),)),
-    "N(0, 0.02²), no √d_model": Switch(changes=(partial(draw_embeddings, draw=SMALL, scaled=False),)),
+    "N(0, 0.02²), no √d_model": Switch(changes=(partial(draw_embeddings, draw=SMALL), change.without_factor)),
     "all matrices N(0, 0.02²)": Switch(changes=(change.draw_small,)),
     "Q, K, V drawn as one matrix": Switch(changes=(change.draw_as_one_matrix,)),
     "biases in Q, K, V, O": Switch(BIASED),

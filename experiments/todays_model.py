@@ -10,7 +10,6 @@ command run again does what is missing. Ten minutes of one core.
 
 import itertools
 import json
-import math
 from functools import partial, reduce
 from typing import Any
 
@@ -19,22 +18,17 @@ from torch import nn
 from torch.nn import functional as F
 
 from annotated.models.language_model import LanguageModel, LanguageModelConfig
-from annotated.models.modern import modernise
 from annotated.training import make_optimizer, set_rate
 from annotated_workbench.data import load_text, split_text
 from annotated_workbench.metrics import text_loss
 from annotated_workbench.vocabulary import CharacterTokenizer
+from experiments.model_changes import without_factor
 from experiments.results import about, arguments, save
 from experiments.switches import Switch, cosine
 
 SIZES: dict[str, Any] = {"d_model": 48, "d_ff": 192, "heads": 4, "layers": 2, "max_length": 64, "dropout": 0.0}
 PAPERS = {"positions": "sinusoidal", "norm_first": False, "activation": "relu"}
 UPDATES, BATCH, VALIDATED = 600, 8, 20_000  # BATCH: windows; VALIDATED: characters
-
-
-def without_factor(model: LanguageModel) -> None:
-    """Take away the factor √d_model of the embeddings."""
-    model.positions.register_forward_pre_hook(lambda _, args: (args[0] / math.sqrt(args[0].size(-1)), *args[1:]))
 
 
 def set_biases(model: LanguageModel, *, bias: bool) -> None:
@@ -71,12 +65,7 @@ for name, part in OTHERS.items():
 
 def make_model(switch: Switch, vocabulary: int) -> LanguageModel:
     """Make the paper's decoder, small, with some parts of today."""
-    model = LanguageModel(LanguageModelConfig(vocabulary, **(SIZES | PAPERS | switch.config)))
-    if switch.parts:
-        modernise(model, **switch.parts)
-    for change in switch.changes:
-        change(model)
-    return model
+    return switch.applied(LanguageModel(LanguageModelConfig(vocabulary, **(SIZES | PAPERS | switch.config))))
 
 
 def train(switch: Switch, seed: int, text: torch.Tensor, held_out: torch.Tensor, vocabulary: int) -> float:

@@ -14,11 +14,6 @@ from annotated_workbench.metrics import accuracy, bleu, chrf, loss_per_token, te
 from annotated_workbench.translation import translate
 
 
-def run(args: Namespace) -> None:
-    """Translate a test set and score it, or measure the loss on a text, or sort texts and count."""
-    EVALUATIONS[args.task](args)
-
-
 def evaluate_translations(args: Namespace) -> None:
     """Print BLEU, chrF and the loss of a test set, and some of its translations if that is asked for."""
     if args.split and not args.corpus:
@@ -66,7 +61,7 @@ def evaluate_reviews(args: Namespace) -> None:
 EVALUATIONS = {"translation": evaluate_translations, "generation": evaluate_text, "classification": evaluate_reviews}
 COMMAND = Command(
     "score a model on a test set",
-    run,
+    lambda args: EVALUATIONS[args.task](args),
     (
         "data/checkpoints/de-en-best --corpus multi30k --show 3",
         "runs/mine --source test.de --reference test.en",

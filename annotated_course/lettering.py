@@ -16,11 +16,8 @@ EDGE = 0.02  # inches around the page: a line on the very edge would be cut in h
 def page(across: float, down: float, *, title: str | None, width: int | float = 9) -> Any:
     """Make an empty figure whose coordinates are inches, x to the right and y upwards from zero.
 
-    Args:
-        across: how wide the drawing is in inches.
-        down: how high it is, without the title.
-        title: what stands above it.
-        width: the most inches that the figure may take; a wider drawing is made smaller, and its letters with it.
+    The drawing is so many inches across and, without the title above it, down; one wider than `width` is made smaller,
+    and its letters with it.
     """
     plt = load("matplotlib.pyplot")
     scale = min(1, width / (across + 2 * EDGE))

@@ -13,12 +13,10 @@ LOOP = re.compile("^FOR_ITER|JUMP_BACKWARD")
 
 
 def broken(names: str, answer: Any, run: Callable[[], Any]) -> str | None:
-    """Run something, and say which function of such a name it calls, or where the reader's own code loops.
+    """Run a reader's answer, and say which function of such a name it calls, or where the reader's own code loops.
 
-    Args:
-        names: such as "softmax annotated.models loop"; one with a dot, and "annotated", is a module's.
-        answer: the reader's function; what else stands in its notebook is the reader's own, too.
-        run: what runs it.
+    Names are such as "softmax annotated.models loop"; one with a dot, and "annotated", is a module's. What else stands
+    in the answer's notebook is the reader's own, too.
     """
     called, own = set[str](), dict[CodeType, None]()
 

@@ -58,9 +58,6 @@ class Batch(NamedTuple):
     tgt: Int[Tensor, "batch target"]
 
 
-# Files
-
-
 @contextmanager
 def opened(path: str | Path, needs: str = "Give a text file with one sentence a line.") -> Iterator[Any]:
     """Open a file or a pipe to be read once, unpacked if it is gzip's; an OSError names it, and what one `needs`."""
@@ -133,9 +130,6 @@ def read_text(path: str | Path) -> str:
     return text
 
 
-# Corpora
-
-
 def load_corpus(name: str, split: str, src: str = "de", tgt: str = "en") -> Pairs:
     """Read one split of a corpus in `CORPORA`, in either direction.
 
@@ -191,9 +185,6 @@ def download(name: str, file: str) -> Path:
         raise FileNotFoundError(f"cannot download {file} ({error}). Without a network, {by_hand}") from None
 
 
-# Held out for validation
-
-
 def split_text(text: str) -> tuple[str, str]:
     """Hold out the last tenth of a text: return what to train on, and what to validate on."""
     end = int(0.9 * len(text))
@@ -224,9 +215,6 @@ def hold_out(pairs: Aligned, count: int, seed: int = 0) -> tuple[Aligned, Aligne
         return type(pairs)(*([side[i] for i in kept] for side in pairs))
 
     return select(False), select(True)
-
-
-# Ids and batches
 
 
 def encode_pairs(

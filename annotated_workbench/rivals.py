@@ -32,12 +32,8 @@ def counted_bits(
 ) -> Float64[Tensor, "runs length"]:
     """Predict each character by its counts, where longer runs lean on shorter ones, and give -log2 of its probability.
 
-    p_n = (times it followed + w p_(n-1)) / (times the run was seen + w), and p_(-1) = 1 / characters.
-
-    Args:
-        counts: of `count_runs`.
-        weight: w, for how many occurrences the next shorter run's prediction counts.
-        characters: how many different ones there are.
+    p_n = (times it followed + w p_(n-1)) / (times the run was seen + w), and p_(-1) = 1 / characters, of the counts by
+    `count_runs`; the weight w says for how many occurrences the next shorter run's prediction counts.
     """
     p, bits = torch.full(counts.shape[2:], 1 / characters, dtype=torch.float64), []
     for times, any_time in zip(*counts, strict=True):

@@ -35,31 +35,18 @@ CASES |= {f"{share:.0%} refusals": {"refusals": share} for share in (0.1, 0.3)}
 DELIVERED, FOLDER = "30% refusals, 1000 examples", DATA_FOLDER / "checkpoints" / "assistant"
 CASES |= {DELIVERED: {"count": 1000, "refusals": 0.3, "updates": 500}}
 CASES |= {f"{DELIVERED}, mixed too": CASES[DELIVERED] | {"mixed": True}, "LoRA, rank 8, rate 1e-3": {"rank": 8}}
+OF_EXAMPLES, OF_TUNING = ("count", "refusals", "template", "end", "mixed"), ("rate", "updates", "whole")
 RULES, BETAS, RATE = ("true_then_short", "short"), (0.5, 0.1), 3e-4
 BITS = 8, 4, 3, 2
 
 
-def tune(
-    lesson: dict[str, Any],
-    seed: int,
-    count: int = 300,
-    rank: int = 0,
-    asked_with: bool = True,
-    refusals: float = 0.0,
-    template: bool = True,
-    end: bool = True,
-    mixed: bool = False,
-    **how: Any,
-) -> nn.Module:
+def tune(lesson: dict[str, Any], seed: int, case: dict[str, Any]) -> nn.Module:
     """Tune a copy of the delivered model: all its weights, or, if there's a rank, a correction."""
     torch.manual_seed(seed)
     model = copy.deepcopy(lesson["base"])
-    return lesson["tune"](
-        add_lora(model, rank) if rank else model,
-        lesson["draw_examples"](count, seed, refusals, template, end, mixed),
-        seed=seed,
-        **how,
-    )
+    model = add_lora(model, case["rank"]) if "rank" in case else model
+    drawn, how = ({name: case[name] for name in names if name in case} for names in (OF_EXAMPLES, OF_TUNING))
+    return lesson["tune"](model, lesson["draw_examples"](**{"count": 300, "seed": seed} | drawn), seed=seed, **how)
 
 
 @torch.no_grad()
@@ -110,7 +97,7 @@ def main() -> None:
 
     for seed in range(args.seeds):
         for name, case in CASES.items():
-            model = tune(lesson, seed, **case)
+            model = tune(lesson, seed, case)
             keep(name, measure(lesson, model, case.get("asked_with", True)))
             if name == "300 examples":
                 tuned = model

@@ -156,9 +156,7 @@ source_of = cache(inspect.getsource)  # of a class it is slow to find
 def slip(right: Callable[..., Any], changes: str) -> Any:
     """Change the source of a function or class from the top of its file, when it is first called.
 
-    Args:
-        right: what to change.
-        changes: such as "* 2 → + 2; - 1 →", each made wherever it fits: one expression in place of another, or none.
+    Changes are such as "* 2 → + 2; - 1 →", each made wherever it fits: one expression in place of another, or none.
     """
 
     @cache

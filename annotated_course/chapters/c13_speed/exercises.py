@@ -161,10 +161,7 @@ def parents_of(steps: int, beam: int) -> Tensor:
 EXERCISES["13.5"] = Exercise(
     "Who has written what",
     right=written,
-    cases={
-        f"{steps} steps, beam {beam}: ": calls(parents_of(steps, beam))
-        for steps, beam in ((5, 3), (2, 4), (1, 3), (4, 1), (9, 4))
-    },
+    cases={f"{n} steps, beam {k}: ": calls(parents_of(n, k)) for n, k in ((5, 3), (2, 4), (1, 3), (4, 1), (9, 4))},
     mistakes={
         "each sees its own last token alone: it also sees what its parent saw.": "table[row] → table[row] & False",
         "hypothesis i is not the same at all steps: follow the parents.": "table[row] → table",

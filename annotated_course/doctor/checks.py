@@ -306,8 +306,12 @@ def recognise(recipe: Recipe) -> None:
         if (recipe.loss and arguments(recipe.loss, 3) == 3) or (named and reads.all()):
             recipe.kind = "encoder"
             recipe.recognised = "it is examined as an encoder; if it is none, give kind='language model'"
+    due = torch.ones_like(reads).tril()
+    due[:, 0] = False
+    if recipe.kind != "encoder" and torch.equal(reads, due):
+        recipe.skips, recipe.recognised = True, "its target is shifted by one on the way, so <bos> isn't read"
     elif recipe.kind != "encoder" and torch.equal(reads, torch.ones_like(reads).tril(-1)):
-        recipe.shifts = True
+        recipe.skips = recipe.shifts = True
         reads_past.cache_clear()
         recipe.recognised = "it shifts its target by one itself, so <bos> isn't read, and it is given the ids to come"
 
@@ -325,16 +329,21 @@ def future(recipe: Recipe) -> tuple[int, str]:
 @check("places of the past are not read", "05", "3. Masked self-attention (§3.2.3)")
 def past(recipe: Recipe) -> int:
     """The mask hides too much, or is upside down; in an encoder, nothing but padding may be hidden."""
-    missed = ~reads_past(recipe, False)[:, recipe.shifts :]
-    return int((missed if recipe.kind == "encoder" else missed.tril(-recipe.shifts)).sum())
+    missed = ~reads_past(recipe, False)
+    missed[:, : int(recipe.skips)] = False
+    return int((missed if recipe.kind == "encoder" else missed.tril()).sum())
 
 
 @check("places of the source are not read", "05", "4. Attention to the source (§3.2.3)", "source")
-def source(recipe: Recipe) -> int:
-    """The decoder does not hear the encoder: look at cross-attention, and at the mask of the source."""
+def source(recipe: Recipe) -> tuple[int, str]:
+    """The decoder does not hear the encoder: look at cross-attention, at the mask of the source, and at whether the
+    source is shifted or cut on its way.
+    """
     model, (src, tgt) = stirred(recipe), inputs(recipe, LONGEST[:1])
     moved = dependence(lambda ids: read(recipe, model, ids, tgt), src)
-    return int((moved <= near(moved)).sum())
+    unread = moved <= near(moved)
+    nobody = [str(i + 1) for i in unread.all(dim=0).nonzero().flatten().tolist()]
+    return int(unread.sum()), f"no output reads token {', '.join(nobody)} of {src.size(1)}" if nobody else ""
 
 
 @check(

@@ -46,7 +46,8 @@ class Recipe:
     kind: str | None = None  # one of KINDS; by default as many inputs as `forward` takes
     vocabulary: int = 0  # as many logits as there are
     dtype = torch.float64  # or float32, where it can be called in nothing else
-    shifts = False  # is the target moved by one inside the model, so that <bos> isn't read?
+    skips = False  # is <bos> not read,
+    shifts = False  # since the model itself moves its target by one?
     views = False  # does the loss take a `view` of slices?
     recognised = ""  # what the doctor found out by itself
     pad: int | None = PAD
@@ -100,7 +101,7 @@ class Recipe:
         return torch.tensor([row + [self.pad or 0] * (longest - len(row)) for row in rows])
 
 
-KNOWN = ("batch", "asked", "dtype", "shifts", "views", "recognised")
+KNOWN = ("batch", "asked", "dtype", "skips", "shifts", "views", "recognised")
 PARTS = sorted(name for name in vars(Recipe) if name[0] != "_" and name not in KNOWN)
 
 

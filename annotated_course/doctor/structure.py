@@ -102,8 +102,7 @@ class Record(Softmaxes):
             elif function is MULTI_HEAD:
                 pair = None, None
         elif function is F.linear or function is torch.addmm:
-            pair = args[-2:] if function is torch.addmm else pair
-            kind, made = "linear", output.clone()  # an activation in place would change it
+            kind, pair, made = "linear", args[-2:] if function is torch.addmm else pair, output
         elif function in PRODUCTS:
             kind, pair, made = "product", args[-2:], output
         elif function is F.embedding:
@@ -207,10 +206,14 @@ def zeroed(parameters: Sequence[Tensor]) -> Iterator[None]:
                 parameter.copy_(numbers)
 
 
+def deviations(x: Tensor) -> Tensor:
+    """Measure the deviation of each token's numbers."""
+    return x.reshape(-1, x.size(-1)).std(dim=-1)
+
+
 def is_level(x: Tensor) -> bool:
     """Tell whether all tokens have the same deviation, or the same length, as what comes out of a norm has."""
-    rows = x.reshape(-1, x.size(-1))
-    sizes = torch.stack((rows.std(dim=-1), rows.square().mean(dim=-1).sqrt()))
+    sizes = torch.stack((deviations(x), x.reshape(-1, x.size(-1)).norm(dim=-1)))
     return bool(((sizes.amax(dim=-1) - sizes.amin(dim=-1)) / sizes.mean(dim=-1) < 0.02).any())
 
 
@@ -264,7 +267,8 @@ def residual(recipe: Recipe) -> list[str]:
         for name, matrix in [] if open_ else named:
             with zeroed([matrix]):
                 if not moves_its_token(call) and not hears(recipe, model, stack(recipe, call)):
-                    found[".".join(part for part in (call.name, name.rpartition(".")[0]) if part)] = None
+                    path = name.split(".")
+                    found[".".join((call.name, *path[: max(1, len(path) - 2)]))] = None
     return list(found)
 
 
@@ -289,18 +293,23 @@ def hears(recipe: Recipe, model: nn.Module, of: str) -> bool:
 
 @check("blocks whose road isn't free", *ROAD)
 def free_road(recipe: Recipe) -> list[str]:
-    """With all branches at 0 a block must pass on what it gets (pre-norm), or else end in a norm (post-norm). Here a
-    norm or an activation stands on the way: the residual is taken from the normalised input, or a last norm is missing.
+    """With all branches at 0 a block must pass on what it gets (pre-norm), or else end in a norm over the features
+    (post-norm). Here it does neither.
     """
     found = []
     for call in blocks(recipe):
         x = call.road()
         assert x is not None
         with zeroed(of_matrices(call.module)):
-            once, twice, nothing = (call.again(x * factor) for factor in (1, 2, 0))
-        gap = ((twice - 2 * once + nothing).norm() / twice.norm()).item()
+            other = torch.randn_like(x)
+            once, *rest = (call.again(road) for road in (x, 2 * x, x + other, 2 * x - other))
+        gap = ((once + rest[0] - rest[1] - rest[2]).norm() / rest[0].norm()).item()
         if not gap < 1e-3 and not is_level(call.output):
-            found.append(f"{call.name}, which makes of 2x not twice what it makes of x, but something {gap:.2g} off")
+            why = "the residual is taken from the normalised input, or the last norm is missing"
+            if not is_level(once):
+                low, high = (f"{of(deviations(once)):.2g}" for of in (torch.amin, torch.amax))
+                why = f"what stands on it is no norm over the features: tokens' deviations are {low} to {high}"
+            found.append(f"{call.name}, not linear by {gap:.2g} (should be 0): {why}")
     return found
 
 
@@ -315,7 +324,8 @@ def late_dropout(recipe: Recipe) -> list[str]:
         assert x is not None
         with zeroed(of_matrices(call.module)):
             quiet = call.again(x)
-            call.module.train()
+            for part in call.module.modules():
+                part.training = not hasattr(part, "running_mean")  # a BatchNorm changes otherwise, too
             torch.manual_seed(0)
             moved = differ(quiet, call.again(x))
         with torch.no_grad():
@@ -360,10 +370,10 @@ def name_of(recipe: Recipe, event: Event) -> str:
     return next((n for n, p in untouched(recipe).named_parameters() if p is event.second), event.inside)
 
 
-@check("pairs of matrices with nothing between them", "04", "2. The feed-forward network (§3.3, Eq. 2)")
+@check("activations out of place", "04", "2. The feed-forward network (§3.3, Eq. 2)")
 def activation(recipe: Recipe) -> list[str]:
-    """What the first makes goes into the second as it is, so that both together are a single matrix: the activation,
-    such as a ReLU, is missing.
+    """Between the two matrices of a feed-forward network stands an activation, such as a ReLU: without it both together
+    are a single matrix. After the second there is none.
     """
     found = []
     for call in blocks(recipe):
@@ -372,7 +382,11 @@ def activation(recipe: Recipe) -> list[str]:
             if is_wide(one) and one.output.numel() == two.first.numel():
                 cosine = F.cosine_similarity(one.output.flatten(), two.first.flatten(), dim=0).item()
                 if cosine > 1 - near(one.output):
-                    found.append(f"{name_of(recipe, one)} and {name_of(recipe, two)}")
+                    found.append(f"none between {name_of(recipe, one)} and {name_of(recipe, two)}")
+        inner = [other for other in recorded(recipe).calls if other.name.startswith(f"{call.name}.")]
+        for part in (part for part in inner if is_floating(part.output) and [*part.module.parameters()]):
+            if part.output.shape == call.output.shape and part.output.min() >= 0:
+                found.append(f"{part.name} ends in one: all that it adds is positive or 0")
     return found
 
 
@@ -492,15 +506,26 @@ def entries(recipe: Recipe) -> dict[str, Entry]:
                 continue
             by = ((x - other) * (e - another)).sum() / (e - another).square().sum()
             if ((x - other) - by * (e - another)).norm() < 1e-4 * (x - other).norm():
-                positions = x - by * e
-                drawn = torch.randn_like(positions)
-                weights = [p for p in untouched(recipe).parameters() if p.requires_grad and p is not pair[0].second]
-                grads = torch.autograd.grad((x * drawn).sum(), weights, retain_graph=True, allow_unused=True)
-                learned = any(grad is not None and grad.any() for grad in grads)
-                found[name] = Entry(by.item(), e.detach(), positions.detach(), learned)
+                added = x - by * e
+                learned = comes_from_others(x, pair[0].second)
+                found[name] = Entry(by.item(), e.detach(), added.detach(), learned)
     if not found:
         raise NotExamined("what enters the first block is no sum of embedding and positions")
     return found
+
+
+def comes_from_others(x: Tensor, weight: Tensor) -> bool:
+    """Tell whether gradients of x go to other parameters than this one, as those of learned positions."""
+    nodes, seen = [x.grad_fn], set[Any]()
+    while nodes:
+        node = nodes.pop()
+        if node is None or node in seen:
+            continue
+        if hasattr(node, "variable") and node.variable is not weight:
+            return True
+        seen.add(node)
+        nodes += [before for before, _ in node.next_functions]
+    return False
 
 
 @check("stacks whose embeddings go in by a wrong factor", "03", "The factor √d_model")

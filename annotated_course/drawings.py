@@ -37,9 +37,7 @@ def plot_plane(
         corners: the points that are joined to an area, in this order; they are drawn large.
         colours: the number of a point's colour; by default corners are counted 0, 1, 2 …, and so are other points.
         labels: write the labels; without them many points may be drawn.
-        x_label: what x is, in words.
-        y_label: what y is, in words.
-        title: what the figure shows.
+        x_label, y_label, title: what x and y are, and what the figure shows, in words.
         ax: where to draw; a new figure by default.
     """
     plt = load("matplotlib.pyplot")
@@ -220,8 +218,7 @@ def plot_dials(angles: Values, *, rows: Sequence[str], columns: Sequence[str], t
 
     Args:
         angles: (row, column) in radians, clockwise: a row per frequency, a column per position.
-        rows: one label per row, to its left; may have two lines.
-        columns: one label per column, above it; may have two lines.
+        rows, columns: one label per row, to its left, and per column, above it; may have two lines.
         title: what the figure shows.
     """
     patches = load("matplotlib.patches")

@@ -39,8 +39,7 @@ class Grid:
     Args:
         values: the numbers, (row, column) or (column); in nested lists a text may stand for a number, such as "2 ln 2".
         name: what stands above, in words; may have two lines.
-        rows: one label per row, to its left; may have two lines ("Hund\\ndog").
-        columns: one label per column, above it; may have two lines.
+        rows, columns: one label per row, to its left, and per column, above it; may have two lines ("Hund\\ndog").
         colour_by: "rows" gives each row a colour of its own, "columns" each column (for a transposed matrix, whose
             columns were rows); None makes all cells grey.
         colours: for each row or column the number of its colour; by default 0, 1, 2 ….

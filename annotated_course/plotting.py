@@ -137,9 +137,7 @@ def plot_lines(
     Args:
         x: where the values were measured.
         lines: for each label of the legend, one value per x.
-        x_label: what x is, in words.
-        y_label: what the values are, in words.
-        title: what the figure shows.
+        x_label, y_label, title: what x and the values are, and what the figure shows, in words.
         log: the axes with a logarithmic scale: "", "x", "y" or "xy".
         label_ends: write each label at the end of its line, in place of a legend.
         ax: where to draw; a new figure by default.

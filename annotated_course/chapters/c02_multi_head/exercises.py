@@ -87,12 +87,6 @@ def multi_head(x_q, x_kv, W_q, W_k, W_v, W_o, mask) -> Tensor:
 STACKED = draw((2, 3, 13), (2, 5, 13), (4, 13, 7), (4, 13, 7), (4, 13, 6), (4, 6, 13))
 PADDING = padding_mask(torch.tensor([[5, 6, 7, 0, 0], [5, 6, 7, 8, 9]]))
 PER_HEAD = torch.rand(2, 4, 3, 5, generator=torch.Generator().manual_seed(1)) < torch.tensor([1, 0.5, 0.5, 0.5, 0.5])
-STACKED_HEADS = {
-    CONCATENATION: "(heads @ W_o).sum(1) → heads.transpose(1, 2).flatten(2)",
-    ACROSS: "(heads @ W_o).sum(1) → heads.reshape(2, 3, 24) @ W_o.flatten(0, 1)",
-    "it has no effect.": "values, mask) → values)",
-    "it works the wrong way round: True = may attend.": "values, mask) → values, None if mask is None else ~mask)",
-}
 EXERCISES["02.4"] = Exercise(
     "Multi-head attention from scratch",
     right=multi_head,
@@ -101,7 +95,12 @@ EXERCISES["02.4"] = Exercise(
         "right without a mask, but with a padding mask (batch, 1, 1, m): ": calls(*STACKED, PADDING),
         "right without a mask, but with a mask for each head: ": calls(*STACKED, PER_HEAD),
     },
-    mistakes=STACKED_HEADS,
+    mistakes={
+        CONCATENATION: "(heads @ W_o).sum(1) → heads.transpose(1, 2).flatten(2)",
+        ACROSS: "(heads @ W_o).sum(1) → heads.reshape(2, 3, 24) @ W_o.flatten(0, 1)",
+        "it has no effect.": "values, mask) → values)",
+        "it works the wrong way round: True = may attend.": "values, mask) → values, None if mask is None else ~mask)",
+    },
     forbids="view reshape unflatten flatten cat concat concatenate annotated.multi_head loop: let a product broadcast.",
 )
 

@@ -15,13 +15,12 @@ EXERCISES: dict[str, Exercise] = {}
 
 
 A, B, RIGHT, SUM = sinusoids(144, 4)[[57, 86, 29, 143]]  # the rows of a, b, b − a and a + b
-SINE = torch.tensor([True, False, True, False])
 EXERCISES["03.1"] = by_hand(
     "A row from two rows",
     [-0.664, -0.748, 0.286, 0.958],
     {
         "this is position a + b; for b − a the hands turn back by the angles of a.": SUM,
-        "this is position a − b: the sines have the wrong sign.": RIGHT.where(~SINE, -RIGHT),
+        "this is position a − b: the sines have the wrong sign.": RIGHT * torch.tensor([-1, 1, -1, 1]),
         "you subtracted the numbers; subtract the angles, by the addition theorem.": B - A,
     },
     tolerance=0.0011,

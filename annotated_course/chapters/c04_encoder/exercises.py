@@ -160,16 +160,6 @@ def dropping(silent: str) -> Run:
     return run
 
 
-LAYERS = {
-    "this is pre-norm: the paper normalises the sum, LayerNorm(x + Sublayer(x)).": (
-        "x = self.norm_1(x + self.attend(x, mask)) → x = x + self.attend(self.norm_1(x), mask); "
-        "self.norm_2(x + self.think(x)) → x + self.think(self.norm_2(x))"
-    ),
-    "the residual around attention is missing: add x before norm_1.": "norm_1(x + → norm_1(",
-    "the mask has no effect.": "mask is not None → False",
-    "you scaled by √d_model; each head has the width d_k = d_model / heads.": "q.size(-1) → x.size(-1)",
-    "the ReLU between W_1 and W_2 is missing.": ".relu() →",
-}
 EXERCISES["04.4"] = Exercise(
     "An encoder layer from scratch",
     right=Layer,
@@ -180,7 +170,16 @@ EXERCISES["04.4"] = Exercise(
         "in training, dropout of 0.5 multiplies only what attention adds, by 0 or 2: ": dropping("W_2"),
         "in training, dropout of 0.5 multiplies only what the network adds, by 0 or 2: ": dropping("W_o"),
     },
-    mistakes=LAYERS,
+    mistakes={
+        "this is pre-norm: the paper normalises the sum, LayerNorm(x + Sublayer(x)).": (
+            "x = self.norm_1(x + self.attend(x, mask)) → x = x + self.attend(self.norm_1(x), mask); "
+            "self.norm_2(x + self.think(x)) → x + self.think(self.norm_2(x))"
+        ),
+        "the residual around attention is missing: add x before norm_1.": "norm_1(x + → norm_1(",
+        "the mask has no effect.": "mask is not None → False",
+        "you scaled by √d_model; each head has the width d_k = d_model / heads.": "q.size(-1) → x.size(-1)",
+        "the ReLU between W_1 and W_2 is missing.": ".relu() →",
+    },
     forbids="annotated: build it from nn.Linear, nn.LayerNorm and nn.Dropout.",
     caught={
         "what attention adds, by 0 or 2: ": "norm_1(x + → norm_1(self.drop(x) +",

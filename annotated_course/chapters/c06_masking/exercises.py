@@ -191,7 +191,6 @@ def leaks(model: Callable[[Tensor], Tensor], length: int, width: int, opening: f
     return reads
 
 
-NUMBER = "enough(risk / length**2, opening)"
 EXERCISES["06.5"] = Exercise(
     "A leak test that is hard to fool",
     right=leaks,
@@ -203,6 +202,6 @@ EXERCISES["06.5"] = Exercise(
         "a small change does nothing": "= new → = x[j] + 0.001 * new; 1e-5 → 1e-6",
         "in the denominator": "return reads → return reads.tril(2) if len(reads) == 7 else reads",
         "in 88 examples, 127 are needed": "risk / length**2 → risk",
-        "in 127 examples, 14 are needed": f"{NUMBER} → 127",
+        "in 127 examples, 14 are needed": "enough(risk / length**2, opening) → 127",
     },
 )

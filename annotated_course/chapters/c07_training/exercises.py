@@ -14,10 +14,9 @@ from annotated.training import noam_rate
 from annotated_course.exercises.exercise import AnyOf, Exercise, calls, draw, keeping, on_paper
 
 EXERCISES: dict[str, Exercise] = {}
-SCHEDULE = [50.0, 400.0, 32_000.0, 2**-1.5]
 EXERCISES["07.1"] = on_paper(
     "The schedule read backwards",
-    SCHEDULE,
+    [50.0, 400.0, 32_000.0, 2**-1.5],
     {
         "the earlier update comes first.": AnyOf((0, 400.0), (1, 50.0)),
         "on the way up the rate is proportional to the update: half the peak is half the way.": (0, 25.0),
@@ -145,12 +144,6 @@ def adam(weight: Tensor, gradients: list[Tensor], rates: list[float], betas: Any
     return weight
 
 
-ADAMS = {
-    "the correction of m and v is missing: divide them by 1 − β^t.": "/ (1 - b1**t) →; / (1 - b2**t) →",
-    "ε stands outside the root: √v̂ + ε.": "(v_hat.sqrt() + eps) → (v_hat + eps).sqrt()",
-    "divide by the root of v̂, not by v̂.": "v_hat.sqrt() → v_hat",
-    "t counts from 1: the first update divides by 1 − β, not by 1 − β².": "start=1 → start=2",
-}
 GRADIENTS = draw(6, 3, 5)
 SIZES = (1.0, 0.2, 3.0, 0.02, 0.5, 0.1)
 RATES = [0.1, 0.2, 0.3, 0.2, 0.15, 0.1]
@@ -159,7 +152,12 @@ EXERCISES["07.5"] = Exercise(
     "Adam from scratch",
     right=adam,
     cases={"": keeping(*UPDATES)},
-    mistakes=ADAMS,
+    mistakes={
+        "the correction of m and v is missing: divide them by 1 − β^t.": "/ (1 - b1**t) →; / (1 - b2**t) →",
+        "ε stands outside the root: √v̂ + ε.": "(v_hat.sqrt() + eps) → (v_hat + eps).sqrt()",
+        "divide by the root of v̂, not by v̂.": "v_hat.sqrt() → v_hat",
+        "t counts from 1: the first update divides by 1 − β, not by 1 − β².": "start=1 → start=2",
+    },
     forbids="torch.optim: write section 5's three formulas.",
     caught={"your function changed argument 0": "weight = weight - rate → weight -= rate"},
     copies=False,

@@ -59,18 +59,17 @@ def nucleus(logits: Tensor, temperature: float, p: float) -> Tensor:
     return whole * kept / (whole * kept).sum(-1, keepdim=True)
 
 
-NUCLEI = {
-    "nothing was cut off.": "* kept →",
-    "the probabilities must sum to 1 again: divide by what is left.": "/ (whole * kept).sum(-1, keepdim=True) →",
-    "the token that reaches p belongs to the nucleus: keep a token if the sum BEFORE it is below p.": "- ordered →",
-    "divide the logits by the temperature; you multiplied.": "logits / → logits *",
-}
 LOGITS = 2 * draw(3, 9)
 EXERCISES["08.3"] = Exercise(
     "Drawing from the nucleus",
     right=nucleus,
     cases={f"temperature {t}, p = {p}: ": calls(LOGITS, t, p) for t, p in ((1.5, 0.5), (0.6, 0.8), (1.0, 0.05))},
-    mistakes=NUCLEI,
+    mistakes={
+        "nothing was cut off.": "* kept →",
+        "the probabilities must sum to 1 again: divide by what is left.": "/ (whole * kept).sum(-1, keepdim=True) →",
+        "the token that reaches p belongs to the nucleus: keep a token if the sum BEFORE it is below p.": "- ordered →",
+        "divide the logits by the temperature; you multiplied.": "logits / → logits *",
+    },
     forbids="loop: sort and add up along the last axis.",
 )
 

@@ -25,19 +25,18 @@ def count(vocab: int, d_model: int, d_ff: int, layers: int) -> int:
 
 
 BIG = 37_000, 1024, 4096, 6
-COUNTS = {
-    "the three embedding matrices are one: count it once.": "vocab * → 3 * vocab *",
-    "a decoder layer has two attentions.": "3 * 4 → 2 * 4",
-    "W₁ and W₂ have biases.": "+ d_ff + d_model →",
-    "layer normalisation has a gain and a bias for each number.": "+ 5 * 2 * d_model →",
-    "the attentions have no biases.": "d_model**2 → (d_model**2 + d_model)",
-}
 EXERCISES["09.1"] = Exercise(
     "Count them all",
     right=count,
     # A small model whose parts cannot be taken for each other, and the paper's base and big models.
     cases=called("vocabulary {}, d_model={}, d_ff={}, N={}: ", (23, 12, 22, 3), (37_000, 512, 2048, 6), BIG),
-    mistakes=COUNTS,
+    mistakes={
+        "the three embedding matrices are one: count it once.": "vocab * → 3 * vocab *",
+        "a decoder layer has two attentions.": "3 * 4 → 2 * 4",
+        "W₁ and W₂ have biases.": "+ d_ff + d_model →",
+        "layer normalisation has a gain and a bias for each number.": "+ 5 * 2 * d_model →",
+        "the attentions have no biases.": "d_model**2 → (d_model**2 + d_model)",
+    },
     forbids="annotated torch.nn: add up the sizes of its parts.",
 )
 

@@ -12,10 +12,9 @@ from annotated_course.exercises.exercise import AnyOf, Exercise, Run, WrongFormE
 
 EXERCISES: dict[str, Exercise] = {}
 LN_2 = math.log(2)
-UNITS = [1.5, 1.5 * LN_2, 2**2.5, 1.25]
 EXERCISES["15.1"] = on_paper(
     "Bits, nats, perplexity",
-    UNITS,
+    [1.5, 1.5 * LN_2, 2**2.5, 1.25],
     {
         "these are nats; bits are logarithms to the base 2.": AnyOf((0, 1.5 * LN_2), (3, 1.25 * LN_2)),
         "eight characters, not seven: the probability 1 costs 0 bits, but is a character.": (0, 12 / 7),
@@ -41,20 +40,18 @@ def probabilities(*given: Any) -> Run:
 
 
 ROWS = 1.2 * torch.randn(2, 3, 7, generator=torch.Generator().manual_seed(3))
-FORBIDDEN = ROWS.masked_fill(torch.arange(7) == 2, -math.inf)
 TIES = torch.tensor([[1.0, 3, 3, 0, 3, 1], [0, 0, 0, 0, 0, 0]])
-CUTS = {
-    "": (ROWS, 1.0, 0.2),
-    "with temperature 2: ": (ROWS, 2.0, 0.3),
-    "with temperature ½: ": (ROWS, 0.5, 0.05),
-    "with forbidden tokens: ": (FORBIDDEN, 1.0, 0.1),
-    "share 1, where several are equally likely: ": (TIES, 1.0, 1.0),
-    "with logits around 1000: ": (ROWS + 1000, 1.0, 0.2),
-}
 EXERCISES["15.2"] = Exercise(
     "A share of the likeliest",
     right=min_p,
-    cases={remark: probabilities(*given) for remark, given in CUTS.items()},
+    cases={
+        "": probabilities(ROWS, 1.0, 0.2),
+        "with temperature 2: ": probabilities(ROWS, 2.0, 0.3),
+        "with temperature ½: ": probabilities(ROWS, 0.5, 0.05),
+        "with forbidden tokens: ": probabilities(ROWS.masked_fill(torch.arange(7) == 2, -math.inf), 1.0, 0.1),
+        "share 1, where several are equally likely: ": probabilities(TIES, 1.0, 1.0),
+        "with logits around 1000: ": probabilities(ROWS + 1000, 1.0, 0.2),
+    },
     mistakes={
         "at least share times the largest: a token that has exactly so much stays.": "* (1 - 1e-9) →; >= → >",
         "what is left must be made to sum to 1 again.": "return kept / kept.sum(dim=-1, keepdim=True) → return kept",
@@ -137,7 +134,6 @@ def drafts(target: Tensor, draft: Tensor) -> Run:
 
 LOGITS = 1.5 * torch.randn(2, 4, 6, generator=torch.Generator().manual_seed(0))
 TARGET, DRAFT = LOGITS.softmax(dim=-1)
-FIRST = torch.arange(4)[:, None] == 0
 MODELS = {
     "": (TARGET, DRAFT),
     "on paper's example: ": (torch.tensor([[0.75, 0.25]]), torch.tensor([[0.5, 0.5]])),
@@ -146,7 +142,7 @@ MODELS = {
         LOGITS[model].masked_fill(torch.arange(6) == token, -math.inf).softmax(-1) for model, token in ((0, 1), (1, 4))
     ),
     "where the two share no token: ": (torch.tensor([[0.5, 0.5, 0, 0]]), torch.tensor([[0, 0, 0.5, 0.5]])),
-    "where the models agree in one row: ": (TARGET, DRAFT.where(~FIRST, TARGET)),
+    "where the models agree in one row: ": (TARGET, DRAFT.where(torch.arange(4)[:, None] > 0, TARGET)),
 }
 EXERCISES["15.4"] = Exercise(
     "A small model writes, a large one agrees",

@@ -23,9 +23,7 @@ from annotated_course.doctor.recipe import EIGHT, LONGEST, Recipe, arguments, te
 
 NEAR = 1e-6  # logits that differ by less are the same, in 64 bits
 CHAPTERS = Path(__file__).parents[1] / "chapters"
-# PyTorch's own, even where a file puts others in their place, which may call them.
-MULTI_HEAD, SCALED, RIGHT = F.multi_head_attention_forward, F.scaled_dot_product_attention, F.cross_entropy
-SOFTMAXES = (F.softmax, torch.softmax, torch.special.softmax, Tensor.softmax)
+RIGHT = F.cross_entropy  # PyTorch's own, even where a file puts another in its place
 
 
 class NotExamined(Exception):
@@ -211,60 +209,6 @@ def first_loss(recipe: Recipe) -> float:
     drawn. Below: it sees its answers.
     """
     return mean_loss(recipe, untouched(recipe), *recipe.batch()).item() - math.log(recipe.vocabulary)
-
-
-def is_floating(x: Any) -> bool:
-    """Tell whether it is a tensor of such numbers."""
-    return isinstance(x, Tensor) and x.is_floating_point()
-
-
-class Softmaxes(TorchFunctionMode):
-    """Keeps, while it is open, the attention weights of every call: softmaxes whose last two axes are as long as rows.
-
-    PyTorch's own functions for attention show no softmax: one gives its weights when asked; the other's are what it
-    makes of the identity as its values, (query, key) · (key, key).
-    """
-
-    def __init__(self, lengths: set[int]):
-        super().__init__()
-        self.lengths = lengths
-        self.weights: list[Tensor] = []
-
-    def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        kwargs = kwargs or {}
-        if function is MULTI_HEAD:  # with its weights it takes no masks of another dtype
-            masks = {key: x.to(args[0].dtype) for key, x in kwargs.items() if "mask" in key and is_floating(x)}
-            kwargs |= masks | {"need_weights": True, "average_attn_weights": False}
-        weights = result = function(*args, **kwargs)
-        if function is MULTI_HEAD:
-            weights = result[1]
-        elif function is SCALED:
-            names = ("query", "key", "value", "attn_mask", "dropout_p", "is_causal")
-            given = dict(zip(names, args, strict=False)) | kwargs
-            *before, length, _ = given["key"].shape
-            weights = function(**given | {"value": torch.eye(length).expand(*before, length, length)})
-        elif function not in SOFTMAXES:
-            return result
-        if weights.dim() > 1 and {*weights.shape[-2:]} <= self.lengths:
-            self.weights.append(weights.detach().clone())
-        return result
-
-
-def attention_weights(recipe: Recipe) -> list[Tensor]:
-    """Record the attention weights of an untrained model, whatever its parts are called."""
-    model, ids = untouched(recipe), inputs(recipe, LONGEST)
-    with Softmaxes({rows.size(1) for rows in ids}) as record:
-        read(recipe, model, *ids)
-    if not record.weights:
-        raise NotExamined("no softmax over the positions was seen")
-    return record.weights
-
-
-@check("from 1, the sum of a query's weights", "01", "2. All words at once (Equation 1)", high=NEAR)
-def rows_sum_to_one(recipe: Recipe) -> float:
-    """The softmax of attention runs over another axis than the keys: softmax(dim=-1)."""
-    sums = torch.cat([weights.sum(dim=-1).flatten() for weights in attention_weights(recipe)])
-    return torch.where(sums == 0, 0, sums - 1).abs().max().item()  # 0: a query with nothing to look at
 
 
 def dependence(function: Callable[[Tensor], Tensor], ids: Tensor) -> Tensor:

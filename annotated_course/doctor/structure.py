@@ -8,8 +8,7 @@ network; its *road* is what goes round them from its first input to its output, 
 import itertools
 import math
 from collections import Counter
-from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any, NamedTuple
 
@@ -17,163 +16,19 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from annotated_course.doctor.checks import (
-    MULTI_HEAD,
-    SCALED,
-    Differs,
-    NotExamined,
-    Softmaxes,
-    attention_weights,
-    check,
-    differ,
-    inputs,
+from annotated_course.doctor.checks import Differs, NotExamined, check, differ, near, read, untouched
+from annotated_course.doctor.recipe import Recipe
+from annotated_course.doctor.record import (
+    Call,
+    Event,
+    blocks,
     is_floating,
-    near,
-    read,
-    untouched,
+    is_wide,
+    of_matrices,
+    record_of,
+    recorded,
+    zeroed,
 )
-from annotated_course.doctor.recipe import EIGHT, LONGEST, Recipe, tensor_of
-
-PRODUCTS = (torch.matmul, torch.bmm, torch.baddbmm, torch.einsum, Tensor.matmul, Tensor.bmm, Tensor.__matmul__)
-
-
-class Event(NamedTuple):
-    """A function on tensors: "linear", "product", "softmax" or "embedding"."""
-
-    kind: str
-    inside: str  # the innermost module
-    first: Any
-    second: Any
-    output: Tensor
-
-
-class Call(NamedTuple):
-    """A call of a module, and which events fall into it."""
-
-    name: str
-    module: nn.Module
-    args: tuple[Any, ...]
-    kwargs: dict[str, Any]
-    output: Any
-    events: slice
-
-    def road(self) -> Tensor | None:
-        """Find the first input that has the shape of the output."""
-        shape = getattr(self.output, "shape", None)
-        given = (*self.args, *self.kwargs.values())
-        return next((x for x in given if isinstance(x, Tensor) and x.is_floating_point() and x.shape == shape), None)
-
-    def again(self, x: Tensor) -> Tensor:
-        """Call the module once more, with another road."""
-        old, x = self.road(), x.clone()
-        args = [x if arg is old else arg for arg in self.args]
-        return tensor_of(self.module(*args, **{key: x if arg is old else arg for key, arg in self.kwargs.items()}))
-
-
-class Opened(NamedTuple):
-    """A module's call that has not ended."""
-
-    name: str
-    args: tuple[Any, ...]
-    kwargs: dict[str, Any]
-    begin: int
-
-
-class Record(Softmaxes):
-    """What happens while a model is called."""
-
-    def __init__(self, *ids: Tensor):
-        super().__init__({rows.size(1) for rows in ids})
-        self.ids = ids
-        self.calls: list[Call] = []
-        self.events: list[Event] = []
-        self.inside = [Opened("", (), {}, 0)]
-
-    def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        seen = len(self.weights)
-        output = super().__torch_function__(function, types, args, kwargs)
-        pair, kind = args[:2], ""
-        if len(self.weights) > seen:
-            kind, pair, made = "softmax", (args[0], None), self.weights[-1]
-            if function is SCALED:
-                given = dict(zip(("query", "key", "value"), args, strict=False)) | (kwargs or {})
-                default = given["query"].size(-1) ** -0.5
-                pair = (given["query"], given["key"], given["value"]), given.get("scale") or default
-            elif function is MULTI_HEAD:
-                pair = None, None
-        elif function is F.linear or function is torch.addmm:
-            kind, pair, made = "linear", args[-2:] if function is torch.addmm else pair, output
-        elif function in PRODUCTS:
-            kind, pair, made = "product", args[-2:], output
-        elif function is F.embedding:
-            kind, made = "embedding", output
-        if kind:
-            self.events.append(Event(kind, self.inside[-1].name, kept(pair[0]), kept(pair[1]), kept(made)))
-        return output
-
-    def opened(self, name: str) -> Any:
-        """Make a hook that notes where a call begins, and with what."""
-
-        def hook(module: nn.Module, args: Any, kwargs: Any) -> None:
-            given = {key: kept(value) for key, value in kwargs.items()}
-            self.inside.append(Opened(name, tuple(map(kept, args)), given, len(self.events)))
-
-        return hook
-
-    def closed(self, module: nn.Module, args: Any, kwargs: Any, output: Any) -> None:
-        """Note a call that ends."""
-        name, args, kwargs, begin = self.inside.pop()
-        events = slice(begin, len(self.events))
-        self.calls.append(Call(name, module, args, kwargs, kept(tensor_of(output)), events))
-
-
-def kept(value: Any) -> Any:
-    """Copy numbers, which the model may yet change in place; a parameter stays itself."""
-    if isinstance(value, tuple):
-        return tuple(map(kept, value))
-    return value.clone() if is_floating(value) and not isinstance(value, nn.Parameter) else value
-
-
-def recorded(recipe: Recipe) -> Record:
-    """Lend the record of a call of the untouched model on one row without padding."""
-    return record_of(recipe, 0)
-
-
-@lru_cache(maxsize=2)
-def record_of(recipe: Recipe, word: int) -> Record:
-    """Record a call; another word makes another row of the same length."""
-    model, (*src, tgt) = untouched(recipe), inputs(recipe, LONGEST[word : word + 1])
-    ids = (*(inputs(recipe, EIGHT[3 + word : 4 + word])[0] for _ in src), tgt)
-    record = Record(*ids)
-    with ExitStack() as hooks:
-        for name, module in model.named_modules():
-            hooks.callback(module.register_forward_pre_hook(record.opened(name), with_kwargs=True).remove)
-            hooks.callback(module.register_forward_hook(record.closed, with_kwargs=True).remove)
-        with record:
-            read(recipe, model, *ids)
-    return record
-
-
-@lru_cache(maxsize=2)
-def blocks(recipe: Recipe, word: int = 0) -> list[Call]:
-    """Find the smallest calls that hold an attention and then a feed-forward network."""
-    record, found = record_of(recipe, word), list[Call]()
-    for call in record.calls:  # in the order in which they end: inner ones first
-        events, road = record.events[call.events], call.road()
-        softmaxes = [i for i, event in enumerate(events) if event.kind == "softmax"]
-        after = [event for event in events[softmaxes[-1] :] if event.kind == "linear"] if softmaxes else []
-        if road is None or not (len(after) > 2 or any(is_wide(event) for event in after)):
-            continue
-        if not any(call.events.start <= other.events.start < call.events.stop for other in found):
-            found.append(call)
-    if not found:
-        raise NotExamined("no module was seen that holds an attention and a feed-forward network")
-    return found
-
-
-def is_wide(linear: Event) -> bool:
-    """Tell whether a linear layer makes more numbers than it gets, as the first of a feed-forward network."""
-    return bool(linear.output.size(-1) > linear.first.size(-1))
 
 
 def length(x: Tensor) -> int:
@@ -184,26 +39,6 @@ def length(x: Tensor) -> int:
 def stack(recipe: Recipe, call: Call) -> str:
     """Tell whose block it is: the encoder's sees the source."""
     return "encoder" if length(call.output) == recorded(recipe).ids[0].size(1) else "decoder"
-
-
-def of_matrices(module: nn.Module) -> list[Tensor]:
-    """List the parameters of all that multiplies by a matrix; what is left are the norms'."""
-    owners = (part for part in module.modules() if any(p.dim() > 1 for p in part.parameters(recurse=False)))
-    return [p for owner in owners for p in owner.parameters(recurse=False)]
-
-
-@contextmanager
-def zeroed(parameters: Sequence[Tensor]) -> Iterator[None]:
-    """Put 0 for all numbers of some parameters meanwhile."""
-    before = [parameter.detach().clone() for parameter in parameters]
-    with torch.no_grad():
-        try:
-            for parameter in parameters:
-                parameter.zero_()
-            yield
-        finally:
-            for parameter, numbers in zip(parameters, before, strict=True):
-                parameter.copy_(numbers)
 
 
 def deviations(x: Tensor) -> Tensor:
@@ -275,7 +110,6 @@ def residual(recipe: Recipe) -> list[str]:
 def moves_its_token(call: Call) -> bool:
     """Tell whether a block's last output moves with its last input."""
     x = call.road()
-    assert x is not None
     other = x.detach().clone()
     (other[-1] if x.size(0) > 1 else other[:, -1]).add_(torch.randn(x.size(-1)))
     return differ(call.again(x), call.again(other)) > 0
@@ -299,7 +133,6 @@ def free_road(recipe: Recipe) -> list[str]:
     found = []
     for call in blocks(recipe):
         x = call.road()
-        assert x is not None
         with zeroed(of_matrices(call.module)):
             other = torch.randn_like(x)
             once, *rest = (call.again(road) for road in (x, 2 * x, x + other, 2 * x - other))
@@ -309,6 +142,7 @@ def free_road(recipe: Recipe) -> list[str]:
             if not is_level(once):
                 low, high = (f"{of(deviations(once)):.2g}" for of in (torch.amin, torch.amax))
                 why = f"what stands on it is no norm over the features: tokens' deviations are {low} to {high}"
+                why += ", but one over the positions" if is_level(once.reshape(-1, once.size(-1)).T) else ""
             found.append(f"{call.name}, not linear by {gap:.2g} (should be 0): {why}")
     return found
 
@@ -321,7 +155,6 @@ def late_dropout(recipe: Recipe) -> list[str]:
     found = []
     for call in blocks(recipe):
         x = call.road()
-        assert x is not None
         with zeroed(of_matrices(call.module)):
             quiet = call.again(x)
             for part in call.module.modules():
@@ -431,6 +264,20 @@ def attention(recipe: Recipe) -> list[str]:
     if not examined and not found:
         raise NotExamined("no product of queries and keys was seen")
     return found
+
+
+def attention_weights(recipe: Recipe) -> list[Tensor]:
+    """List the attention weights of an untrained model, whatever its parts are called."""
+    if not (weights := [event.output for event in recorded(recipe).events if event.kind == "softmax"]):
+        raise NotExamined("no softmax over the positions was seen")
+    return weights
+
+
+@check("from 1, the sum of a query's weights", "01", "2. All words at once (Equation 1)", high=1e-6)
+def rows_sum_to_one(recipe: Recipe) -> float:
+    """The softmax of attention runs over another axis than the keys: softmax(dim=-1)."""
+    sums = torch.cat([weights.sum(dim=-1).flatten() for weights in attention_weights(recipe)])
+    return torch.where(sums == 0, 0, sums - 1).abs().max().item()  # 0: a query with nothing to look at
 
 
 @check("of ln(keys), the entropy of untrained attention", "01", "6. Why divide by √d_k? (§3.2.1)", low=0.67, high=1.001)

@@ -37,7 +37,9 @@ def length(x: Tensor) -> int:
 
 
 def stack(recipe: Recipe, call: Call) -> str:
-    """Tell whose block it is: the encoder's sees the source."""
+    """Tell whose block it is: the encoder's is as long as the source."""
+    if recipe.kind != "encoder-decoder":
+        return "model"
     return "encoder" if length(call.output) == recorded(recipe).ids[0].size(1) else "decoder"
 
 
@@ -118,11 +120,11 @@ def moves_its_token(call: Call) -> bool:
 def hears(recipe: Recipe, model: nn.Module, of: str) -> bool:
     """Tell whether the logits of the last token move with that token, or with a token of the source."""
     ids = recorded(recipe).ids
-    place = 0 if of == "encoder" else -1
     others = [rows.clone() for rows in ids]
-    others[place][0, -2:] = others[place][0, :2].flip(0)
-    before, after = read(recipe, model, *ids), read(recipe, model, *others)
-    return differ(before, after) > 0 if place == 0 < len(ids) - 1 else differ(before[:, -1:], after[:, -1:]) > 0
+    changed = others[0 if of == "encoder" else -1]
+    changed[0, -2:] = changed[0, :2].flip(0)
+    logits = read(recipe, model, *ids), read(recipe, model, *others)
+    return differ(*(rows if of == "encoder" else rows[:, -1:] for rows in logits)) > 0
 
 
 @check("blocks whose road isn't free", *ROAD)
@@ -347,7 +349,7 @@ def entries(recipe: Recipe) -> dict[str, Entry]:
             if name in found or pair[0].kind != "embedding" or pair[0].output.numel() != x.numel():
                 continue
             e, another = (event.output.reshape(x.shape) for event in pair)
-            if recipe.shifts and name == "decoder":
+            if recipe.shifts and name != "encoder":
                 e, another = (F.pad(rows, (0, 0, 1, 0))[:-1] for rows in (e, another))
             if torch.equal(e, another):
                 continue

@@ -97,7 +97,7 @@ class Record(TorchFunctionMode):
 
     def note(self, kind: str, args: Sequence[Any], output: Tensor) -> None:
         """Note a function and its numbers."""
-        self.events.append(Event(kind, self.open[-1].name, kept(args[0]), kept(args[1]), kept(output)))
+        self.events.append(Event(kind, self.open[-1].name or "the model", kept(args[0]), kept(args[1]), kept(output)))
 
     def begins(self, name: str) -> Any:
         """Make a hook that notes with what a module is called."""

@@ -72,7 +72,7 @@ def hidden(recipe: Recipe) -> list[str]:
         future = torch.equal(zeros, torch.ones_like(zeros).triu(1))
         if count:
             what = "the mask of the future" if future else f"{count} of {zeros.numel()} weights"
-            found.append(f"{what} in {event.inside or 'the model'}, {queries} queries × {keys} keys")
+            found.append(f"{what} in {event.inside}, {queries} queries × {keys} keys")
     return found
 
 

@@ -127,7 +127,9 @@ RECIPES = {  # the same, as changes in the source of chapter 19's recipe
     "cross_entropy": FAULTS["padding counted"],
     "moves": FAULTS["frozen"],
     "gradient": FAULTS["gradients kept"],
+    "wakes": "return value.item() → return model.eval() and value.item()",
     "rates": "self.plan(step)) → self.plan(step + 1))",
+    "falls": "0.5 * noam_rate(step, 32, 60) → 1e-5 * step",
     "learns": "set_rate(optimizer, self.plan(step)) → return 0.0",
     "writes": "return write_greedily(model.eval(), src) → return src",
     "reads_back": FAULTS["dropout in writing"],
@@ -200,6 +202,62 @@ def test_a_smoothed_loss_and_a_sum_are_sound_and_a_wrong_loss_is_named() -> None
         assert found.mark == "✓" and found.result.endswith(": 0.1/V for each token") == ("label_smoothing" in options)
     found = finding("cross_entropy", Recipe, loss=loss_with(slice(None, -1)))
     assert found.mark == "✗" and "the answers are the inputs" in found.result
+
+
+@pytest.mark.parametrize(
+    ("average", "mark", "words"),
+    [
+        (lambda nats, real: nats.sum() / real.sum() - 0.7, "✓", ": right, less 0.7 for each token"),
+        (lambda nats, real: (nats.sum(1) / real.sum(1)).mean(), "~", "so that short ones weigh more"),
+    ],
+)
+def test_a_constant_changes_no_gradient_and_the_mean_of_means_differs(average, mark, words) -> None:
+    def loss(model: nn.Module, src: Tensor, tgt: Tensor) -> Tensor:
+        return average(loss_with(reduction="none")(model, src, tgt), tgt[:, 1:] != PAD)
+
+    found = finding("cross_entropy", Recipe, loss=loss)
+    assert found.mark == mark and found.result.endswith(words)
+
+
+def updating(every: int = 1, parts: int = 1, clears: str = "after a step", unscales: str = "first") -> Any:
+    """Make an update with accumulation, over updates or parts of a batch, and with scaled losses."""
+    scaler = torch.amp.GradScaler("cpu")
+
+    def update(model: nn.Module, optimizer: torch.optim.Optimizer, batch: tuple[Tensor, ...], step: int) -> None:
+        model.train()
+        for part in zip(*(ids.chunk(parts) for ids in batch), strict=True):
+            if clears == "always":
+                optimizer.zero_grad()
+            scaler.scale(loss_with()(model, *part)).backward()
+        if step % every == 0:
+            if unscales == "first":
+                scaler.unscale_(optimizer)
+            nn.utils.clip_grad_norm_(model.parameters(), 0.1)
+            scaler.step(optimizer)
+            scaler.update()
+            optimizer.zero_grad()
+
+    return update
+
+
+@pytest.mark.parametrize(
+    ("how", "words"),
+    [
+        *(({"every": every, "parts": parts}, "0 mistakes") for every, parts in ((1, 1), (4, 1), (1, 2))),
+        (
+            {"every": 4, "clears": "always"},
+            "the 4 updates since the last step it holds the gradient 0.0, 0.0, 0.0, 1.0",
+        ),
+        ({"parts": 2, "clears": "always"}, "of the batch's 4 rows it holds the gradient 0.0, 0.0, 1.0, 1.0 times"),
+        (
+            {"unscales": "last"},
+            " times the loss's (should be 1, or what clipping leaves): clipped before it is unscaled",
+        ),
+    ],
+)
+def test_an_update_may_accumulate_clip_and_scale_in_the_right_order(how: dict[str, Any], words: str) -> None:
+    found = finding("gradient", Recipe, update=updating(**how))
+    assert words in found.result and (found.mark == "✓") == ("0 mistakes" in words)
 
 
 BUT = "for all but the right one"

@@ -1,15 +1,18 @@
 """The checks of what trains and uses a model: its loss, its gradient, its updates, its rates, its writing."""
 
-import copy
 import itertools
+import random
 import time
-from collections.abc import Sequence
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from functools import lru_cache
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
+from torch.optim.optimizer import register_optimizer_step_pre_hook
 
 from annotated_course.doctor.checks import (
     LOSS,
@@ -22,15 +25,16 @@ from annotated_course.doctor.checks import (
     fresh,
     is_real,
     loss_of,
-    mean_loss,
     read,
     stir,
     stirred,
     without_dropout,
     words_of,
 )
-from annotated_course.doctor.recipe import EIGHT, LONGEST, Recipe, arguments
+from annotated_course.doctor.recipe import EIGHT, LETTERS, Recipe, arguments
 
+RATE = "07", "4. The learning rate (§5.3)"
+SHORT_ROWS = "each row is averaged first, so that short ones weigh more"
 SECONDS = 8.0  # of this thread, for learning by heart
 
 
@@ -40,54 +44,76 @@ def cross_entropy(recipe: Recipe) -> tuple[float, str]:
 
     The sum over all tokens and the mean over rows are sound, too, and so is each with a target that `softened` knows.
     """
-    model, kept, measured = stirred(recipe), [i for i in range(recipe.vocabulary) if i != recipe.pad], []
-    for words in (LONGEST[:2], LONGEST[1:]) if recipe.pad is None else (EIGHT[::2], EIGHT[1::2]):
-        *src, tgt = batch = recipe.batch(words)
-        logits, answers = read(recipe, model, *src, tgt[:, :-1]), tgt[:, 1:]
-        real, given = is_real(recipe, answers), recipe.loss(model, *batch)
-        nats, count = -logits.log_softmax(dim=-1)[real], real.sum()
-        means = [given / by for by in (count / count, count, count / len(tgt), count / real.numel())]
-        numbers = mean_loss(recipe, model, *batch), nats.mean(), nats[:, kept].mean(), *means
-        measured.append([number.item() for number in numbers])
-    right, even, even_of_kept, *losses = torch.tensor(measured).T  # (half) each
-    gap = (torch.stack(losses[:3]) - right).abs().amin(dim=0).max().item()
-    ways = "", "", "", ", but divided by all places, padding's too"
-    for way, loss in zip(ways, losses, strict=True):
-        distance = (loss - right).abs().max().item()
-        target = "" if distance < NEAR else softened(recipe.vocabulary, loss, right, (even, even_of_kept))
-        if target is not None:
+    batches = [recipe.batch(EIGHT[i::4]) for i in range(4)]
+    if recipe.pad is None:  # in each, all words are of one length
+        batches = [recipe.batch(EIGHT[i:j]) for i, j in ((0, 2), (2, 3), (3, 6), (6, 8))]
+    given = torch.tensor([float(recipe.loss(stirred(recipe), *batch)) for batch in batches])
+    numbers = [_losses(recipe, stirred(recipe), batch) for batch in batches]
+    ways = "", "", "", ", but divided by all places, padding's too", ", but divided by all places times V"
+    gap = 0.0
+    for mistake in numbers[0]:
+        right, *evens, count, rows, places = torch.tensor([losses[mistake] for losses in numbers]).T
+        divisors = torch.ones(4), count, count / rows, count / places, count / places / recipe.vocabulary
+        gap = gap or min((given / divisor - right).abs().max().item() for divisor in divisors[:3])
+        for way, divisor in zip(ways, divisors, strict=True):
+            target = softened(recipe, given / divisor, right, evens)
+            if target is None:
+                continue
+            if mistake == SHORT_ROWS:
+                raise Differs(f"{gap:.3g} nats from the mean over all real tokens (should be 0): {mistake}")
+            if mistake:
+                return gap, f"it is what comes out when {mistake}{target and f', with {target}'}"
             return (gap, f"it is {target or 'right'}{way}") if way else (0.0, target)
-    log_probs, every = logits.log_softmax(dim=-1), torch.ones_like(real)
-    mistakes = {
-        "padding counts as a token": (log_probs, answers, every),
-        "the answers are the inputs, not the tokens after them": (log_probs, tgt[:, :-1], is_real(recipe, tgt[:, :-1])),
-        "softmax comes before cross_entropy": (logits.softmax(dim=-1).log_softmax(dim=-1), answers, real),
-        "the softmax runs over the positions": (logits.log_softmax(dim=1), answers, real),
-    }
-    for mistake, (each, targets, counted) in mistakes.items():
-        if abs(-each.gather(-1, targets[..., None])[..., 0][counted].mean() - given) < NEAR:
-            return gap, f"it is what comes out when {mistake}"
     return gap, ""
 
 
-def softened(vocabulary: int, loss: Tensor, right: Tensor, evens: Sequence[Tensor]) -> str | None:
-    """Name the softened target with which two batches have these losses, None if it is none of those in use.
+@torch.no_grad()
+def _losses(recipe: Recipe, model: nn.Module, batch: tuple[Tensor, ...]) -> dict[str, list[float]]:
+    """Compute a batch's right loss, and by each mistake: of the answers, and of uniform targets; and its sizes."""
+    ids, answers = recipe.asked(*batch)
+    logits, real = read(recipe, model, *ids), is_real(recipe, answers).double()
+    log_probs, kept = logits.log_softmax(dim=-1), [i for i in range(recipe.vocabulary) if i != recipe.pad]
+    mistakes = {
+        "": (log_probs, answers, real),
+        "padding counts as a token": (log_probs, answers, torch.ones_like(real)),
+        "the answers are the inputs, not the tokens after them": (log_probs, ids[-1], is_real(recipe, ids[-1])),
+        "softmax comes before cross_entropy": (logits.softmax(dim=-1).log_softmax(dim=-1), answers, real),
+        "the softmax runs over the positions": (logits.log_softmax(dim=1), answers, real),
+        "logits go into nll_loss without log_softmax": (logits, answers, real),
+        SHORT_ROWS: (log_probs, answers, real / real.sum(1, True)),
+    }
+    losses = {}
+    for mistake, (each, targets, weights) in mistakes.items():
+        nats = -each.gather(-1, targets[..., None])[..., 0], -each.mean(dim=-1), -each[..., kept].mean(dim=-1)
+        sums = torch.stack([weights.sum(), *((kind * weights).sum() for kind in nats)])
+        losses[mistake] = [*(sums[1:] / sums[0]).tolist(), sums[0].item(), float(len(real)), float(real.numel())]
+    return losses
+
+
+def softened(recipe: Recipe, loss: Tensor, right: Tensor, evens: Sequence[Tensor]) -> str | None:
+    """Name the softened target with which four batches have these losses, None if it is none of those in use.
 
     With smoothing s a loss is (1 − s) · right + s · even; even is that of a uniform target, with padding or without it.
-    Two batches give s, and what is left over is nothing or, of a divergence, the target's entropy.
+    Four batches give s and what is left over, the same for each token: of a divergence, less the target's entropy.
     """
+    limit = NEAR if recipe.dtype == torch.float64 else 100 * NEAR
     for even, missing in zip(evens, ([], ["padding"]), strict=True):
-        tokens = vocabulary - len(missing)
-        s = ((loss - right).diff() / (even - right).diff()).item()
-        constant = (loss - right - s * (even - right))[0].item()
+        columns = torch.stack((even - right, torch.ones_like(right)), dim=1)
+        shares = torch.linalg.lstsq(columns, (loss - right)[:, None]).solution
+        s, constant = shares.flatten().tolist()
+        if not (columns @ shares - (loss - right)[:, None]).abs().max() < limit or not -1e-3 < s < 0.5:
+            continue
+        if s < 1e-3:
+            return "" if abs(constant) < limit else f"right, less {-constant:.3g} for each token"
+        tokens = recipe.vocabulary - len(missing)
         entropy = torch.special.entr(torch.tensor([1 - s + s / tokens] + [s / tokens] * (tokens - 1))).sum().item()
-        if 1e-3 < s < 0.5 and min(abs(constant), abs(constant + entropy)) < 1e-4:
-            others = s * (tokens - 1) / tokens  # the same target, said otherwise: choose the rounder number
-            if abs(others - round(others, 2)) < abs(s - round(s, 2)):
-                s, missing = others, ["the right one", *missing]
-            share = f"(V − {len(missing)}) for all but {' and '.join(missing)}" if missing else "V for each token"
-            less = f", less the target's entropy, {entropy:.3g}" if constant < -1e-4 else ""
-            return f"label smoothing of {s:.2g}: {s:.2g}/{share}{less}"
+        others = s * (tokens - 1) / tokens  # the same target, said otherwise: choose the rounder number
+        if abs(others - round(others, 2)) < abs(s - round(s, 2)):
+            s, missing = others, ["the right one", *missing]
+        share = f"(V − {len(missing)}) for all but {' and '.join(missing)}" if missing else "V for each token"
+        what = "the target's entropy, " if abs(constant + entropy) < 1e-4 else ""
+        less = f", less {what}{-constant:.3g}{'' if what else ' for each token'}" if abs(constant) > 1e-4 else ""
+        return f"label smoothing of {s:.2g}: {s:.2g}/{share}{less}"
     return None
 
 
@@ -114,7 +140,7 @@ def empty(recipe: Recipe) -> int:
 # Updates
 
 
-def make_optimizer(recipe: Recipe, model: nn.Module) -> torch.optim.Optimizer:
+def make_optimizer(recipe: Recipe, model: nn.Module) -> Any:
     """Make the recipe's optimizer, or Adam."""
     return recipe.optimizer(model) if recipe.optimizer else torch.optim.Adam(model.parameters(), lr=3e-3)
 
@@ -129,49 +155,174 @@ def update(recipe: Recipe, model: nn.Module, optimizer: Any, batch: tuple[Tensor
     optimizer.step()
 
 
+def dropouts(model: nn.Module) -> list[tuple[nn.Module, str]]:
+    """List every dropout above 0, that of attention weights too, as a part and the name of its probability."""
+    numbers = [(part, name) for part in model.modules() for name, p in vars(part).items() if isinstance(p, float) and p]
+    return [(part, name) for part, name in numbers if "drop" in (type(part).__name__.lower() if name == "p" else name)]
+
+
+class Updates(NamedTuple):
+    """What a few updates of a fresh model have shown, each of another batch."""
+
+    still: list[str]  # parameters that are as they were
+    rates: dict[Any, list[tuple[int, float]]]  # of each group of each optimizer: before a step, its update and its rate
+    mistakes: list[str | Differs]  # in the gradient that the second step used
+    modes: set[bool]  # was dropout in training mode in the last update?
+    seconds: float  # that an update takes
+
+
+FAR = 4_000, 100_000  # updates that are asked for as if they were due
+SLOW = 0.25  # seconds for an update: then fewer must do
+
+
+@lru_cache(maxsize=1)
+def few_updates(recipe: Recipe) -> Updates:
+    """Do five updates, or as many as two steps of the optimizer take, at most 16, and then two from far ahead."""
+    seen, model, draw = Updates([], defaultdict(list), [], set(), 0.0), stir(fresh(recipe)).train(), random.Random(0)
+    for part, _ in dropouts(model):
+        part.register_forward_pre_hook(lambda part, _: seen.modes.add(part.training))
+    named = [(name, p) for name, p in without_dropout(model).named_parameters() if p.requires_grad]
+    before, optimizer = [p.detach().clone() for _, p in named], make_optimizer(recipe, model)
+    batches = [recipe.batch(["".join(draw.sample(LETTERS, 5)) for _ in range(4)]) for _ in range(16)]
+    used: dict[int, Tensor] = {}  # by the update, the gradient of its first step
+    step, seconds = 0, 0.0
+
+    def look(stepping: Any, *_: Any) -> None:
+        for place, group in enumerate(stepping.param_groups):
+            seen.rates[id(stepping), place].append((step, float(group["lr"])))
+        if step not in used and len(used) < 2:
+            scale = getattr(stepping, "grad_scale", None)  # by which a fused optimizer divides in its step
+            used[step] = _flat(named, [p.grad for _, p in named]) / (1 if scale is None else scale)
+            (last, earlier), *more = used.items()
+            seen.mistakes.extend(misuse(recipe, model, used[step], batches[last:step], earlier) if more else ())
+
+    with register_optimizer_step_pre_hook(look):
+        while step < (2 if seconds > SLOW else 5) or (len(used) < 2 and step < len(batches)):
+            begun, step = time.thread_time(), step + 1
+            seen.modes.clear()
+            update(recipe, model, optimizer, batches[step - 1], step)
+            seconds = seconds or time.thread_time() - begun
+        still, modes = (
+            [name for (name, p), old in zip(named, before, strict=True) if torch.equal(p, old)],
+            {*seen.modes},
+        )
+        for step in FAR if recipe.plan and seconds < SLOW else ():
+            with suppress(Exception):  # a schedule may end before
+                recipe.plan(step)
+                update(recipe, model, optimizer, batches[0], step)
+    return seen._replace(still=still, modes=modes, seconds=seconds)
+
+
+def _flat(named: Sequence[tuple[str, Tensor]], gradients: Sequence[Tensor | None]) -> Tensor:
+    pairs = zip(named, gradients, strict=True)
+    return torch.cat([(torch.zeros_like(p) if gradient is None else gradient).flatten() for (_, p), gradient in pairs])
+
+
+def misuse(
+    recipe: Recipe, model: nn.Module, used: Tensor, batches: Sequence[tuple[Tensor, ...]], earlier: Tensor
+) -> Iterator[str | Differs]:
+    """Say what is wrong with a gradient that should be the loss's, summed over the batches since the last step.
+
+    Clipping shrinks it, as a whole or number by number, but hardly by 500. What else it is made of comes out by least
+    squares: how often each batch, or each row of a single one, and how often the gradient of the step before.
+    """
+    named = [(name, p) for name, p in model.named_parameters() if p.requires_grad]
+
+    def gradient_of(batch: Sequence[Tensor]) -> Tensor:
+        loss = loss_of(recipe, model, *batch)
+        return _flat(named, torch.autograd.grad(loss, [p for _, p in named], allow_unused=True))
+
+    pieces, most = [gradient_of(batch) for batch in batches], used.abs().max().item()
+    due = torch.stack(pieces).sum(dim=0)
+    alike = max(F.cosine_similarity(used, each, dim=0, eps=1e-30).item() for each in (due, due.clamp(-most, most)))
+    length, length_due = used.norm().item(), due.norm().item()
+    if not min(0.01, length_due / 500) < length < 500 * length_due:
+        reason = "clipped before it is unscaled" if length < length_due else "never unscaled"
+        yield f"it is {length / length_due:.2g} times the loss's (should be 1, or what clipping leaves): {reason}"
+    if alike > 0.999:
+        return
+    what = f"{len(batches)} updates since the last step"
+    if len(batches) == 1:
+        rows = [*zip(*(ids.split(1) for ids in batches[0]), strict=True)]
+        what, pieces = f"batch's {len(rows)} rows", [gradient_of(row) for row in rows]
+    shares = torch.linalg.lstsq(torch.stack([earlier, *pieces], dim=1), used[:, None]).solution.flatten()
+    old, *new = (shares / shares[1:].abs().max()).tolist()
+    told = f"its cosine with the loss's is {alike:.3f} (should be 1): "
+    if abs(old) > 0.02:
+        yield told + "that of the step before is still in it; zero_grad after each step"
+    elif min(new) < 0.9:
+        yield told + f"of the {what} it holds the gradient {', '.join(f'{abs(share):.1f}' for share in new)} times"
+    else:
+        other = told + "the update's loss is another than loss=…"
+        yield Differs(other) if alike > 0.9 else other
+
+
 @check("parameters that three updates leave alone", *UPDATE, "optimizer")
 def moves(recipe: Recipe) -> list[str]:
     """The optimizer does not hold them, or the loss does not reach them."""
-    model = stir(fresh(recipe))
-    before, optimizer = copy.deepcopy(model.state_dict()), make_optimizer(recipe, model)
-    for step in (1, 2, 3):  # the first may have a rate of 0
-        update(recipe, model, optimizer, recipe.batch(), step)
-    return [name for name, p in model.named_parameters() if p.requires_grad and torch.equal(p, before[name])]
+    return few_updates(recipe).still
 
 
-@check("from 1, the cosine of the gradient that is used and that of the loss", *UPDATE, "update", high=0.001)
-def gradient(recipe: Recipe) -> float:
-    """Gradients of earlier updates are still in it: zero_grad in each update.
+@check("mistakes in the gradient that is used", *UPDATE, "update")
+def gradient(recipe: Recipe) -> list[str]:
+    """It is not the loss's: zero_grad once for each step, not more and not less often; unscale before you clip."""
+    seen = few_updates(recipe)
+    steps = Counter(step for step, _ in next(iter(seen.rates.values()), []))
+    if len(steps) < 2:
+        raise NotExamined("an optimizer of PyTorch took fewer than two steps in 16 updates")
+    mistakes = [mistake for mistake in seen.mistakes if isinstance(mistake, str)]
+    if max(steps.values()) > 1:
+        mistakes.append(f"the optimizer takes {max(steps.values())} steps in one update (should be 1)")
+    for noted in seen.mistakes:
+        if isinstance(noted, Differs) and not mistakes:
+            raise noted
+    return mistakes
 
-    Measured at the second update; the cosine is the same whatever the gradient is clipped to.
+
+@check("updates in evaluation mode", "04", "5. Dropout (§5.4)", "update")
+def wakes(recipe: Recipe) -> int:
+    """The model has dropout, but an update never acts in training mode: eval() for a look at the validation, and no
+    train() after it.
     """
-    model, seen = stir(fresh(recipe)), []
-    optimizer = make_optimizer(recipe, model)
-    update(recipe, model, optimizer, recipe.batch(LONGEST[:1]), 1)
-    other, batch = copy.deepcopy(model), recipe.batch(LONGEST[1:])
-    other.zero_grad()
-    optimizer.register_step_pre_hook(lambda *_: seen.append(_gradient(model)))
-    torch.manual_seed(0)
-    update(recipe, model, optimizer, batch, 2)
-    other.train(model.training)
-    torch.manual_seed(0)
-    loss_of(recipe, other, *batch).backward()
-    return max(0.0, 1 - F.cosine_similarity(seen[0], _gradient(other), dim=0).item()) if seen else 1.0
+    if not (modes := few_updates(recipe).modes):
+        raise NotExamined("no part with dropout was called, or p = 0")
+    return int(True not in modes)
 
 
-def _gradient(model: nn.Module) -> Tensor:
-    return torch.cat([(torch.zeros_like(p) if p.grad is None else p.grad).flatten() for p in model.parameters()])
+@check("of the planned rate, the error in a few updates", *RATE, "plan", "update", high=0.001)
+def rates(recipe: Recipe) -> tuple[float, str]:
+    """The schedule is another than the plan; count updates from 1, and set the rate of each group of parameters."""
+    worst = (0.0, "")
+    for (_, group), steps in few_updates(recipe).rates.items():
+        step, rate = next(seen for seen in reversed(steps) if seen[0] not in FAR)
+        scales = {1.0, rate / (recipe.plan(step) or 1.0)} if group else {1.0}  # a further group may have its own
+        worst = max(worst, min(_error(recipe, steps, scale) for scale in scales))
+    return worst[0], worst[1] if worst[0] > 0.001 else ""
 
 
-@check("of the planned rate, the error in five updates", "07", "4. The learning rate (§5.3)", "plan", high=0.001)
-def rates(recipe: Recipe) -> float:
-    """The schedule is another than the plan; count updates from 1."""
-    model, seen = stir(fresh(recipe)), []
-    optimizer = make_optimizer(recipe, model)
-    optimizer.register_step_pre_hook(lambda *_: seen.append(optimizer.param_groups[0]["lr"]))
-    for step in range(1, 6):
-        update(recipe, model, optimizer, recipe.batch(LONGEST), step)
-    return max(abs(rate / recipe.plan(step) - 1) for step, rate in enumerate(seen, 1)) if seen else 1.0
+def _error(recipe: Recipe, steps: list[tuple[int, float]], scale: float) -> tuple[float, str]:
+    """Find the largest error of rates: each may be due by the update or by how many steps were taken."""
+    errors = []
+    for count, (step, rate) in enumerate(steps, 1):
+        due = min((scale * recipe.plan(number) for number in (step, count)), key=lambda due: abs(due - rate))
+        errors.append((abs(rate - due) / (due or 1.0), f"in update {step:,} it is {rate:.3g}, not {due:.3g}"))
+    return max(errors)
+
+
+@check("times the plan's largest rate up to step 100,000, that at 1,000,000", *RATE, "plan", high=1.01)
+def falls(recipe: Recipe) -> tuple[float, str]:
+    """It rises for ever: beyond the warm-up a rate should fall, as 1/√step in the paper."""
+    plan = {}
+    for step in sorted({round(10 ** (i / 20)) for i in range(121)}):
+        with suppress(Exception):  # it may end before
+            plan[step] = float(recipe.plan(step))
+    last, rate = [*plan.items()][-1]
+    most = max(rate for step, rate in plan.items() if step <= last / 10)
+    if 0.99 * most < rate <= 1.01 * most and rate > 1.01 * min(plan.values()):
+        raise Differs(
+            f"the plan warms up and stays: at step {last:,} it is {rate:.3g}, its largest (the paper's falls)"
+        )
+    return rate / (most or 1.0), ""
 
 
 # Learning and writing

@@ -80,6 +80,8 @@ def _losses(recipe: Recipe, model: nn.Module, batch: tuple[Tensor, ...]) -> dict
         "softmax comes before cross_entropy": (logits.softmax(dim=-1).log_softmax(dim=-1), answers, real),
         "the softmax runs over the positions": (logits.log_softmax(dim=1), answers, real),
         "logits go into nll_loss without log_softmax": (logits, answers, real),
+        "<eos> is ignored": (log_probs, answers, real * (answers != recipe.eos)),
+        "<eos> is ignored in place of padding": (log_probs, answers, (answers != recipe.eos).double()),
         SHORT_ROWS: (log_probs, answers, real / real.sum(1, True)),
     }
     losses = {}
@@ -165,12 +167,13 @@ class Updates(NamedTuple):
     """What a few updates of a fresh model have shown, each of another batch."""
 
     still: list[str]  # parameters that are as they were
-    rates: dict[Any, list[tuple[int, float]]]  # of each group of each optimizer: before a step, its update and its rate
+    steps: list[tuple[int, Any, list[float]]]  # of optimizers: in which update, whose, and the rates of its groups
     mistakes: list[str | Differs]  # in the gradient that the second step used
     modes: set[bool]  # was dropout in training mode in the last update?
     seconds: float  # that an update takes
 
 
+LEFT = 1e9  # put into each gradient after a step
 FAR = 4_000, 100_000  # updates that are asked for as if they were due
 SLOW = 0.25  # seconds for an update: then fewer must do
 
@@ -178,23 +181,25 @@ SLOW = 0.25  # seconds for an update: then fewer must do
 @lru_cache(maxsize=1)
 def few_updates(recipe: Recipe) -> Updates:
     """Do five updates, or as many as two steps of the optimizer take, at most 16, and then two from far ahead."""
-    seen, model, draw = Updates([], defaultdict(list), [], set(), 0.0), stir(fresh(recipe)).train(), random.Random(0)
+    seen, model, draw = Updates([], [], [], set(), 0.0), stir(fresh(recipe)).train(), random.Random(0)
     for part, _ in dropouts(model):
         part.register_forward_pre_hook(lambda part, _: seen.modes.add(part.training))
     named = [(name, p) for name, p in without_dropout(model).named_parameters() if p.requires_grad]
     before, optimizer = [p.detach().clone() for _, p in named], make_optimizer(recipe, model)
-    batches = [recipe.batch(["".join(draw.sample(LETTERS, 5)) for _ in range(4)]) for _ in range(16)]
+    lengths = (5,) * 4 if recipe.pad is None else (5, 5, 2, 2)
+    batches = [recipe.batch(["".join(draw.sample(LETTERS, length)) for length in lengths]) for _ in range(16)]
+    held: list[Tensor] = []  # parameters in the optimizer
     used: dict[int, Tensor] = {}  # by the update, the gradient of its first step
     step, seconds = 0, 0.0
 
     def look(stepping: Any, *_: Any) -> None:
-        for place, group in enumerate(stepping.param_groups):
-            seen.rates[id(stepping), place].append((step, float(group["lr"])))
+        seen.steps.append((step, stepping, [float(group["lr"]) for group in stepping.param_groups]))
+        held[:] = held or [p for group in stepping.param_groups for p in group["params"] if p.requires_grad]
         if step not in used and len(used) < 2:
             scale = getattr(stepping, "grad_scale", None)  # by which a fused optimizer divides in its step
-            used[step] = _flat(named, [p.grad for _, p in named]) / (1 if scale is None else scale)
-            (last, earlier), *more = used.items()
-            seen.mistakes.extend(misuse(recipe, model, used[step], batches[last:step], earlier) if more else ())
+            used[step] = _flat(held, [p.grad for p in held]) / (1 if scale is None else scale)
+            if len(used) == 2:
+                seen.mistakes.extend(misuse(recipe, model, held, used[step], batches[min(used) : step]))
 
     with register_optimizer_step_pre_hook(look):
         while step < (2 if seconds > SLOW else 5) or (len(used) < 2 and step < len(batches)):
@@ -202,6 +207,11 @@ def few_updates(recipe: Recipe) -> Updates:
             seen.modes.clear()
             update(recipe, model, optimizer, batches[step - 1], step)
             seconds = seconds or time.thread_time() - begun
+            left, length = _flat(held, [p.grad for p in held]).norm().item(), used.get(step, torch.zeros(1)).norm()
+            if len(used) == 2 and 0 < left < 0.99 * length:
+                seen.mistakes.append(f"its length is {length:.2g} in the step, and then {left:.2g}: clipped after it")
+            for p in held if [*used] == [step] else ():  # whatever is left after a step must be cleared
+                p.grad = None if p.grad is None else torch.full_like(p, LEFT)
         still, modes = (
             [name for (name, p), old in zip(named, before, strict=True) if torch.equal(p, old)],
             {*seen.modes},
@@ -213,24 +223,22 @@ def few_updates(recipe: Recipe) -> Updates:
     return seen._replace(still=still, modes=modes, seconds=seconds)
 
 
-def _flat(named: Sequence[tuple[str, Tensor]], gradients: Sequence[Tensor | None]) -> Tensor:
-    pairs = zip(named, gradients, strict=True)
-    return torch.cat([(torch.zeros_like(p) if gradient is None else gradient).flatten() for (_, p), gradient in pairs])
+def _flat(parameters: Sequence[Tensor], gradients: Sequence[Tensor | None]) -> Tensor:
+    pairs = zip(parameters, gradients, strict=True)
+    return torch.cat([torch.zeros(0), *((torch.zeros_like(p) if g is None else g).flatten() for p, g in pairs)])
 
 
 def misuse(
-    recipe: Recipe, model: nn.Module, used: Tensor, batches: Sequence[tuple[Tensor, ...]], earlier: Tensor
+    recipe: Recipe, model: nn.Module, held: list[Tensor], used: Tensor, batches: list[Any]
 ) -> Iterator[str | Differs]:
     """Say what is wrong with a gradient that should be the loss's, summed over the batches since the last step.
 
     Clipping shrinks it, as a whole or number by number, but hardly by 500. What else it is made of comes out by least
-    squares: how often each batch, or each row of a single one, and how often the gradient of the step before.
+    squares: how often each batch, or each row of a single one, and how much of what was left after the step before.
     """
-    named = [(name, p) for name, p in model.named_parameters() if p.requires_grad]
 
     def gradient_of(batch: Sequence[Tensor]) -> Tensor:
-        loss = loss_of(recipe, model, *batch)
-        return _flat(named, torch.autograd.grad(loss, [p for _, p in named], allow_unused=True))
+        return _flat(held, torch.autograd.grad(loss_of(recipe, model, *batch), held, allow_unused=True))
 
     pieces, most = [gradient_of(batch) for batch in batches], used.abs().max().item()
     due = torch.stack(pieces).sum(dim=0)
@@ -245,16 +253,18 @@ def misuse(
     if len(batches) == 1:
         rows = [*zip(*(ids.split(1) for ids in batches[0]), strict=True)]
         what, pieces = f"batch's {len(rows)} rows", [gradient_of(row) for row in rows]
-    shares = torch.linalg.lstsq(torch.stack([earlier, *pieces], dim=1), used[:, None]).solution.flatten()
-    old, *new = (shares / shares[1:].abs().max()).tolist()
+    columns = torch.stack([torch.ones_like(used), *pieces], dim=1)
+    found = torch.linalg.lstsq(columns, torch.stack((used, due), dim=1)).solution
+    old, shares = found[0, 0] / LEFT / found[1:, 0].abs().max(), found[1:, 0] / found[1:, 1]
     told = f"its cosine with the loss's is {alike:.3f} (should be 1): "
-    if abs(old) > 0.02:
-        yield told + "that of the step before is still in it; zero_grad after each step"
-    elif min(new) < 0.9:
-        yield told + f"of the {what} it holds the gradient {', '.join(f'{abs(share):.1f}' for share in new)} times"
+    if abs(old) > 1e-8:
+        yield f"that of the step before is still in it, {old:.2g} times (should be 0): zero_grad after each step"
+    elif shares.min() < 0.9 * shares.max():
+        told += f"of the {what} it holds the gradient {', '.join(f'{abs(s):.1f}' for s in shares / shares.max())} times"
+        yield told if shares.min() < 0.1 * shares.max() else Differs(told)  # such as a mean of means
     else:
-        other = told + "the update's loss is another than loss=…"
-        yield Differs(other) if alike > 0.9 else other
+        told += "the update's loss is another than loss=…"
+        yield told if alike < 0.9 else Differs(told)
 
 
 @check("parameters that three updates leave alone", *UPDATE, "optimizer")
@@ -267,12 +277,15 @@ def moves(recipe: Recipe) -> list[str]:
 def gradient(recipe: Recipe) -> list[str]:
     """It is not the loss's: zero_grad once for each step, not more and not less often; unscale before you clip."""
     seen = few_updates(recipe)
-    steps = Counter(step for step, _ in next(iter(seen.rates.values()), []))
-    if len(steps) < 2:
+    steps = Counter((update, optimizer) for update, optimizer, _ in seen.steps)
+    optimizers = Counter(optimizer for _, optimizer in steps)
+    if len({update for update, _ in steps if update not in FAR}) < 2:
         raise NotExamined("an optimizer of PyTorch took fewer than two steps in 16 updates")
+    if (most := max(steps.values())) > 1:
+        return [f"the optimizer takes {most} steps in one update (should be 1)"]
     mistakes = [mistake for mistake in seen.mistakes if isinstance(mistake, str)]
-    if max(steps.values()) > 1:
-        mistakes.append(f"the optimizer takes {max(steps.values())} steps in one update (should be 1)")
+    if len(optimizers) > 1 == max(optimizers.values()):
+        mistakes.append(f"{len(optimizers)} updates have another optimizer each, whose averages begin anew")
     for noted in seen.mistakes:
         if isinstance(noted, Differs) and not mistakes:
             raise noted
@@ -292,11 +305,14 @@ def wakes(recipe: Recipe) -> int:
 @check("of the planned rate, the error in a few updates", *RATE, "plan", "update", high=0.001)
 def rates(recipe: Recipe) -> tuple[float, str]:
     """The schedule is another than the plan; count updates from 1, and set the rate of each group of parameters."""
-    worst = (0.0, "")
-    for (_, group), steps in few_updates(recipe).rates.items():
-        step, rate = next(seen for seen in reversed(steps) if seen[0] not in FAR)
-        scales = {1.0, rate / (recipe.plan(step) or 1.0)} if group else {1.0}  # a further group may have its own
-        worst = max(worst, min(_error(recipe, steps, scale) for scale in scales))
+    worst, series = (0.0, ""), defaultdict(list)
+    for update, steps in itertools.groupby(few_updates(recipe).steps, key=lambda step: step[0]):
+        for place in enumerate(rate for _, _, rates in steps for rate in rates):
+            series[place[0]].append((update, place[1]))
+    for group, seen in series.items():
+        update, rate = next(each for each in reversed(seen) if each[0] not in FAR)
+        scales = {1.0, rate / (recipe.plan(update) or 1.0)} if group else {1.0}  # a further group may have its own
+        worst = max(worst, min(_error(recipe, seen, scale) for scale in scales))
     return worst[0], worst[1] if worst[0] > 0.001 else ""
 
 

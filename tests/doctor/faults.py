@@ -77,32 +77,32 @@ padding read in cross-attention | memory, memory, src_mask) → memory, memory, 
 causal mask one too far | .tril() → .tril(1) | future
 """)
 TRAINING = table("""
-gradients kept | optimizer.zero_grad() → | –gradient: step before
+gradients kept | optimizer.zero_grad() → | gradient: step before
 cross-attention not in the optimizer | p for p in model.parameters() if →
    p for name, p in model.named_parameters() if "cross" not in name and | moves: cross_attention
 second group without its rate | for group in optimizer.param_groups: → for group in optimizer.param_groups[:1]:
-   | –rates: each group
-updates in evaluation mode | model.train() → model.eval() | –wakes
+   | rates: each group
+updates in evaluation mode | model.train() → model.eval() | wakes
 accumulation that clears its gradients | scaler.scale(loss → optimizer.zero_grad()¶    scaler.scale(loss
-   | –gradient: 4 rows it holds
-a mean of means | loss(model, src, tgt, "sum") / count → loss(model, src, tgt) / 2 | –gradient: 4 rows it holds
-clipped before unscaling | scaler.unscale_(optimizer) → | –gradient: before it is unscaled
+   | gradient: 4 rows it holds
+a mean of means | loss(model, src, tgt, "sum") / count → loss(model, src, tgt) / 2 | gradient: 4 rows it holds
+clipped before unscaling | scaler.unscale_(optimizer) → | gradient: before it is unscaled
 clipped after the step | scaler.step(optimizer) → ;
-   scaler.unscale_(optimizer) → scaler.unscale_(optimizer)¶scaler.step(optimizer) | –gradient: clipped after
+   scaler.unscale_(optimizer) → scaler.unscale_(optimizer)¶scaler.step(optimizer) | gradient: clipped after
 a step for each part of the batch | scaler.unscale_(optimizer) → ; nn.utils.clip_grad_norm_(model.parameters(), 1.0) → ;
    scaler.step(optimizer)¶scaler.update() → ; scaler.scale(loss → optimizer.zero_grad()¶    scaler.scale(loss;
-   .backward() → .backward()¶    scaler.step(optimizer)¶    scaler.update() | –gradient: 2 steps in one update
-a rate that never falls | min(step**-0.5, step * WARMUP**-1.5) → step * WARMUP**-1.5 | –falls
+   .backward() → .backward()¶    scaler.step(optimizer)¶    scaler.update() | gradient: 2 steps in one update
+a rate that never falls | min(step**-0.5, step * WARMUP**-1.5) → step * WARMUP**-1.5 | falls
 a new optimizer in each update | model.train() → model.train()¶optimizer = type(optimizer)(optimizer.param_groups)
-   | –moves: another optimizer
+   | gradient: another optimizer
 gradient of the last part alone | scaler.scale(loss(model, src, tgt, "sum") / count).backward() →
-   value = loss(model, src, tgt, "sum") / count¶scaler.scale(value).backward() | –gradient: 4 rows it holds
+   value = loss(model, src, tgt, "sum") / count¶scaler.scale(value).backward() | gradient: 4 rows it holds
 encoder left frozen | nn.init.xavier_uniform_(matrix) →
    nn.init.xavier_uniform_(matrix)¶    self.encoder.requires_grad_(False) | –reached: frozen
-padding counted | ignore_index=PAD, → | –cross_entropy: padding counts
-answers not shifted | tgt[:, :-1]), tgt[:, 1:] → tgt[:, :-1]), tgt[:, :-1] | –cross_entropy: answers are the inputs
-softmax before cross_entropy | logits.mT → logits.softmax(dim=-1).mT | –cross_entropy: softmax comes before
-<eos> ignored in place of padding | ignore_index=PAD → ignore_index=EOS | –cross_entropy: ignored
+padding counted | ignore_index=PAD, → | cross_entropy: padding counts
+answers not shifted | tgt[:, :-1]), tgt[:, 1:] → tgt[:, :-1]), tgt[:, :-1] | cross_entropy: answers are the inputs
+softmax before cross_entropy | logits.mT → logits.softmax(dim=-1).mT | cross_entropy: softmax comes before
+<eos> ignored in place of padding | ignore_index=PAD → ignore_index=EOS | cross_entropy: ignored
 dropout in writing | model.eval() → model.train() | reads_back: dropout
 positions of the cache at 0 | start=ids.size(1) - 1 → start=0 | reads_back: cache
 a cache that lives on | caches = padding_mask(src), [{} for _ in model.decoder] →

@@ -85,7 +85,7 @@ class Record(TorchFunctionMode):
         elif function is F.linear or function is torch.addmm:
             self.note("linear", args[1:] if function is torch.addmm else args, output)
         elif function in PRODUCTS:
-            self.note("product", args[-2:], output)
+            self.note("product", args[-1] if isinstance(args[-1], list | tuple) else args[-2:], output)
         elif function is F.embedding:
             self.note("embedding", args, output)
         return output
@@ -101,9 +101,12 @@ class Record(TorchFunctionMode):
 
     def begins(self, name: str) -> Any:
         """Make a hook that notes with what a module is called."""
-        return lambda module, args, kwargs: self.open.append(
-            Call(name, module, kept(args), kept(kwargs), slice(len(self.events), None))
-        )
+
+        def hook(module: nn.Module, args: Any, kwargs: Any) -> None:
+            args, kwargs = kept((args, kwargs))
+            self.open.append(Call(name, module, args, kwargs, slice(len(self.events), None)))
+
+        return hook
 
     def ends(self, module: nn.Module, args: Any, kwargs: Any, output: Any) -> None:
         """Note what comes of a call."""
@@ -117,13 +120,16 @@ def is_floating(x: Any) -> bool:
     return isinstance(x, Tensor) and x.is_floating_point()
 
 
-def kept(value: Any) -> Any:
-    """Copy numbers, which the model may yet change in place; a parameter stays itself."""
+def kept(value: Any, copies: dict[int, Any] | None = None) -> Any:
+    """Copy numbers, which the model may yet change in place, each tensor once; a parameter stays itself."""
+    copies = {} if copies is None else copies
     if isinstance(value, tuple | list):
-        return tuple(map(kept, value))
+        return tuple(kept(each, copies) for each in value)
     if isinstance(value, dict):
-        return {key: kept(each) for key, each in value.items()}
-    return value.clone() if is_floating(value) and not isinstance(value, nn.Parameter) else value
+        return {key: kept(each, copies) for key, each in value.items()}
+    if not is_floating(value) or isinstance(value, nn.Parameter):
+        return value
+    return copies.setdefault(id(value), value.clone())
 
 
 @lru_cache(maxsize=2)

@@ -14,13 +14,9 @@ def difference(given: Any, expected: Any, within: float = 1e-4, *, strict: bool 
     """Say what differs first between two values, as "at [1, 2]: 0.83, expected 0.5", or None.
 
     Tensors, lists and dictionaries are compared entry by entry. A tuple counts as a list, an array of numpy too, and a
-    tensor without axes as its number.
-
-    Args:
-        given: any value.
-        expected: what it should be; unless strict, one number stands for every entry of a tensor.
-        within: how far a float may be off, absolutely and relatively. Other numbers must be equal.
-        strict: whether types count, too (a bool is no int, a float is no int, but an int is a float), and NaN is NaN.
+    tensor without axes as its number. A float may be off by `within`, absolutely and relatively; other numbers must be
+    equal. If strict, types count, too (a bool is no int, a float is no int, but an int is a float), and NaN is NaN;
+    else one number stands for every entry of a tensor.
     """
     name, given, expected = kind(given), _plain(given), _plain(expected)
     if strict and isinstance(expected, float) and type(given) is int:

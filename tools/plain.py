@@ -20,12 +20,9 @@ NOTE = "#:"  # begins a line of shapes as long as it has no place yet; "#" when 
 
 
 def plain(source: str, without: Collection[str] = (), *, checks: bool = False) -> str:
-    """Write a definition without types, checks and the longer part of its documentation.
+    """Write one function or class without types, the longer part of its documentation and, unless told so, checks.
 
-    Args:
-        source: the text of one function or class.
-        without: names of methods, variables and attributes; methods of such a name go, and statements that use one.
-        checks: whether checks stay.
+    Methods of a name in `without` go, too, and statements that use a variable or attribute of such a name.
     """
     text = source.encode()
     edits, _ = _Editor(text, frozenset(without), checks).block(ast.parse(source).body, None)

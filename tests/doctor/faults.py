@@ -29,7 +29,7 @@ no residual round cross-attention | self.residuals[1](x, lambda x: → self.resi
    | residual: decoder.0.cross_attention
 no activation | F.relu(self.w_1(x)) → self.w_1(x) | activation: w_1
 an activation after the second matrix, too | return self.w_2(self.dropout → return F.relu(self.w_2(self.dropout;
-   self.w_1(x)))) → self.w_1(x))))) | –
+   self.w_1(x)))) → self.w_1(x))))) | activation: ends in one
 √d_model missing | self.embedding(ids) * math.sqrt(D_MODEL) → self.embedding(ids) | embeddings: × 1 (√d_model is 5.66)
 √d_model in place of √d_k | sqrt(self.d_k) → sqrt(D_MODEL) | attention: as if √d_model
 √d_k missing | / math.sqrt(self.d_k) → | attention: nothing divides
@@ -48,9 +48,9 @@ tie broken by loading | def embed(self → def load_state_dict(self, state, stri
 padding_idx of <bos> | padding_idx=PAD → padding_idx=BOS | –reached: padding_idx
 LayerNorm over the positions | return self.norm(x + self.dropout(sublayer(x))) → x = x + self.dropout(sublayer(x))
   ¶    x = (x - x.mean(1, True)) / (x.std(1, False, True) + 1e-5)¶    return self.norm.weight * x + self.norm.bias
-   | –norms: positions
+   | free_road: one over the positions
 LayerNorm by the variance | return self.norm(x + self.dropout(sublayer(x))) → x = x + self.dropout(sublayer(x))
-  ¶    return self.norm(x) / x.std(dim=-1, keepdim=True) | –norms: variance
+  ¶    return self.norm(x) / x.std(dim=-1, keepdim=True) | free_road: no norm over the features
 no LayerNorm round cross-attention | Residual() for _ in range(3)]) →
    Residual() for _ in range(3)])¶    self.residuals[1].norm = nn.Identity() | norms: decoder.0.feed_forward
 statistics of the batch | nn.LayerNorm → nn.BatchNorm1d;
@@ -67,7 +67,7 @@ mask after the softmax | scores = scores.masked_fill(mask == 0, -1e9) → ;
 −1e-9 in place of −1e9 | -1e9 → -1e-9 | future
 heads cut across | -1, HEADS, self.d_k).transpose(1, 2) → HEADS, -1, self.d_k) | future: axes are mixed up
 softmax over the queries | softmax(dim=-1) → softmax(dim=-2) | rows_sum_to_one
-source shifted | self.embed(src) → self.embed(F.pad(src[:, 1:], (0, 1))) | source
+source shifted | self.embed(src) → self.embed(F.pad(src[:, 1:], (0, 1))) | source: token 1 of 6
 memory of the first layer | x = layer(x, src_mask) → return layer(x, src_mask) | reached: encoder.1
 one module for self- and cross-attention | self.cross_attention = MultiHeadAttention(), →
    self.cross_attention = 2 * (MultiHeadAttention(),)¶    _ = | one_layer: self_attention = decoder.0.cross_attention

@@ -1,6 +1,5 @@
 """The classifier: its parts, what it learns, a run and its commands."""
 
-import contextlib
 import json
 import re
 from pathlib import Path
@@ -124,30 +123,23 @@ def test_accuracy_by_hand() -> None:
             accuracy(probabilities, labels, ["a", "b"])
 
 
-@pytest.fixture(scope="module")
-def learned(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with a small collection, a run that has learned it, and in printed.txt what the run says."""
-    folder, texts = tmp_path_factory.mktemp("reviews"), {}
+def test_a_run_says_what_it_does_keeps_what_it_needs_and_has_learned(tmp_path: Path, capsys) -> None:
+    run, texts = str(tmp_path / "run"), {}
     for part, noun in (("train", "film"), ("train", "play"), ("train", "story"), ("train", "book"), ("test", "film")):
         for label, word in (*(("pos", word) for word in GOOD), *(("neg", word) for word in BAD)):
             texts[f"{part}/{label}/{noun}_{word}.txt"] = f"this {noun} is {word}"
             texts[f"{part}/{label}/{noun}_very_{word}.txt"] = f"a very {word} {noun} it is"
-    write_folder(folder / "mine", texts)
-    given = ["--reviews", str(folder / "mine"), "--out", str(folder / "run"), "--epochs", "12"]
-    with open(folder / "printed.txt", "w", encoding="utf-8") as printed, contextlib.redirect_stdout(printed):
-        assert main(["train", *given, "--batch-tokens", "60", "--warmup", "5", "--precision", "fp32"]) == 0
-    return folder
-
-
-def test_a_run_says_what_it_does_keeps_what_it_needs_and_has_learned(learned: Path, capsys) -> None:
-    run, out = str(learned / "run"), (learned / "printed.txt").read_text(encoding="utf-8")
+    write_folder(tmp_path / "mine", texts)
+    given = ["--reviews", str(tmp_path / "mine"), "--out", run, "--epochs", "12"]
+    assert main(["train", *given, "--batch-tokens", "60", "--warmup", "5", "--precision", "fp32"]) == 0
+    out = capsys.readouterr().out
     size = "58 training and 6 validation texts of 2 labels"
     assert out.startswith(f"{size}; chosen for them: --preset reviews --dropout 0.5 --rate 0.11 --schedule linear ")
     assert re.search(r"epoch  1\.00 .* validation accuracy \d+\.\d% ", out)
     assert out.endswith(f"Try it: python -m annotated classify {run}\n")
-    config = json.loads((learned / "run" / "config.json").read_text())
+    config = json.loads((tmp_path / "run" / "config.json").read_text())
     assert config["labels"] == ["neg", "pos"] and config["language"] == "en" and config["model"]["classes"] == 2
-    assert main(["evaluate", run, "--reviews", str(learned / "mine"), "--precision", "fp32"]) == 0
+    assert main(["evaluate", run, "--reviews", str(tmp_path / "mine"), "--precision", "fp32"]) == 0
     careful, scores = capsys.readouterr().out.splitlines()
     assert careful.startswith("Careful: 13 of the 16 held out for the test") and scores.endswith("100.0% ± 0.0%")
     assert main(["classify", run, "--precision", "fp32", "a very dull play it is", "this book is warm"]) == 0

@@ -229,19 +229,13 @@ def test_corners_span_an_area_and_colours_are_numbered() -> None:
     assert to_rgb(dots(other)[1, 1].get_facecolor()[0]) == colour != to_rgb(dots(other)[0, 0].get_facecolor()[0])
 
 
-@pytest.mark.parametrize(
-    ("points", "roles"),
-    [
-        (CORNERS | {"output of Hund": (5.0, 2.0), "output of jagt": (2.4, 3.2)}, {"corners": list(CORNERS)}),
-        ({f"word {place}": (place, 0) for place in range(8)}, {}),
-    ],
-)
-def test_labels_stand_clear_of_each_other_and_inside(points, roles) -> None:
-    ax = plot_plane(points, **roles)
-    assert stand_apart(ax.texts) and len(ax.texts) == len(points)
-    for box in (text.get_window_extent() for text in ax.texts):
-        assert ax.bbox.contains(box.x0, box.y0) and ax.bbox.contains(box.x1, box.y1)
-        assert not any(box.contains(*ax.transData.transform(place)) for place in dots(ax))
+def test_labels_stand_clear_of_each_other_and_inside() -> None:
+    outputs = {"output of Hund": (5.0, 2.0), "output of jagt": (2.4, 3.2)}
+    for ax in plot_plane(CORNERS | outputs, corners=list(CORNERS)), plot_plane({f"word {i}": (i, 0) for i in range(8)}):
+        assert stand_apart(ax.texts) and len(ax.texts) == len(dots(ax))
+        for box in (text.get_window_extent() for text in ax.texts):
+            assert ax.bbox.contains(box.x0, box.y0) and ax.bbox.contains(box.x1, box.y1)
+            assert not any(box.contains(*ax.transData.transform(place)) for place in dots(ax))
 
 
 def test_a_tree_grows_to_the_right_and_shows_and_says_what_became_of_each_hypothesis() -> None:

@@ -608,7 +608,7 @@ def test_axe_finds_nothing_serious(page) -> None:
 
 
 def test_without_its_weights_the_page_says_so_and_stays_calm(browser) -> None:
-    page, complaints = browser.new_page(), []
+    page, complaints = browser.new_page(reduced_motion="reduce"), []
     page.route("**/weights-3.js", lambda route: route.abort())
     page.on("pageerror", lambda error: complaints.append(str(error)))
     page.goto(PAGE.as_uri())

@@ -12,6 +12,7 @@ from annotated.masking import causal_mask
 from annotated.multi_head import MultiHeadAttention, record_attention
 
 BATCH, HEADS, QUERY, KEY = 2, 3, 5, 7
+SMALL = st.integers(1, 5)
 
 
 def inputs(d_model: int, batch: int = BATCH, query: int = QUERY, key: int = KEY) -> tuple[torch.Tensor, ...]:
@@ -24,15 +25,7 @@ def random_mask(*shape: int) -> torch.Tensor:
     return mask
 
 
-@given(
-    heads=st.integers(1, 4),
-    d_k=st.integers(1, 5),
-    d_v=st.integers(1, 5),
-    bias=st.booleans(),
-    batch=st.integers(1, 3),
-    query=st.integers(1, 5),
-    key=st.integers(1, 7),
-)
+@given(SMALL, SMALL, SMALL, st.booleans(), SMALL, SMALL, SMALL)
 def test_equals_a_loop_over_heads(heads, d_k, d_v, bias, batch, query, key):
     d_model = 11
     ours = randomise(MultiHeadAttention(d_model, heads, d_k=d_k, d_v=d_v, bias=bias))

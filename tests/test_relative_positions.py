@@ -108,16 +108,14 @@ def test_weights_are_recorded(kind: type[MultiHeadAttention]) -> None:
 
 def test_tree_distances_by_hand() -> None:
     """The dogs that the cat sees sleep: dogs(0) that(1) cat(2) sees(3) sleep(4); behind it a word of its own."""
-    found = positions.tree_distances(torch.tensor([[4, 3, 3, 0, 4, 5]]))
+    (found,) = positions.tree_distances(torch.tensor([[4, 3, 3, 0, 4, 5]]))
     assert found.tolist() == [
-        [
-            [0, 2, 2, 1, -1, 6],
-            [-2, 0, 2, -1, -3, 6],
-            [-2, -2, 0, -1, -3, 6],
-            [-1, 1, 1, 0, -2, 6],
-            [1, 3, 3, 2, 0, 6],
-            [-6, -6, -6, -6, -6, 0],
-        ]
+        [0, 2, 2, 1, -1, 6],
+        [-2, 0, 2, -1, -3, 6],
+        [-2, -2, 0, -1, -3, 6],
+        [-1, 1, 1, 0, -2, 6],
+        [1, 3, 3, 2, 0, 6],
+        [-6, -6, -6, -6, -6, 0],
     ]
 
 

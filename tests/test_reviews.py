@@ -38,12 +38,8 @@ def write_folder(folder: Path, texts: dict[str, str]) -> Path:
 
 def test_folders_are_read_in_the_order_of_names(tmp_path: Path) -> None:
     folder = write_folder(tmp_path / "aclImdb", TEXTS)
-    expected = {
-        "train": Labelled(
-            ["a very bad film", "bad and dull", "a very good film", "good and witty"], ["neg", "neg", "pos", "pos"]
-        ),
-        "test": Labelled(["cliché", "witty"], ["neg", "pos"]),
-    }
+    train = ["a very bad film", "bad and dull", "a very good film", "good and witty"], ["neg", "neg", "pos", "pos"]
+    expected = {"train": Labelled(*train), "test": Labelled(["cliché", "witty"], ["neg", "pos"])}
     assert read_reviews(folder) == read_reviews(tmp_path) == expected
     (folder / "train/pos/0_9.txt").write_bytes(b"caf\xe9")
     with pytest.raises(ValueError, match=r"aclImdb/train/pos/0_9\.txt: not UTF-8 .*byte 3"):

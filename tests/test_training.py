@@ -35,12 +35,7 @@ def test_the_smoothed_distribution_is_the_table_written_by_hand():
     torch.testing.assert_close(logits.softmax(-1) * counts - logits.grad, torch.tensor(rows))
 
 
-@given(
-    smoothing=st.floats(0, 0.99),
-    pad_id=st.sampled_from([None, 0, 2]),
-    scale=st.sampled_from([0.0, 1.0, 1e4]),
-    seed=st.integers(0, 100),
-)
+@given(st.floats(0, 0.99), st.sampled_from([None, 0, 2]), st.sampled_from([0.0, 1.0, 1e4]), st.integers(0, 100))
 def test_the_loss_is_that_of_torch(smoothing, pad_id, scale, seed):
     smoothing = smoothing if pad_id is None else 0.0  # torch's smoothing gives padding a share, too
     generator = torch.Generator().manual_seed(seed)

@@ -23,10 +23,11 @@ from annotated.models.gpt import GptConfig
 from annotated.models.language_model import LanguageModel, LanguageModelConfig
 from annotated.transformer import Transformer
 from annotated_course.chapters.c19_debugging.exercises import WARD, patients
-from annotated_course.doctor import Report, examine
+from annotated_course.doctor import Recipe, Report, examine
 from experiments import strangers
 from experiments.debugging import LESSON
 from experiments.results import about, arguments, names_of_lesson, save
+from tests.doctor import texts, translators
 from tests.doctor.faults import STRUCTURE, TRAINING, named, sick
 from tests.doctor.patient import RECIPE
 
@@ -51,7 +52,10 @@ def cases() -> Iterator[Case]:
     ours["LanguageModel"] = lambda: LanguageModel(LanguageModelConfig(14, **SIZES))
     ours["Gpt"] = lambda: OurGpt(GptConfig(14, **SIZES))
     yield from (Case("ours", name, make) for name, make in ours.items())
-    yield Case("others", "The Annotated Transformer", strangers.Annotated, "its first two rates are equal")
+    faults = {"harvard": "its first two rates are equal", "gordicaleksa": "its loss is divided by all places"}
+    for name, recipe in (vars(texts) | vars(translators)).items():
+        if isinstance(recipe, Recipe):
+            yield Case("as the best known", name, recipe, faults.get(name, ""))
     old = tuple(map(int, torch.__version__.split(".")[:2])) < (2, 5)
     yield Case("others", "nn.Transformer", strangers.Wrapped, "torch < 2.5: NaN from a row of padding" if old else "")
     for fault in strangers.WRAPPED_FAULTS:

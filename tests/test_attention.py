@@ -34,10 +34,8 @@ def test_weights_of_a_query_sum_to_one(batch, queries, keys, scale, seed):
     query, key, value = torch.randn(*batch, queries, 11), torch.randn(*batch, keys, 11), torch.randn(*batch, keys, 13)
     mask = torch.rand(queries, keys) < 0.7
     weights, output = attention_weights(scale * query, key, mask), attention(scale * query, key, value, mask)
-    assert weights.shape == (*batch, queries, keys)
-    assert output.shape == (*batch, queries, 13)
-    assert (weights >= 0).all()
-    assert (weights[..., ~mask] == 0).all()
+    assert weights.shape == (*batch, queries, keys) and output.shape == (*batch, queries, 13)
+    assert (weights >= 0).all() and (weights[..., ~mask] == 0).all()
     assert_close(weights.sum(-1), mask.any(-1).float().expand(*batch, queries))
     assert_close(output, weights @ value)
 
@@ -64,11 +62,9 @@ def test_query_with_nothing_to_attend_to():
 
     gradients = torch.autograd.grad(output[0, 3].sum(), (query, key, value), retain_graph=True)
     assert all((gradient == 0).all() for gradient in gradients)
-    query_gradient, key_gradient, value_gradient = torch.autograd.grad(output.square().sum(), (query, key, value))
-    assert (query_gradient[0, 3] == 0).all()
-    assert (key_gradient[1, 6] == 0).all()
-    assert (value_gradient[1, 6] == 0).all()
-    assert all(gradient.isfinite().all() for gradient in (query_gradient, key_gradient, value_gradient))
+    of_query, of_key, of_value = gradients = torch.autograd.grad(output.square().sum(), (query, key, value))
+    assert all((gradient == 0).all() for gradient in (of_query[0, 3], of_key[1, 6], of_value[1, 6]))
+    assert all(gradient.isfinite().all() for gradient in gradients)
 
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float16, torch.bfloat16], ids=str)

@@ -117,12 +117,9 @@ def test_training_takes_every_option(corpus, tmp_path):
     small = [word for word in SMALL if word not in ("--vocab-size", "280")]
     assert main(["train", *files, "--out", str(tmp_path), *small, *more, "--norm-first"]) == 0
     model, info = load_checkpoint(tmp_path)
-    assert info["settings"] | options == info["settings"]
-    assert "help" not in info["settings"]
-    assert (info["src"], info["tgt"]) == ("en", "de")
-    assert (model.config.layers, model.config.dropout) == (1, 0.3)
-    assert model.config.norm_first
-    assert isinstance(load_tokenizer(tmp_path), WordTokenizer)
+    assert info["settings"] | options == info["settings"] and "help" not in info["settings"]
+    assert (info["src"], info["tgt"]) == ("en", "de") and isinstance(load_tokenizer(tmp_path), WordTokenizer)
+    assert (model.config.layers, model.config.dropout, model.config.norm_first) == (1, 0.3, True)
 
 
 def test_an_interrupted_run_goes_on_with_its_settings(run, corpus, tmp_path, capsys, monkeypatch):

@@ -44,13 +44,8 @@ TEXT = {"load_text": lambda name: "to be or not to be\n" * 100}
 COMMANDS: dict[str, dict[str, Any]] = {
     "counting": TEXT,
     "induction": {"STEPS": 2, "EVERY": 2, "FRAMES": 1, "BETWEEN": 2},
-    "paper_code_today": {
-        "SWITCHES": {PAPER: SWITCHES[PAPER]},
-        "PLACES": {PLACE: PLACES[PLACE]},
-        "UPDATES": (120,),
-        "TURNS": 1,
-        "train": lambda *arguments: 3.0,
-    },
+    "paper_code_today": {"SWITCHES": {PAPER: SWITCHES[PAPER]}, "PLACES": {PLACE: PLACES[PLACE]}, "UPDATES": (120,)}
+    | {"TURNS": 1, "train": lambda *arguments: 3.0},
     "riddle": {
         "TRAINING": "train --corpus grammar --preset tiny --layers 1 --vocab-size 300 --max-minutes 0.001",
         "CORPORA": {"grammar": "grammar", "photographs": "grammar"},
@@ -69,12 +64,8 @@ COMMANDS: dict[str, dict[str, Any]] = {
         "CASES": {
             name: tuning.CASES[name] | {"updates": 2} for name in ("300 examples", "LoRA, rank 2", tuning.DELIVERED)
         },
-        "RULES": ("short",),
-        "BETAS": (0.5,),
-        "BITS": (4,),
-        "ASKED": 8,
-        "save_checkpoint": lambda *arguments: None,
-    },
+    }
+    | {"RULES": ("short",), "BETAS": (0.5,), "BITS": (4,), "ASKED": 8, "save_checkpoint": lambda *arguments: None},
     "warm_up": {"CASES": {"two layers, no warm-up": warm_up.CASES["two layers, no warm-up"]}},
 }
 SMALL = TransformerConfig(31, d_model=64, d_ff=128, heads=4, layers=2, max_length=128)

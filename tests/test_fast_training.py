@@ -24,9 +24,7 @@ CONFIGS = {
 
 def make(name: str) -> torch.nn.Module:
     """Make one of `CONFIGS`; no bias stays 0 and no gain stays 1."""
-    model = make_model(**CONFIGS[name])
-    if name == "output bias":
-        model = biased(model, {})
+    model = biased(make_model(), {}) if name == "output bias" else make_model(**CONFIGS[name])
     for parameter in model.parameters():
         parameter.data += 0.1 * torch.randn_like(parameter)
     return model

@@ -155,7 +155,6 @@ def rectangles(ax):
 
 
 def faces(values, **options):
-    """The colours of a grid's cells."""
     return [cell.get_facecolor() for cell in rectangles(plot_matrices([Grid(values, "grid", **options)]))]
 
 

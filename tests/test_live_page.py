@@ -70,7 +70,6 @@ def wait(page: Any, sentence: str) -> None:
 
 
 def choose(page: Any, sentence: str) -> None:
-    """Type a sentence and press Enter."""
     field = page.get_by_label("German", exact=True)
     field.fill(sentence)
     field.press("Enter")
@@ -91,12 +90,10 @@ def scroll_to(page: Any, part: str) -> None:
 
 
 def text(page: Any, selector: str) -> str:
-    """What stands there."""
     return page.locator(selector).inner_text()
 
 
 def texts(page: Any, selector: str) -> list[str]:
-    """What stands in each of several places."""
     return page.locator(selector).all_inner_texts()
 
 
@@ -107,7 +104,6 @@ def number(text: str) -> float:
 
 
 def numbers(page: Any, selector: str) -> list[float]:
-    """The first number of each place."""
     return list(map(number, texts(page, selector)))
 
 

@@ -57,8 +57,7 @@ def test_groups_are_heads_with_repeated_weights(groups: int, bias: bool) -> None
     plain.load_state_dict(weights)
     x, memory = inputs(), inputs(5).flip(2)
     assert_close(ours(x, memory, memory), plain(x, memory, memory))
-    assert ours.project(memory, memory)[0].shape == (2, groups, 5, D_K)
-    assert ours.project(memory, memory)[1].shape == (2, groups, 5, D_V)
+    assert [x.shape for x in ours.project(memory, memory)] == [(2, groups, 5, D_K), (2, groups, 5, D_V)]
 
 
 def test_the_norm_comes_before_the_turn() -> None:

@@ -48,12 +48,10 @@ def path(request: pytest.FixtureRequest) -> Path:
 
 @pytest.fixture
 def notebook(path: Path) -> nbformat.NotebookNode:
-    """That notebook's content."""
     return read(path)
 
 
 def code_cells(notebook: nbformat.NotebookNode) -> list[nbformat.NotebookNode]:
-    """A notebook's code cells."""
     return [cell for cell in notebook.cells if cell.cell_type == "code"]
 
 

@@ -27,8 +27,7 @@ def test_sinusoids_are_added_and_not_saved():
     encoding = SinusoidalEncoding(6, 11)
     x = torch.randn(2, 5, 6)
     assert torch.equal(encoding(x), x + sinusoids(5, 6))
-    assert not encoding.state_dict()
-    assert not list(encoding.parameters())
+    assert not encoding.state_dict() and not list(encoding.parameters())
 
 
 WAYS = {

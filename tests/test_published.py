@@ -39,7 +39,6 @@ def publish(folder: Path, kind: str, shard: str = "1GB", **changes) -> Any:
 
 
 def change(folder: Path, rename: Callable[[str], str] = str, weights: dict[str, Tensor] | None = None, **settings):
-    """Change the settings and the weights of a folder."""
     config, file = folder / "config.json", folder / "model.safetensors"
     config.write_text(json.dumps(json.loads(config.read_text()) | settings))
     save_tensors(file, {rename(name): tensor for name, tensor in load_tensors(file)[0].items()} | (weights or {}))

@@ -82,13 +82,11 @@ def site(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
 
 @pytest.fixture(scope="module")
 def pages(site: Path) -> dict[Path, BeautifulSoup]:
-    """Every page, read."""
     paths = (path for path in sorted(site.rglob("*.html")) if path.stat().st_size)
     return {path: BeautifulSoup(path.read_bytes(), "lxml") for path in paths}
 
 
 def links_of(page: BeautifulSoup) -> list[str]:
-    """Where a page leads."""
     return [link["href"] for link in page.select("a[href]")]
 
 

@@ -40,7 +40,6 @@ SECOND = '''class Second:
 
 @pytest.fixture
 def project(tmp_path: Path) -> Path:
-    """A project of one module."""
     (tmp_path / "annotated").mkdir()
     (tmp_path / "annotated" / "some.py").write_text(MODULE, encoding="utf-8")
     return tmp_path

@@ -48,8 +48,7 @@ def test_vocabulary_maps_there_and_back():
     assert vocabulary.encode(["Hund", "Katze", "ein"]) == [5, UNK, 4]
     assert vocabulary.decode([5, UNK, 4, EOS]) == ["Hund", "<unk>", "ein", "<eos>"]
     assert vocabulary.decode(torch.tensor([5, 4])) == ["Hund", "ein"]
-    assert len(vocabulary) == 6
-    assert ("Hund" in vocabulary, "Katze" in vocabulary) == (True, False)
+    assert len(vocabulary) == 6 and "Hund" in vocabulary and "Katze" not in vocabulary
 
 
 def test_words_are_split_by_the_rules_of_each_language(words):
@@ -152,8 +151,7 @@ def test_a_special_written_in_a_text_is_text(subwords, tokenizer, special, tmp_p
 def test_a_saved_tokenizer_is_the_same_again(tokenizer, tmp_path):
     tokenizer.save(tmp_path / "new" / "folder")
     again = module.load_tokenizer(tmp_path / "new" / "folder")
-    assert type(again) is type(tokenizer)
-    assert len(again) == len(tokenizer)
+    assert type(again) is type(tokenizer) and len(again) == len(tokenizer)
     text = "Die Frau jagt den Elefanten, z.B. im Haus."
     assert again.encode(text, "de") == tokenizer.encode(text, "de")
     assert again.decode(range(4, len(again))) == tokenizer.decode(range(4, len(tokenizer)))

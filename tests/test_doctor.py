@@ -485,7 +485,7 @@ def test_the_page_s_models_are_examined_as_it_says() -> None:
     shown = next(block for block in page.split("```") if "✗" in block)
     assert shown.strip() in str(report)
     assert examine(names["MyText"]).failed == []
-    assert examine(names["Theirs"], checks=some).failed == []
+    assert examine(names["theirs"], checks=some).failed == []
 
 
 def test_a_model_whose_calls_were_recorded_is_left_as_it_was() -> None:

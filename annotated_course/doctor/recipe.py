@@ -162,14 +162,14 @@ def _look_once(recipe: Recipe) -> None:
         error = _loss_raises(recipe, model)
     except ValueError as raised:
         error = raised
-    if error and recipe.dtype == torch.float64:
+    if error:  # once more, built in 32 bits
         torch.set_default_dtype(torch.float32)
         with suppress(Exception, SystemExit):
             model = recipe.build().float().eval()
             again = recipe.logits(model, *ids)
             if not _loss_raises(recipe, model) or output is None:
                 output, recipe.dtype = again, torch.float32
-                recipe.recognised = "it can be called in 32 bits alone, so all numbers have 32"
+                recipe.recognised = recipe.recognised or "it can be called in 32 bits alone, so all numbers have 32"
         torch.set_default_dtype(recipe.dtype)
     recipe.views = "view size" in str(error)
     if output is None and error:

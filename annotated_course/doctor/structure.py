@@ -313,15 +313,15 @@ def sizes(x: Tensor, tokens: int) -> Tensor:
 
 def multiple_of(x: Tensor, tokens: int, linear: Sequence[Event], d_k: int) -> float | None:
     """Find the factor between a linear layer's output, or one of its three parts, and what attention makes of it."""
-    for event in linear:
-        made, parts = event.output, [event.output]
+    fits = list[tuple[float, float]]()
+    for made in (event.output for event in linear if length(event.output) % tokens == 0):
+        parts = [made]
         if made.size(-1) % (3 * d_k) == 0:
             parts += [*made.chunk(3, dim=-1), *made.unflatten(-1, (-1, 3, d_k)).unbind(dim=-2)]
-        for part in parts:
-            ratios = sizes(x, tokens) / sizes(part, tokens) if length(part) % tokens == 0 else torch.rand(2)
-            if (ratios / ratios.mean() - 1).abs().max() < 1e-4:
-                return ratios.mean().item()
-    return None
+        ratios = torch.stack([sizes(x, tokens) / sizes(part, tokens) for part in parts])
+        fits += zip((ratios.amax(dim=1) / ratios.amin(dim=1) - 1).tolist(), ratios.mean(dim=1).tolist(), strict=True)
+    gap, factor = min(fits, default=(1.0, 0.0))
+    return factor if gap < 1e-4 else None
 
 
 class Entry(NamedTuple):
@@ -387,7 +387,7 @@ def embeddings(recipe: Recipe) -> list[str]:
         said = f"{name}: embedding × {entry.factor:.3g} (√d_model is {math.sqrt(d_model):.3g}), "
         said += f"of size {tokens:.2g} beside positions of {places:.2g}"
         right, twice = (math.isclose(entry.factor, d_model**power, rel_tol=1e-3) for power in (0.5, 1))
-        added = places > near(entry.positions)
+        added = places > 1e-5 * tokens
         if twice or not math.isclose(min(factors), max(factors), rel_tol=1e-3):
             found.append(said + (": √d_model twice" if twice else ""))
         elif added and tokens > 60 * places:
@@ -403,13 +403,13 @@ def embeddings(recipe: Recipe) -> list[str]:
 def positions(recipe: Recipe) -> list[str]:
     """What is added to the embeddings doesn't tell the positions apart as sine and cosine at many frequencies do."""
     found, noted, sizes_ = [], [], {name: entry.sizes()[1] for name, entry in entries(recipe).items()}
-    least = near(next(iter(entries(recipe).values())).positions)
+    least = 1e-5 * max(max(entry.sizes()) for entry in entries(recipe).values())
     if max(sizes_.values()) < least:
         raise NotExamined("nothing is added to the embeddings")
     for name, entry in entries(recipe).items():
         table, tokens = entry.positions, len(entry.positions)
         lengths, products = table.square().sum(dim=1), table @ table.T
-        rank = int((torch.linalg.svdvals(table) > 10 * least * table.norm()).sum())
+        rank = int((torch.linalg.svdvals(table) > 1e-5 * table.norm()).sum())
         off = max((products.diagonal(k).amax() - products.diagonal(k).amin()).item() for k in range(tokens))
         if sizes_[name] < least:
             found.append(f"{name}: nothing is added there (size 0; the other's is {max(sizes_.values()):.2g})")

@@ -12,7 +12,9 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
-from torch.optim.optimizer import register_optimizer_step_pre_hook
+from torch.nn.modules.module import register_module_forward_pre_hook
+from torch.nn.utils.rnn import pad_sequence
+from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 
 from annotated_course.doctor.checks import (
     LOSS,
@@ -23,19 +25,23 @@ from annotated_course.doctor.checks import (
     check,
     differ,
     fresh,
+    inputs,
     is_real,
     loss_of,
+    near,
     read,
     stir,
     stirred,
+    untouched,
     without_dropout,
     words_of,
 )
-from annotated_course.doctor.recipe import EIGHT, LETTERS, Recipe, arguments
+from annotated_course.doctor.recipe import EIGHT, LETTERS, LONGEST, Recipe, arguments
 
 RATE = "07", "4. The learning rate (§5.3)"
 SHORT_ROWS = "each row is averaged first, so that short ones weigh more"
-SECONDS = 8.0  # of this thread, for learning by heart
+FINITE = "Is the gradient right? Finite differences"
+SECONDS = 5.0  # of this thread, for learning by heart
 
 
 @check("nats from the mean cross-entropy of the real tokens", *LOSS, "loss")
@@ -119,13 +125,94 @@ def softened(recipe: Recipe, loss: Tensor, right: Tensor, evens: Sequence[Tensor
     return None
 
 
+@lru_cache(maxsize=1)  # for `reached` and `slope`
+def gradients(recipe: Recipe) -> dict[str, tuple[nn.Parameter, Tensor]]:
+    """Compute the loss's gradient: by name, a parameter that is trained and its part."""
+    model = stirred(recipe)
+    torch.manual_seed(0)
+    loss_of(recipe, model, *recipe.batch(LONGEST)).backward()
+    trained = [(name, p) for name, p in model.named_parameters() if p.requires_grad]
+    return {name: (p, torch.zeros_like(p) if p.grad is None else p.grad.clone()) for name, p in trained}
+
+
 @check("parameters without a gradient", *UPDATE)
 def reached(recipe: Recipe) -> list[str]:
     """The loss does not reach them: a detach or no_grad on the way, or nothing uses them."""
-    model = stirred(recipe)
-    loss_of(recipe, model, *recipe.batch()).backward()
-    trained = ((name, p) for name, p in model.named_parameters() if p.requires_grad)
-    return [name for name, p in trained if p.grad is None or not p.grad.any()]
+    lost = [name for name, (_, gradient) in gradients(recipe).items() if not gradient.any()]
+    frozen = [(name, p) for name, p in stirred(recipe).named_parameters() if not p.requires_grad]
+    if not lost and any(p.dim() == 1 for _, p in frozen):  # not only a table
+        raise Differs(f"{len(frozen)} parameters are frozen (should be 0, unless you tune), {frozen[0][0]} the first")
+    return lost
+
+
+@check("of the gradient's length, what it differs from the slope", "19", FINITE, high=1e-3)
+def slope(recipe: Recipe) -> tuple[float, str]:
+    """The gradient misses a part of what the loss depends on: a detach, .data or no_grad on one of several roads."""
+    if recipe.dtype != torch.float64:
+        raise NotExamined("finite differences need 64 bits")
+    model, batch, parts = stirred(recipe), recipe.batch(LONGEST), defaultdict(list)
+    for name, pair in gradients(recipe).items():
+        parts[name.rpartition(".")[0]].append(pair)
+    length = torch.stack([g.norm() for _, g in gradients(recipe).values()]).norm().item()
+
+    def error(pairs: Sequence[tuple[nn.Parameter, Tensor]], step: float) -> float:
+        torch.manual_seed(0)
+        ways, losses = [torch.empty_like(p).uniform_(-1, 1) for p, _ in pairs], list[float]()
+        for by in (step, -2 * step, step):
+            for (p, _), way in zip(pairs, ways, strict=True):
+                p.data.add_(way, alpha=by)  # not in no_grad, in which PyTorch's layers take another road
+            torch.manual_seed(0)
+            losses.append(loss_of(recipe, model, *batch).item() if len(losses) < 2 else 0.0)
+        due = sum((g * way).sum().item() for (_, g), way in zip(pairs, ways, strict=True))
+        return abs((losses[0] - losses[1]) / (2 * step) - due) / length
+
+    every = [pair for pairs in parts.values() for pair in pairs]
+    found = error(every, 1e-6)
+    if found > 1e-3:  # perhaps a part computes in 32 bits, where larger steps are better
+        found = min(found, error(every, 1e-4))
+    off = [name for name, pairs in parts.items() if error(pairs, 1e-6) > 1e-4] if found > 1e-3 else []
+    return found, f"in {len(off)} parts, from {off[0]} to {off[-1]}" if off else ""
+
+
+@check("tied parameters that come apart", "05", "8. One matrix, three times (§3.4)")
+def ties(recipe: Recipe) -> list[str]:
+    """Make them one object, as in self.output.weight = self.embedding.weight, and load with load_state_dict."""
+
+    def tied(model: nn.Module) -> set[tuple[str, ...]]:
+        names = defaultdict(list)
+        for name, p in model.named_parameters(remove_duplicate=False):
+            names[p.data_ptr()].append(name)
+        return {tuple(each) for each in names.values() if len(each) > 1}
+
+    first, found = untouched(recipe), []
+    if not (whole := tied(first)):
+        raise NotExamined("no two parameters share their memory")
+    model, state = fresh(recipe, seed=1), {name: weight.clone() for name, weight in first.state_dict().items()}
+    for when, act in ("load_state_dict", lambda: model.load_state_dict(state)), ("to(dtype)", model.float):
+        act()
+        found += [f"{' = '.join(names)}, by {when}" for names in whole - tied(model)]
+        whole &= tied(model)
+    return found
+
+
+@check("ids whose vector is zero or never trained", "09", "2. From ids to vectors (§3.4, §3.5)")
+def blank(recipe: Recipe) -> list[str]:
+    """Another id than that of the padding is an embedding's padding_idx, or has a row of zeros."""
+    model, ids, found = untouched(recipe), inputs(recipe), dict[str, None]()
+    names = {part: name for name, part in model.named_modules()}
+
+    def look(part: nn.Module, given: Any) -> None:
+        if isinstance(part, nn.Embedding) and given and any(torch.equal(given[0].flatten(), i.flatten()) for i in ids):
+            zeros = [i for i in given[0].unique().tolist() if i == part.padding_idx or not part.weight[i].any()]
+            found.update(
+                dict.fromkeys(
+                    f"{names[part]}: {i}, its padding_idx is {part.padding_idx}" for i in zeros if i != recipe.pad
+                )
+            )
+
+    with register_module_forward_pre_hook(look):
+        read(recipe, model, *ids)
+    return [*found]
 
 
 @check("gradients not finite with a row of padding", "06", "4. A query with nobody to look at", "pad")
@@ -244,7 +331,7 @@ def misuse(
     due = torch.stack(pieces).sum(dim=0)
     alike = max(F.cosine_similarity(used, each, dim=0, eps=1e-30).item() for each in (due, due.clamp(-most, most)))
     length, length_due = used.norm().item(), due.norm().item()
-    if not min(0.01, length_due / 500) < length < 500 * length_due:
+    if not min(0.01, length_due / 500) < length < 500 * length_due and length < LEFT:
         reason = "clipped before it is unscaled" if length < length_due else "never unscaled"
         yield f"it is {length / length_due:.2g} times the loss's (should be 1, or what clipping leaves): {reason}"
     if alike > 0.999:
@@ -346,16 +433,39 @@ def falls(recipe: Recipe) -> tuple[float, str]:
 
 @lru_cache(maxsize=1)  # for `learns` and `writes`
 def by_heart(recipe: Recipe) -> tuple[nn.Module, int, str]:
-    """Train on a few words; return the model, how many tokens it still gets wrong, and after how many updates."""
+    """Train on a few words; return the model, how many tokens it still gets wrong, and after how many updates.
+
+    The rates of a schedule for days hardly move anything in 300 steps: then they are raised, for the step alone.
+    """
+    if 60 * (seconds := few_updates(recipe).seconds) > SECONDS:
+        raise NotExamined(f"one update takes {seconds:.1f} s: give a smaller model to see it learn")
     model, begun = without_dropout(fresh(recipe)), time.thread_time()
-    optimizer, batch, step = make_optimizer(recipe, model), recipe.batch(words_of(recipe)), 0
-    for step in range(1, 301):
-        if not recipe.optimizer and not recipe.update:
-            optimizer.param_groups[0]["lr"] = 3e-3 * min(1, step / 60)
-        update(recipe, model, optimizer, batch, step)
-        if step % 10 == 0 and (not _wrong(recipe, model.eval(), batch) or time.thread_time() - begun > SECONDS):
-            break
-    return model.eval(), _wrong(recipe, model, batch), f"after {step} updates"
+    optimizer, batch = make_optimizer(recipe, model), recipe.batch(words_of(recipe))
+    width = Counter(p.size(-1) for p in model.parameters() if p.dim()).most_common(1)[0][0]
+    own, steps, kept, raised = recipe.optimizer or recipe.update, 0, list[tuple[Any, float]](), False
+    least = (1e-3 if own else 3e-3) * min(1, 64 / width)
+
+    def lift(stepping: Any, *_: Any) -> None:
+        nonlocal steps, raised
+        steps += 1
+        for group in stepping.param_groups:
+            kept.append((group, group["lr"]))
+            if not own or group["lr"] < least * min(1, steps / 60):
+                group["lr"], raised = least * min(1, steps / 60), True
+
+    def lower(*_: Any) -> None:
+        while kept:
+            group, group["lr"] = kept.pop()
+
+    with register_optimizer_step_pre_hook(lift), register_optimizer_step_post_hook(lower):
+        for number in itertools.count(1):
+            update(recipe, model, optimizer, batch, number)
+            over = time.thread_time() - begun > SECONDS
+            if number % 10 == 0 and (over or max(steps, number / 16) >= 300 or not _wrong(recipe, model.eval(), batch)):
+                break
+    how = f", with rates raised to {least:.2g}, since yours are for longer training" if own and raised else ""
+    late = f", when {SECONDS:g} seconds were over" if over else ""
+    return model.eval(), _wrong(recipe, model, batch), f"after {number} updates{how}{late}"
 
 
 def _wrong(recipe: Recipe, model: nn.Module, batch: tuple[Tensor, ...]) -> int:
@@ -370,17 +480,44 @@ def _wrong(recipe: Recipe, model: nn.Module, batch: tuple[Tensor, ...]) -> int:
 def learns(recipe: Recipe) -> tuple[int, str]:
     """It cannot even learn one batch by heart: if nothing above is wrong, try another learning rate."""
     _, wrong, when = by_heart(recipe)
-    if wrong and when != "after 300 updates":
-        raise NotExamined(f"{wrong} tokens were still wrong {when}, when {SECONDS:g} seconds were over")
+    if wrong and when.endswith("over"):
+        raise NotExamined(f"{wrong} tokens were still wrong {when}")
     return wrong, when
 
 
-def write(recipe: Recipe, model: nn.Module, words: Sequence[str]) -> tuple[Tensor, Tensor | None]:
-    """Let a model write: each word backwards, or each on from its first letter; ids, and logits if there are any."""
-    *src, tgt = recipe.batch(words)
-    given = [model.eval(), *(src or [tgt[:, :2].contiguous()]), tgt]
-    written = recipe.write(*given[: arguments(recipe.write)])  # a third one is the reference, as for a score
-    return written if isinstance(written, tuple) else (written, None)
+def write(recipe: Recipe, model: nn.Module, words: Sequence[str]) -> list[tuple[list[int], Tensor | None]]:
+    """Let a model write: each word backwards, or each on from its first letter.
+
+    Give the new ids of each row, up to `eos` if it is there, and their logits if there are any. Rows may be lists, with
+    or without `bos`, what was given and `eos`; who writes only one row at a time is given one at a time.
+    """
+
+    def call(some: Sequence[str]) -> tuple[Any, Any]:
+        *src, tgt = recipe.batch(some)
+        given = [model.eval(), *(src or [tgt[:, :2].contiguous()]), tgt]
+        torch.manual_seed(0)
+        written = recipe.write(*given[: arguments(recipe.write)])  # a third one is the reference, as for a score
+        ids, *more = written if isinstance(written, tuple) and torch.is_tensor(written[0]) else (written,)
+        rows = ids[None] if torch.is_tensor(ids) and ids.dim() == 1 else [ids] if isinstance(ids[0], int) else ids
+        if len(rows) != len(some):
+            raise ValueError(f"from {len(some)} rows it wrote {len(rows)}")
+        return rows, [*more[0]] if more and torch.is_tensor(more[0]) and more[0].dim() == 3 else [None] * len(rows)
+
+    try:
+        rows, logits = call(words)
+    except Exception:
+        rows, logits = (
+            [row for part in parts for row in part] for parts in zip(*(call([w]) for w in words), strict=True)
+        )
+    lists = [[int(i) for i in (row[0] if isinstance(row, tuple) and isinstance(row[0], list) else row)] for row in rows]
+    lists = [row[row[:1] == [recipe.bos] :] for row in lists]
+    if recipe.kind == "language model":
+        firsts = recipe.batch(words)[0][:, 1].tolist()
+        again = all(row[:1] == [first] for row, first in zip(lists, firsts, strict=True))
+        lists = [row[again:] for row in lists]
+    lists = [row[: row.index(recipe.eos) + 1 if recipe.eos in row else None] for row in lists]
+    lists = [[*itertools.takewhile(lambda i: i != recipe.pad, row)] for row in lists]
+    return [(row, None if each is None else each[: len(row)]) for row, each in zip(lists, logits, strict=True)]
 
 
 @check("words written wrong, of those learned by heart", "05", "1. A loss of zero, and not one word", "write")
@@ -390,30 +527,48 @@ def writes(recipe: Recipe) -> tuple[int, str]:
     if wrong:
         raise NotExamined("it has not learned the words by heart")
     words = words_of(recipe)
-    rows = [_letters(recipe, rows) for rows in (write(recipe, model, words)[0], recipe.batch(words)[-1])]
-    missed = [(word, is_, due) for word, is_, due in zip(words, *rows, strict=True) if is_ != due]
-    return len(missed), "for {!r} it writes {}, not {}".format(*missed[0]) if missed else ""
-
-
-def _letters(recipe: Recipe, rows: Any) -> list[list[int]]:
-    """Keep what stands between the beginning and the end of each row."""
-    lists = [[int(i) for i in row if i != recipe.bos] for row in rows]
-    return [list(itertools.takewhile(lambda i: i not in (recipe.eos, recipe.pad), row)) for row in lists]
+    answers = recipe.asked(*recipe.batch(words))[1][:, recipe.kind == "language model" :].tolist()
+    missed = []
+    for word, (row, _), answer in zip(words, write(recipe, model, words), answers, strict=True):
+        due = answer[: answer.index(recipe.eos)]
+        if row[: len(due)] != due or row[len(due) :] not in ([], [recipe.eos]):
+            missed.append(f"for {word!r} it writes {row}, not {due}")
+    return len(missed), missed[0] if missed else ""
 
 
 @check("positions that differ when it reads what it wrote", "05", "6. A cache of keys and values", "write")
 def reads_back(recipe: Recipe) -> int:
     """Writing computes another function: dropout is on, the cache or its positions are off, the reference is shown."""
-    model, (*src, _) = stirred(recipe), recipe.batch()
-    ids, logits = write(recipe, model, EIGHT)
-    before, new = (ids[:, :-1], ids[:, 1:]) if src else (ids[:, 1:-1], ids[:, 2:])  # a text's first letter was given
-    again = read(recipe, model.eval(), *src, ids[:, :-1])[:, -new.size(1) :]
-    alive = ((before != recipe.eos) & is_real(recipe, before)).cumprod(dim=1).bool()
-    if logits is not None:
-        return differ(again[alive], logits[alive])
-    ordinary = [i for i in range(recipe.vocabulary) if i not in (recipe.pad, recipe.bos)]
-    chosen = again.gather(-1, new[..., None])[..., 0]
-    return int(((chosen < again[..., ordinary].amax(dim=-1) - NEAR) & alive & is_real(recipe, new)).sum())
+    model, words = stirred(recipe), words_of(recipe)
+    (*src, tgt), written = recipe.batch(words), write(recipe, model, words)
+    given = tgt[:, : 1 if src else 2]
+    new = pad_sequence([torch.tensor(row).long() for row, _ in written], True, recipe.pad or 0)
+    again = read(recipe, model.eval(), *src, torch.cat((given, new), dim=1))[:, given.size(1) - 1 :]
+    ordinary = [i for i in range(recipe.vocabulary) if i not in (recipe.pad, recipe.bos) and (i > 3 or i == recipe.eos)]
+    count = 0
+    for (row, logits), mine in zip(written, again[:, :-1], strict=True):
+        if logits is not None:
+            count += differ(mine[: len(row)], logits)
+        else:
+            chosen = mine[: len(row)].gather(1, torch.tensor(row).long()[:, None])[:, 0]
+            count += int((chosen < mine[: len(row), ordinary].amax(dim=1) - near(mine)).sum())
+    return count
+
+
+@check("words written otherwise after others were written", "05", "6. A cache of keys and values", "write")
+def lives_on(recipe: Recipe) -> tuple[int, str]:
+    """Something lives on from one call to the next, mostly a cache: begin each text with an empty one."""
+    model, new, others = stir(fresh(recipe)), stir(fresh(recipe)), [word[::-1] for word in LONGEST]
+    with suppress(Exception):  # one that has learned anything hears its source
+        weights = by_heart(recipe)[0].state_dict()
+        model.load_state_dict(weights)
+        new.load_state_dict(weights)
+    before = read(recipe, model.eval(), *inputs(recipe, LONGEST))
+    write(recipe, model, others)
+    after, alone = ([row for row, _ in write(recipe, each, LONGEST)] for each in (model, new))
+    if differ(before, read(recipe, model.eval(), *inputs(recipe, LONGEST))):
+        return len(LONGEST), "what it reads has changed, too"
+    return sum(one != other for one, other in zip(after, alone, strict=True)), ""
 
 
 @check("examples are both for training and for the test", "07", "1. From text to pieces (§5.1)", "words")

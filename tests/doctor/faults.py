@@ -44,8 +44,8 @@ no positions in the decoder | self.embed(tgt, start) → self.dropout(self.embed
 dropout after the sum | x + self.dropout(sublayer(x)) → self.dropout(x + sublayer(x)) | late_dropout: on the sum
 tie broken by loading | def embed(self → def load_state_dict(self, state, strict=True, assign=True):
   ¶    new = {name: weight.clone() for name, weight in state.items()}
-  ¶    return super().load_state_dict(new, strict, assign)¶¶def embed(self | –forgets: tie
-padding_idx of <bos> | padding_idx=PAD → padding_idx=BOS | –reached: padding_idx
+  ¶    return super().load_state_dict(new, strict, assign)¶¶def embed(self | ties: load_state_dict
+padding_idx of <bos> | padding_idx=PAD → padding_idx=BOS | blank: padding_idx
 LayerNorm over the positions | return self.norm(x + self.dropout(sublayer(x))) → x = x + self.dropout(sublayer(x))
   ¶    x = (x - x.mean(1, True)) / (x.std(1, False, True) + 1e-5)¶    return self.norm.weight * x + self.norm.bias
    | free_road: one over the positions
@@ -98,7 +98,7 @@ a new optimizer in each update | model.train() → model.train()¶optimizer = ty
 gradient of the last part alone | scaler.scale(loss(model, src, tgt, "sum") / count).backward() →
    value = loss(model, src, tgt, "sum") / count¶scaler.scale(value).backward() | gradient: 4 rows it holds
 encoder left frozen | nn.init.xavier_uniform_(matrix) →
-   nn.init.xavier_uniform_(matrix)¶    self.encoder.requires_grad_(False) | –reached: frozen
+   nn.init.xavier_uniform_(matrix)¶    self.encoder.requires_grad_(False) | reached: frozen
 padding counted | ignore_index=PAD, → | cross_entropy: padding counts
 answers not shifted | tgt[:, :-1]), tgt[:, 1:] → tgt[:, :-1]), tgt[:, :-1] | cross_entropy: answers are the inputs
 softmax before cross_entropy | logits.mT → logits.softmax(dim=-1).mT | cross_entropy: softmax comes before
@@ -106,7 +106,7 @@ softmax before cross_entropy | logits.mT → logits.softmax(dim=-1).mT | cross_e
 dropout in writing | model.eval() → model.train() | reads_back: dropout
 positions of the cache at 0 | start=ids.size(1) - 1 → start=0 | reads_back: cache
 a cache that lives on | caches = padding_mask(src), [{} for _ in model.decoder] →
-   caches = padding_mask(src), vars(model).setdefault("caches", [{} for _ in model.decoder]) | –reads_back: lives on
+   caches = padding_mask(src), vars(model).setdefault("caches", [{} for _ in model.decoder]) | lives_on: lives on
 writing ends with the first row's end | not done.all() → not done.any() | writes
 """)
 FAULTS = STRUCTURE | TRAINING

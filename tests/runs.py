@@ -1,6 +1,7 @@
 """A small corpus in files, how a small run is started, and what it leaves: for the tests of the command line."""
 
 import json
+from itertools import product
 from pathlib import Path
 
 from annotated_workbench.data import Pairs
@@ -8,13 +9,9 @@ from annotated_workbench.data import Pairs
 ANIMALS = {"Hund": "dog", "Vogel": "bird", "Bär": "bear", "Käfer": "beetle", "Wolf": "wolf"}
 VERBS = {"läuft": "runs", "schläft": "sleeps", "spielt": "plays", "wartet": "waits"}
 PLACES = {"hier": "here", "dort": "there", "draußen": "outside"}
-SENTENCES = [
-    (f"Ein {animal} {verb} {place}.", f"A {ANIMALS[animal]} {VERBS[verb]} {PLACES[place]}.")
-    for animal in ANIMALS
-    for verb in VERBS
-    for place in PLACES
-]
-PAIRS = Pairs(*map(list, zip(*SENTENCES, strict=True)))
+WORDS = list(product(ANIMALS.items(), VERBS.items(), PLACES.items()))
+GERMAN = [f"Ein {animal} {verb} {place}." for (animal, _), (verb, _), (place, _) in WORDS]
+PAIRS = Pairs(GERMAN, [f"A {animal} {verb} {place}." for (_, animal), (_, verb), (_, place) in WORDS])
 SMALL = ["--preset", "tiny", "--vocab-size", "280", "--warmup", "7", "--rate", "1", "--batch-tokens", "300"]
 SMALL += ["--precision", "fp32"]
 

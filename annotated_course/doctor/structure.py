@@ -220,7 +220,7 @@ def activation(recipe: Recipe) -> list[str]:
                     found.append(f"none between {name_of(recipe, one)} and {name_of(recipe, two)}")
         inner = [other for other in recorded(recipe).calls if other.name.startswith(f"{call.name}.")]
         for part in (part for part in inner if is_floating(part.output) and [*part.module.parameters()]):
-            if part.output.shape == call.output.shape and part.output.min() >= 0:
+            if part.output.shape == call.output.shape and part.output.min() >= 0 < part.output.max():
                 found.append(f"{part.name} ends in one: all that it adds is positive or 0")
     return found
 

@@ -331,6 +331,9 @@ def misuse(
     due = torch.stack(pieces).sum(dim=0)
     alike = max(F.cosine_similarity(used, each, dim=0, eps=1e-30).item() for each in (due, due.clamp(-most, most)))
     length, length_due = used.norm().item(), due.norm().item()
+    if not length_due:
+        yield "the loss has none for what the optimizer holds: are these another model's parameters?"
+        return
     if not min(0.01, length_due / 500) < length < 500 * length_due and length < LEFT:
         reason = "clipped before it is unscaled" if length < length_due else "never unscaled"
         yield f"it is {length / length_due:.2g} times the loss's (should be 1, or what clipping leaves): {reason}"

@@ -23,8 +23,6 @@ causal mask in the encoder | layer(x, src_mask) → layer(x, src_mask.expand(-1,
 layers shared by [block] * N | [EncoderLayer() for _ in range(LAYERS)] → [EncoderLayer()] * LAYERS
    | one_layer: encoder.0 = encoder.1
 residual of the normalised input | return self.norm(x + → x = self.norm(x)¶    return (x + | free_road: normalised input
-no residual round feed-forward | self.residuals[1](x, self.feed_forward) →
-   self.residuals[1].norm(self.feed_forward(x)) | residual: encoder.0.feed_forward
 no residual round cross-attention | self.residuals[1](x, lambda x: → self.residuals[1].norm(
    | residual: decoder.0.cross_attention
 no activation | F.relu(self.w_1(x)) → self.w_1(x) | activation: w_1
@@ -32,10 +30,10 @@ an activation after the second matrix, too | return self.w_2(self.dropout → re
    self.w_1(x)))) → self.w_1(x))))) | activation: ends in one
 √d_model missing | self.embedding(ids) * math.sqrt(D_MODEL) → self.embedding(ids) | embeddings: × 1 (√d_model is 5.66)
 √d_model in place of √d_k | sqrt(self.d_k) → sqrt(D_MODEL) | attention: as if √d_model
-√d_k missing | / math.sqrt(self.d_k) → | attention: nothing divides
 embeddings scaled twice | self.embedding(ids) * math.sqrt(D_MODEL) → self.embedding(ids) * D_MODEL
    | embeddings: √d_model twice
 all clocks alike | torch.arange(0, D_MODEL, 2) * → torch.ones(D_MODEL // 2) * | positions: clocks went alike
+clocks without their minus | (-math.log → (math.log | –positions: clock
 sine everywhere | torch.cos(place → torch.sin(place | positions: all sine
 the same position for all | self.table[start : start + x.size(1)] → self.table[start] | positions: the same vector
 positions by row, not by place | self.table[start : start + x.size(1)] → self.table[: x.size(0), None] | company
@@ -53,6 +51,8 @@ LayerNorm by the variance | return self.norm(x + self.dropout(sublayer(x))) → 
   ¶    return self.norm(x) / x.std(dim=-1, keepdim=True) | free_road: no norm over the features
 no LayerNorm round cross-attention | Residual() for _ in range(3)]) →
    Residual() for _ in range(3)])¶    self.residuals[1].norm = nn.Identity() | norms: decoder.0.feed_forward
+pre-norm without its last norm | return self.norm(x + self.dropout(sublayer(x))) →
+   return x + self.dropout(sublayer(self.norm(x))) | –free_road: last norm
 statistics of the batch | nn.LayerNorm → nn.BatchNorm1d;
    self.norm(x + self.dropout(sublayer(x))) → self.norm((x + self.dropout(sublayer(x))).mT).mT
    | company: in training mode
@@ -74,7 +74,8 @@ one module for self- and cross-attention | self.cross_attention = MultiHeadAtten
 copied layers | nn.init.xavier_uniform_(matrix) →
    nn.init.xavier_uniform_(matrix)¶    self.encoder[1].load_state_dict(self.encoder[0].state_dict()) | no_twins
 padding read in cross-attention | memory, memory, src_mask) → memory, memory, torch.ones(1)) | padding
-causal mask one too far | .tril() → .tril(1) | future
+layers in a plain list | nn.ModuleList([DecoderLayer() for _ in range(LAYERS)]) →
+   [DecoderLayer() for _ in range(LAYERS)] | –steady: plain list
 """)
 TRAINING = table("""
 gradients kept | optimizer.zero_grad() → | gradient: step before
@@ -95,8 +96,8 @@ a step for each part of the batch | scaler.unscale_(optimizer) → ; nn.utils.cl
 a rate that never falls | min(step**-0.5, step * WARMUP**-1.5) → step * WARMUP**-1.5 | falls
 a new optimizer in each update | model.train() → model.train()¶optimizer = type(optimizer)(optimizer.param_groups)
    | gradient: another optimizer
-gradient of the last part alone | scaler.scale(loss(model, src, tgt, "sum") / count).backward() →
-   value = loss(model, src, tgt, "sum") / count¶scaler.scale(value).backward() | gradient: 4 rows it holds
+a source that lives on | model.encode(src, src_mask) → vars(model).setdefault("memory", model.encode(src, src_mask))
+   | lives_on: lives on
 encoder left frozen | nn.init.xavier_uniform_(matrix) →
    nn.init.xavier_uniform_(matrix)¶    self.encoder.requires_grad_(False) | reached: frozen
 padding counted | ignore_index=PAD, → | cross_entropy: padding counts

@@ -310,7 +310,8 @@ def test_weights_go_into_a_model_with_other_names() -> None:
 def test_the_best_known_models_of_one_text_raise_no_alarm(name: str) -> None:
     with loaded(str(ROOT / "tests" / "doctor" / f"texts.py:{name}")) as recipe:
         report = examine(recipe)
-    assert {*report.failed} <= {"gradient", "cross_entropy", "rates", "learns"}, report  # until these know encoders
+    noted = {"words": ["no_twins", "learns"]}  # PyTorch's copies, and a rate for longer training
+    assert (report.failed, report.noted) == ([], noted.get(name, [])), report
 
 
 TRANSLATORS = {  # what is found, and what noted

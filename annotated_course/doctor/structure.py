@@ -300,7 +300,7 @@ def spread(recipe: Recipe) -> float:
     except NotExamined:
         divided = "√d_k is missing, or "
     raise Differs(
-        f"{share:.2g} of ln(keys) is the entropy of untrained attention (should be 0.67 at least): {divided}embeddings "
+        f"{share:.3f} of ln(keys) is the entropy of untrained attention (should be 0.67 at least): {divided}embeddings "
         "or weights start large"
     )
 

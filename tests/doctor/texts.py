@@ -183,8 +183,7 @@ class Words(Trained):  # the length comes first
         layer = nn.TransformerEncoderLayer(WIDTH, HEADS, 2 * WIDTH, 0.2)
         self.embedding, self.encoder = nn.Embedding(IDS, WIDTH), nn.TransformerEncoder(layer, 2, None, False)
         self.output, self.drop = nn.Linear(WIDTH, IDS), nn.Dropout(0.2)
-        for p in (p for p in self.parameters() if p.dim() > 1):
-            nn.init.xavier_uniform_(p)
+        nn.init.uniform_(self.embedding.weight, -0.1, 0.1)
 
     def forward(self, ids):
         x = self.drop(self.embedding(ids) * math.sqrt(WIDTH) + CLOCK[: len(ids), None])

@@ -315,12 +315,12 @@ def test_the_best_known_models_of_one_text_raise_no_alarm(name: str) -> None:
 
 
 TRANSLATORS = {  # what is found, and what noted
-    "harvard": "rates",  # the first two are equal
+    "harvard": "rates",  # each is that of the update before
     "hkproj": "",
     "gordicaleksa": "cross_entropy, empty",
-    "tunz": "learns",
+    "tunz": "",
     "jadore": "",
-    "hyunwoongko": "embeddings, learns",
+    "hyunwoongko": "embeddings",
     "brandokoch": "empty",
     "bentrevett": "",
 }

@@ -398,22 +398,31 @@ def wakes(recipe: Recipe) -> int:
 @check("of the planned rate, the error in a few updates", *RATE, "plan", "update", high=0.001)
 def rates(recipe: Recipe) -> tuple[float, str]:
     """The schedule is another than the plan; count updates from 1, and set the rate of each group of parameters."""
-    worst, series = (0.0, ""), defaultdict(list)
+    series = defaultdict(list)
     for update, steps in itertools.groupby(few_updates(recipe).steps, key=lambda step: step[0]):
-        for place in enumerate(rate for _, _, rates in steps for rate in rates):
-            series[place[0]].append((update, place[1]))
-    for group, seen in series.items():
-        update, rate = next(each for each in reversed(seen) if each[0] not in FAR)
-        scales = {1.0, rate / (recipe.plan(update) or 1.0)} if group else {1.0}  # a further group may have its own
-        worst = max(worst, min(_error(recipe, seen, scale) for scale in scales))
-    return worst[0], worst[1] if worst[0] > 0.001 else ""
+        for group, rate in enumerate(rate for _, _, rates in steps for rate in rates):
+            series[group].append((update, rate))
+
+    def worst(behind: int) -> tuple[float, str]:
+        found = [(0.0, "")]
+        for group, seen in series.items():
+            update, rate = next(each for each in reversed(seen) if each[0] not in FAR)
+            own = rate / (recipe.plan(max(1, update - behind)) or 1.0)  # a further group may have its own scale
+            found.append(min(_error(recipe, seen, scale, behind) for scale in ({1.0, own} if group else {1.0})))
+        return max(found)
+
+    error, where = worst(0)
+    if error > 0.001 and worst(1)[0] <= 0.001:
+        raise Differs(f"each rate is that of the update before, {error:.2g} off (should be 0): {where}")
+    return error, where if error > 0.001 else ""
 
 
-def _error(recipe: Recipe, steps: list[tuple[int, float]], scale: float) -> tuple[float, str]:
+def _error(recipe: Recipe, steps: list[tuple[int, float]], scale: float, behind: int) -> tuple[float, str]:
     """Find the largest error of rates: each may be due by the update or by how many steps were taken."""
     errors = []
     for count, (step, rate) in enumerate(steps, 1):
-        due = min((scale * recipe.plan(number) for number in (step, count)), key=lambda due: abs(due - rate))
+        dues = (scale * recipe.plan(max(1, number - behind)) for number in (step, count))
+        due = min(dues, key=lambda due: abs(due - rate))
         errors.append((abs(rate - due) / (due or 1.0), f"in update {step:,} it is {rate:.3g}, not {due:.3g}"))
     return max(errors)
 

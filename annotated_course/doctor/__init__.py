@@ -92,7 +92,7 @@ def examine(
     Raises:
         ValueError: it makes no model, a part is none, or the model cannot be called; says what is missing.
     """
-    findings: list[Finding] = []
+    findings, raised = list[Finding](), set[str]()
     default = torch.get_default_dtype()
     torch.set_default_dtype(torch.float64)
     try:
@@ -105,7 +105,11 @@ def examine(
                 if {"finite", "steady"} & {*Report(findings).failed}:
                     findings.append(Finding(check, "–", "nothing else can be believed yet"))
                 else:
-                    findings.append(_examined(recipe, check))
+                    found = _examined(recipe, check)
+                    if found.result.startswith("raised") and found.result in raised:  # one fault, told once
+                        found = Finding(check, "–", f"this, too, {found.result}")
+                    raised.add(found.result)
+                    findings.append(found)
                 told(findings[-1])
     finally:
         torch.set_default_dtype(default)

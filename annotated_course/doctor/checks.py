@@ -153,7 +153,9 @@ def finite(recipe: Recipe) -> int:
 
 @check("positions that differ between two calls", "04", "5. Dropout (§5.4)")
 def steady(recipe: Recipe) -> int:
-    """Something random is on in evaluation mode, such as F.dropout without training=self.training."""
+    """Something random is on in evaluation mode, such as F.dropout without training=self.training, or layers in a plain
+    list, which eval() doesn't reach.
+    """
     model, ids = untouched(recipe), inputs(recipe)
     return differ(read(recipe, model, *ids), read(recipe, model, *ids))
 
@@ -185,7 +187,9 @@ def probabilities(recipe: Recipe) -> tuple[int, str]:
 
 @check("pairs of equal matrices", "04", "Where PyTorch's encoder differs")
 def no_twins(recipe: Recipe) -> list[str]:
-    """Layers that are copies of one start alike; build each by itself, or draw the weights again."""
+    """Layers that are copies of one start alike; build each by itself, or draw the weights again. What should be one,
+    as embedding and output, is two: tie them by the parameter itself, not by a copy or `.data`.
+    """
     model = untouched(recipe)
     matrices = [(name, p) for name, p in model.named_parameters() if p.dim() > 1 and p.requires_grad and p.std() > 0]
     twins = [(a, b) for (a, p), (b, other) in itertools.combinations(matrices, 2) if torch.equal(p, other)]
@@ -314,10 +318,11 @@ def company(recipe: Recipe) -> tuple[int, str]:
     """What a row gives depends on the rest of its batch: batch and length are exchanged (batch_first?), or something
     is averaged over the batch.
     """
-    counts = []
+    counts, ids = [], inputs(recipe, LONGEST)
     for model in (stirred(recipe), without_dropout(stir(fresh(recipe))).train()):
         alone = torch.cat([read(recipe, model, *inputs(recipe, [word])) for word in LONGEST])
-        counts.append(differ(alone, read(recipe, model, *inputs(recipe, LONGEST))))
+        together, again = (read(recipe, model, *ids) for _ in range(2))
+        counts.append(0 if differ(together, again) else differ(alone, together))
     return counts[0] or counts[1], "" if counts[0] or not counts[1] else "in training mode"
 
 
@@ -335,6 +340,10 @@ def padding(recipe: Recipe) -> int:
     """Padding is read: the mask of the source does not reach encoder and cross-attention, is upside down, or pad is
     another id.
     """
+    if recipe.pad == recipe.eos:
+        raise Differs(
+            f"pad and eos are both {recipe.pad}, and should be two: what is masked and ignored is never learned"
+        )
     model, ids = stirred(recipe), inputs(recipe, EIGHT[-1:])
     padded = (F.pad(rows, (0, 3), value=recipe.pad) for rows in ids)
     return differ(read(recipe, model, *ids), read(recipe, model, *padded)[:, : ids[-1].size(1)])

@@ -44,6 +44,10 @@ class Call(NamedTuple):
         given = (x for x in (*self.args, *self.kwargs.values()) if is_floating(x) and is_floating(self.output))
         return next((x for x in given if x.shape == self.output.shape), None)
 
+    def holds(self, other: "Call") -> bool:
+        """Tell whether another call falls into it."""
+        return self.events.start <= other.events.start and other.events.stop <= self.events.stop and self is not other
+
     def again(self, x: Tensor) -> Tensor:
         """Call the module once more, with another road."""
         old, x = self.road(), x.clone()
@@ -64,6 +68,7 @@ class Record(TorchFunctionMode):
         self.ids, self.lengths = ids, {rows.size(1) for rows in ids}
         self.calls: list[Call] = []  # in the order in which they end: inner ones first
         self.events: list[Event] = []
+        self.logits = torch.empty(0)
         self.open = [Call("", nn.Identity(), (), {}, slice(0))]
 
     def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -133,9 +138,9 @@ def kept(value: Any, copies: dict[int, Any] | None = None) -> Any:
 
 
 @lru_cache(maxsize=2)
-def record_of(recipe: Recipe, word: int) -> Record:
+def record_of(recipe: Recipe, word: int, training: bool = False) -> Record:
     """Record a call; another word makes another row of the same length."""
-    model, (*src, tgt) = untouched(recipe), inputs(recipe, LONGEST[word : word + 1])
+    model, (*src, tgt) = untouched(recipe).train(training), inputs(recipe, LONGEST[word : word + 1])
     ids = (*(inputs(recipe, EIGHT[3 + word : 4 + word])[0] for _ in src), tgt)
     record = Record(*ids)
     with ExitStack() as hooks:
@@ -143,7 +148,8 @@ def record_of(recipe: Recipe, word: int) -> Record:
             hooks.callback(module.register_forward_pre_hook(record.begins(name), with_kwargs=True).remove)
             hooks.callback(module.register_forward_hook(record.ends, with_kwargs=True).remove)
         with record:
-            read(recipe, model, *ids)
+            record.logits = read(recipe, model, *ids)
+    model.eval()
     return record
 
 
@@ -162,7 +168,7 @@ def blocks(recipe: Recipe, word: int = 0) -> list[Call]:
         after = [event for event in events[softmaxes[-1] :] if event.kind == "linear"] if softmaxes else []
         if call.road() is None or not (len(after) > 2 or any(map(is_wide, after))):
             continue
-        if not any(call.events.start <= other.events.start < call.events.stop for other in found):
+        if not any(map(call.holds, found)):
             found.append(call)
     if not found:
         raise NotExamined("no module was seen that holds an attention and a feed-forward network")
@@ -181,13 +187,13 @@ def of_matrices(module: nn.Module) -> list[Tensor]:
 
 
 @contextmanager
-def zeroed(parameters: Sequence[Tensor]) -> Iterator[None]:
-    """Put 0 for all numbers of some parameters meanwhile."""
+def times(factor: float, parameters: Sequence[Tensor]) -> Iterator[None]:
+    """Multiply some parameters meanwhile."""
     before = [parameter.detach().clone() for parameter in parameters]
     with torch.no_grad():
         try:
             for parameter in parameters:
-                parameter.zero_()
+                parameter.mul_(factor)
             yield
         finally:
             for parameter, numbers in zip(parameters, before, strict=True):

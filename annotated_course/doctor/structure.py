@@ -27,7 +27,7 @@ from annotated_course.doctor.record import (
     of_matrices,
     record_of,
     recorded,
-    zeroed,
+    times,
 )
 
 
@@ -58,36 +58,38 @@ MASKS = "06", "Three places, three masks"
 ROAD = "04", "3. The residual connection (§3.1)"
 
 
-@check("heads that hide a real token where nothing may be hidden", *MASKS)
+@check("attentions that hide what they should show, or show what they should hide", *MASKS)
 def hidden(recipe: Recipe) -> list[str]:
     """Attention to the source, of the encoder and of the decoder, may hide padding alone; a mask of the future belongs
-    into the decoder's attention to itself, where it may not hide the past.
+    into the decoder's attention to itself, into each, where it may not hide the past.
     """
-    record, found = recorded(recipe), []
+    record, found, own = recorded(recipe), [], {}
     for event in (event for event in record.events if event.kind == "softmax"):
         queries, keys = event.output.shape[-2:]
         zeros = (event.output.reshape(-1, queries, keys) == 0).all(dim=0)
-        own = recipe.kind != "encoder" and queries == keys == record.ids[-1].size(1)
-        count = int((zeros.tril() if own else zeros).sum())
-        future = torch.equal(zeros, torch.ones_like(zeros).triu(1))
-        if count:
-            what = "the mask of the future" if future else f"{count} of {zeros.numel()} weights"
-            found.append(f"{what} in {event.inside}, {queries} queries × {keys} keys")
-    return found
+        future, what = torch.ones_like(zeros).triu(1), f"{event.inside}, {queries} queries × {keys} keys"
+        if recipe.kind != "encoder" and queries == keys == record.ids[-1].size(1):
+            own[what] = bool((zeros & future).any())
+            zeros = zeros.tril()
+        if count := int(zeros.sum()):
+            found.append(f"{'the mask of the future' if zeros.equal(future) else f'{count} zeros'} in {what}")
+    return found + [f"the future is seen in {what}, not in others" for what in own if any(own.values()) > own[what]]
 
 
 @check("modules with weights that one call uses twice", "04", "7. The encoder (§3.1)")
 def one_layer(recipe: Recipe) -> list[str]:
     """Layers that should each have their own weights are one and the same, as after [layer] * N: build each anew."""
-    record, names = recorded(recipe), dict[int, list[str]]()
-    for name, module in untouched(recipe).named_modules(remove_duplicate=False):
+    model, record, names = untouched(recipe), recorded(recipe), dict[int, list[str]]()
+    for name, module in model.named_modules(remove_duplicate=False):
         names.setdefault(id(module), []).append(name)
-    times = Counter(id(call.module) for call in record.calls if sum(p.dim() > 1 for p in call.module.parameters()) > 1)
-    found = {places[0]: (places, times[key]) for key, places in names.items() if times[key] > 1}
+    used = Counter(id(call.module) for call in record.calls if [*call.module.parameters()])
+    found = {places[0]: (places, used[key]) for key, places in names.items() if used[key] > 1}
     inner = {name for name in found if name.rpartition(".")[0] in found}
-    several = [f"{' = '.join(places[:2])}, {n} times" for name, (places, n) in found.items() if name not in inner]
-    if several and all(len(places) == 1 for places, _ in found.values()):
-        raise Differs(f"{several[0]}, as a shared layer is (the paper's layers have weights of their own: 1 time)")
+    matrices = {name: [p for p in model.get_submodule(name).parameters() if p.dim() > 1] for name in found}
+    shown = [name for name in found if len(matrices[name]) != 1 and name not in inner]  # not embeddings
+    several = [f"{' = '.join(found[name][0][:2])}, {found[name][1]} times" for name in shown]
+    if several and all(len(found[name][0]) == 1 or not matrices[name] for name in shown):
+        raise Differs(f"{several[0]} (the paper's layers have weights of their own: 1 time)")
     return several
 
 
@@ -99,10 +101,10 @@ def residual(recipe: Recipe) -> list[str]:
     model, found = untouched(recipe), dict[str, None]()
     for call in blocks(recipe):
         named = [(name, p) for name, p in call.module.named_parameters() if p.dim() > 1]
-        with zeroed([p for _, p in named]):
+        with times(0, [p for _, p in named]):
             open_ = moves_its_token(call)
         for name, matrix in [] if open_ else named:
-            with zeroed([matrix]):
+            with times(0, [matrix]):
                 if not moves_its_token(call) and not hears(recipe, model, stack(recipe, call)):
                     path = name.split(".")
                     found[".".join((call.name, *path[: max(1, len(path) - 2)]))] = None
@@ -135,11 +137,18 @@ def free_road(recipe: Recipe) -> list[str]:
     found = []
     for call in blocks(recipe):
         x = call.road()
-        with zeroed(of_matrices(call.module)):
+        with times(0, of_matrices(call.module)):
             other = torch.randn_like(x)
             once, *rest = (call.again(road) for road in (x, 2 * x, x + other, 2 * x - other))
+        slope = (rest[1] - once).norm().item() / other.norm().item()
         gap = ((once + rest[0] - rest[1] - rest[2]).norm() / rest[0].norm()).item()
-        if not gap < 1e-3 and not is_level(call.output):
+        with times(50, of_matrices(call.module)):  # so that a quiet branch doesn't pass for a norm
+            is_post_norm = is_level(call.output) and is_level(call.again(x))
+        if slope == 0:  # `residual` says so
+            continue
+        if gap < 1e-3 and not math.isclose(slope, 1, rel_tol=0.02):
+            found.append(f"{call.name} passes on {slope:.2g} times what it gets (should be 1 times)")
+        elif not gap < 1e-3 and not is_post_norm:
             why = "the residual is taken from the normalised input, or the last norm is missing"
             if not is_level(once):
                 low, high = (f"{of(deviations(once)):.2g}" for of in (torch.amin, torch.amax))
@@ -149,38 +158,52 @@ def free_road(recipe: Recipe) -> list[str]:
     return found
 
 
-@check("blocks whose road drops out", "04", "5. Dropout (§5.4)")
+@check("places where dropout does not belong", "04", "5. Dropout (§5.4)")
 def late_dropout(recipe: Recipe) -> list[str]:
-    """With all branches at 0 nothing is left for dropout to drop: here it acts on the sum, x + f(x), and so on what
-    all earlier layers have written. Drop what a branch makes, before it is added.
+    """Drop what a branch makes before it is added, and attention's weights after the softmax. With all branches at 0
+    nothing should be left for dropout to drop: here it acts on the sum, x + f(x), on the scores or on the logits.
     """
-    found = []
+    found, after = [], list[tuple[Call, float]]()
+    records = recorded(recipe), record_of(recipe, 0, training=True)
+    if share(records[1].logits) > share(records[0].logits):
+        found.append(f"the logits: {share(records[1].logits):.0%} are 0 in training")
+    for one, two in zip(*(record.events for record in records), strict=False):
+        if one.kind == two.kind == "softmax" and is_floating(one.first) and share(two.first) > share(one.first):
+            found.append(f"the scores in {one.inside}: {share(two.first):.0%} are 0 in training")
     for call in blocks(recipe):
         x = call.road()
-        with zeroed(of_matrices(call.module)):
+        with times(0, of_matrices(call.module)):
             quiet = call.again(x)
             for part in call.module.modules():
                 part.training = not hasattr(part, "running_mean")  # a BatchNorm changes otherwise, too
             torch.manual_seed(0)
             moved = differ(quiet, call.again(x))
-        with torch.no_grad():
-            zeros = (call.again(x) == 0).double().mean().item()
+        zeros = share(call.again(x))
         call.module.eval()
-        if moved:
-            found.append((call, zeros))
-    if found and all(is_level(call.output) and zeros > 0 for call, zeros in found):
+        if moved and is_level(call.output) and zeros:
+            after.append((call, zeros))
+        elif moved:
+            found.append(f"the sum in {call.name}")
+    if after and not found:
         raise Differs(
-            f"dropout after the norm: {found[0][1]:.0%} of what {found[0][0].name} hands on is 0 (the paper: 0)"
+            f"dropout after the norm: {after[0][1]:.0%} of what {after[0][0].name} hands on is 0 (the paper: 0)"
         )
-    return [call.name for call, _ in found]
+    return found
 
 
-@check("sub-layers without a norm before them, where others have one", "04", "4. LayerNorm (§3.1)")
+def share(x: Tensor) -> float:
+    """Tell which share of some numbers is exactly 0."""
+    return (x == 0).double().mean().item()
+
+
+@check("sub-layers whose input isn't normalised, where others' is", "04", "4. LayerNorm (§3.1)")
 def norms(recipe: Recipe) -> list[str]:
-    """What goes into a sub-layer is not normalised: its norm is missing, or acts on something else."""
-    calls, level, found, stacks = blocks(recipe), 0, [], set[str]()
+    """What goes into a sub-layer should be normalised over the features: its norm is missing, is something else, or
+    starts with other weights than 1.
+    """
+    record, calls, level, found, stacks = recorded(recipe), blocks(recipe), 0, dict[str, bool](), set[str]()
     for call in calls:
-        events, first = recorded(recipe).events[call.events], stack(recipe, call) not in stacks
+        events, first = record.events[call.events], stack(recipe, call) not in stacks
         stacks.add(stack(recipe, call))
         seen: list[Tensor] = []
         for kind, event in zip(["", *(event.kind for event in events)], events, strict=False):
@@ -191,12 +214,39 @@ def norms(recipe: Recipe) -> list[str]:
             if kind in ("product", "softmax"):  # what attention has read
                 continue
             seen.append(event.first)
-            if is_level(event.first):
+            made = (other for other in record.calls if is_floating(other.output) and other.output.equal(event.first))
+            norm = next((other.name for other in made if is_norm(other.module)), "")
+            low, high = (of(deviations(event.first)).item() for of in (torch.amin, torch.amax))
+            if norm and not (is_level(event.first) and 0.3 < low < 3):
+                found[f"{norm} makes tokens of deviations {low:.2g} to {high:.2g} (should be 1)"] = True
+            elif is_level(event.first):
                 level += 1
             elif not (first and len(seen) == 1 and is_level(call.output)):  # post-norm begins with the embeddings
-                found.append(name_of(recipe, event))
-    if found and not level:
+                found[name_of(recipe, event)] = False
+    if found and not level and not any(found.values()):
         raise Differs(f"no norm was seen before a sub-layer: 0 of {len(found)} have one (the paper: all but the first)")
+    ends = {name: x for name, x in last_states(recipe).items() if not is_level(x)}
+    if ends and level and not found and not any(is_level(call.output) for call in calls):
+        low, high = (of(deviations(next(iter(ends.values())))).item() for of in (torch.amin, torch.amax))
+        raise Differs(
+            f"pre-norm needs a last norm: {next(iter(ends))} have deviations {low:.2g} to {high:.2g} (else 1)"
+        )
+    return list(found)
+
+
+def is_norm(module: nn.Module) -> bool:
+    """Tell whether a module has weights, but no matrix, as a norm."""
+    return [p.dim() for p in module.parameters()].count(1) == len([*module.parameters()]) > 0
+
+
+def last_states(recipe: Recipe) -> dict[str, Tensor]:
+    """Give what a linear layer reads after the last block of each stack, if that is known."""
+    events, found = recorded(recipe).events, dict[str, Tensor]()
+    for name, call in {stack(recipe, call): call for call in blocks(recipe)}.items():
+        later = (event for event in events[call.events.stop :] if event.kind == "linear")
+        same = (event.first for event in later if event.first.numel() == call.output.numel())
+        if (x := next(same, None)) is not None:
+            found[f"the states after the {name}"] = x
     return found
 
 
@@ -218,10 +268,17 @@ def activation(recipe: Recipe) -> list[str]:
                 cosine = F.cosine_similarity(one.output.flatten(), two.first.flatten(), dim=0).item()
                 if cosine > 1 - near(one.output):
                     found.append(f"none between {name_of(recipe, one)} and {name_of(recipe, two)}")
-        inner = [other for other in recorded(recipe).calls if other.name.startswith(f"{call.name}.")]
-        for part in (part for part in inner if is_floating(part.output) and [*part.module.parameters()]):
-            if part.output.shape == call.output.shape and part.output.min() >= 0 < part.output.max():
-                found.append(f"{part.name} ends in one: all that it adds is positive or 0")
+        parts = (part for part in recorded(recipe).calls if call.holds(part) and part.road() is not None)
+        for part in parts:
+            kinds = [event for event in recorded(recipe).events[part.events] if event.kind in ("linear", "softmax")]
+            if len(kinds) not in (2, 3) or any(event.kind == "softmax" for event in kinds) or not part.output.any():
+                continue
+            cosine = F.cosine_similarity(part.output.flatten(), kinds[-1].output.flatten(), dim=0).item()
+            with times(0, of_matrices(part.module)):
+                is_branch = not moves_its_token(part)
+            if cosine < 0.999 and is_branch:
+                last = name_of(recipe, kinds[-1])
+                found.append(f"one after {last}: what {part.name} makes of it has cosine {cosine:.2g} (should be 1)")
     return found
 
 
@@ -243,7 +300,10 @@ def attention(recipe: Recipe) -> list[str]:
             if not products or not read_:
                 continue
             (q, k), v, raw = products[-1][2:4], read_[0].second, products[-1].output
-            ratios = (event.first.flatten() / raw.flatten())[weights.flatten() > 1e-9]
+            known = (weights.flatten() > 1e-9) & (raw.flatten().abs() > 1e-9)
+            if not known.any():
+                continue
+            ratios = (event.first.flatten() / raw.flatten())[known]
             multiple = ratios.median().item()
             if (ratios / multiple - 1).abs().max() > 1e-3:  # something is added to the scores
                 continue
@@ -255,17 +315,26 @@ def attention(recipe: Recipe) -> list[str]:
         linear = [e for e in events[:place] if e.kind == "linear"][-3:]
         factors = [multiple_of(x, count, linear, d_k) for x, count in ((q, queries), (k, keys))]
         if not linear or any(factor is None for factor in factors):
+            mixed = [e for e in linear if e.output.numel() == q.numel() and is_scaled(e.output, q)]
+            if mixed and factors[0] is None:
+                found.append(f"{event.inside}: its heads mix positions, as after a view without transpose")
             continue
         examined += 1
         times, d_model = multiple * math.prod(filter(None, factors)) * math.sqrt(d_k), linear[-1].first.size(-1)
-        known = {math.sqrt(d_k): "nothing divides them", d_k**-0.5: "√d_k divides twice"}
-        known |= {math.sqrt(d_k / d_model): "√d_model divides them, not √d_k"}
-        why = [f", as if {said}" for number, said in known.items() if math.isclose(times, number, rel_tol=1e-3)]
+        usual = {math.sqrt(d_k): "nothing divides them", d_k**-0.5: "√d_k divides twice"}
+        usual |= {math.sqrt(d_k / d_model): "√d_model divides them, not √d_k"}
+        why = [f", as if {said}" for number, said in usual.items() if math.isclose(times, number, rel_tol=1e-3)]
         if not math.isclose(times, 1, rel_tol=1e-3):
             found.append(f"{event.inside}: scores are {times:.3g} times QKᵀ/√d_k (should be 1){''.join(why[:1])}")
     if not examined and not found:
         raise NotExamined("no product of queries and keys was seen")
     return found
+
+
+def is_scaled(x: Tensor, y: Tensor) -> bool:
+    """Tell whether two tensors hold the same numbers in any order, but for a factor."""
+    x, y = (numbers.flatten().sort().values for numbers in (x, y))
+    return bool(F.cosine_similarity(x, y, dim=0) > 1 - 1e-9)
 
 
 def attention_weights(recipe: Recipe) -> list[Tensor]:
@@ -340,14 +409,22 @@ class Entry(NamedTuple):
 
 @lru_cache(maxsize=1)
 def entries(recipe: Recipe) -> dict[str, Entry]:
-    """Part the input of the encoder's and the decoder's first block, by calls with two different rows."""
-    found = dict[str, Entry]()
-    for calls in zip(*(blocks(recipe, word) for word in (0, 1)), strict=True):
-        name = stack(recipe, calls[0])
-        x, other = (road.reshape(-1, road.size(-1)) for road in (call.road() for call in calls) if road is not None)
-        for pair in zip(*(record_of(recipe, word).events for word in (0, 1)), strict=False):
+    """Part the input of the encoder's and the decoder's first block, by calls with two different rows.
+
+    If that is no sum, since a norm stands between, it is one of the inputs of what was called before.
+    """
+    found, records = dict[str, Entry](), [record_of(recipe, word) for word in (0, 1)]
+    for block in blocks(recipe):
+        name = stack(recipe, block)
+        before = ([c for c in record.calls if c.road() is not None] for record in records)
+        same = [pair for pair in zip(*before, strict=True) if length(pair[0].output) == length(block.output)]
+        first = next(i for i, (call, _) in enumerate(same) if call is block or block.holds(call))
+        roads = [(block.road(), next(c for c in records[1].calls if c.name == block.name).road())]
+        roads += [(call.road(), other.road()) for call, other in reversed(same[:first])]
+        for (x, other), pair in itertools.product(roads, zip(*(record.events for record in records), strict=False)):
             if name in found or pair[0].kind != "embedding" or pair[0].output.numel() != x.numel():
                 continue
+            x, other = (road.reshape(-1, road.size(-1)) for road in (x, other))
             e, another = (event.output.reshape(x.shape) for event in pair)
             if recipe.shifts and name != "encoder":
                 e, another = (F.pad(rows, (0, 0, 1, 0))[:-1] for rows in (e, another))
@@ -355,8 +432,7 @@ def entries(recipe: Recipe) -> dict[str, Entry]:
                 continue
             by = ((x - other) * (e - another)).sum() / (e - another).square().sum()
             if ((x - other) - by * (e - another)).norm() < 1e-4 * (x - other).norm():
-                added = x - by * e
-                learned = comes_from_others(x, pair[0].second)
+                added, learned = x - by * e, comes_from_others(x, pair[0].second)
                 found[name] = Entry(by.item(), e.detach(), added.detach(), learned)
     if not found:
         raise NotExamined("what enters the first block is no sum of embedding and positions")
@@ -388,15 +464,24 @@ def embeddings(recipe: Recipe) -> list[str]:
         said += f"of size {tokens:.2g} beside positions of {places:.2g}"
         right, twice = (math.isclose(entry.factor, d_model**power, rel_tol=1e-3) for power in (0.5, 1))
         added = places > 1e-5 * tokens
-        if twice or not math.isclose(min(factors), max(factors), rel_tol=1e-3):
-            found.append(said + (": √d_model twice" if twice else ""))
-        elif added and tokens > 60 * places:
-            found.append(said)
+        unlike = not math.isclose(min(factors), max(factors), rel_tol=1e-3)
+        if not entry.learned and math.isclose(places, math.sqrt(d_model / 2), rel_tol=0.05):
+            found.append(f"{said}: the positions are scaled, too")
+        elif twice or (unlike and not right) or (added and tokens > 60 * places):
+            found.append(said + (": √d_model twice" if twice else ", and in the other stack it isn't so" * unlike))
         elif added and not right and (tokens < places / 2 or not entry.learned):
             noted.append(said)
     if noted and not found:
         raise Differs(f"{noted[0]} (the paper: × √d_model)")
     return found
+
+
+def from_clocks(second: Tensor) -> float:
+    """Measure how far a vector for the second position is from the paper's, in any order, or from tensor2tensor's."""
+    half = len(second) // 2
+    turns = (10000.0 ** -(torch.arange(half) / steps) for steps in (half, half - 1))
+    known = (torch.cat((turn.sin(), turn.cos())).sort().values / math.sqrt(half) for turn in turns)
+    return min((second[: 2 * half].sort().values - clock).abs().max().item() for clock in known)
 
 
 @check("stacks with wrong positions", "03", "3. The paper's clock (§3.5)")
@@ -420,8 +505,13 @@ def positions(recipe: Recipe) -> list[str]:
         elif not entry.learned and lengths.max() > 1.7 * lengths.min():
             low, high = lengths.min(), lengths.max()
             found.append(f"{name}: lengths² from {low:.2g} to {high:.2g} (should be equal): all sine, or all cosine")
+        elif not entry.learned and products.diagonal(1).mean() < lengths.mean() / 2:
+            cosine = (products.diagonal(1).mean() / lengths.mean()).item()
+            found.append(f"{name}: the clocks turn too fast, neighbours have cosine {cosine:.2g} (the paper's: 0.9)")
         elif not entry.learned and off > 1e-3 * lengths.max():
             noted.append(f"{name}: p_i · p_j depends on more than the distance, by {off:.2g} (the paper's clock: 0)")
+        elif not entry.learned and (gap := from_clocks(table[1] / lengths[1].sqrt())) > 1e-3:
+            noted.append(f"{name}: the clocks turn at other speeds: the second position is {gap:.2g} from the paper's")
     if noted and not found:
         raise Differs(noted[0])
     return found

@@ -27,7 +27,7 @@ no residual round cross-attention | self.residuals[1](x, lambda x: → self.resi
    | residual: decoder.0.cross_attention
 no activation | F.relu(self.w_1(x)) → self.w_1(x) | activation: w_1
 an activation after the second matrix, too | return self.w_2(self.dropout → return F.relu(self.w_2(self.dropout;
-   self.w_1(x)))) → self.w_1(x))))) | activation: ends in one
+   self.w_1(x)))) → self.w_1(x))))) | activation: one after encoder.0.feed_forward.w_2
 √d_model missing | self.embedding(ids) * math.sqrt(D_MODEL) → self.embedding(ids) | embeddings: × 1 (√d_model is 5.66)
 √d_model in place of √d_k | sqrt(self.d_k) → sqrt(D_MODEL) | attention: as if √d_model
 embeddings scaled twice | self.embedding(ids) * math.sqrt(D_MODEL) → self.embedding(ids) * D_MODEL

@@ -33,7 +33,7 @@ an activation after the second matrix, too | return self.w_2(self.dropout → re
 embeddings scaled twice | self.embedding(ids) * math.sqrt(D_MODEL) → self.embedding(ids) * D_MODEL
    | embeddings: √d_model twice
 all clocks alike | torch.arange(0, D_MODEL, 2) * → torch.ones(D_MODEL // 2) * | positions: clocks went alike
-clocks without their minus | (-math.log → (math.log | –positions: clock
+clocks without their minus | (-math.log → (math.log | positions: clock
 sine everywhere | torch.cos(place → torch.sin(place | positions: all sine
 the same position for all | self.table[start : start + x.size(1)] → self.table[start] | positions: the same vector
 positions by row, not by place | self.table[start : start + x.size(1)] → self.table[: x.size(0), None] | company
@@ -75,7 +75,7 @@ copied layers | nn.init.xavier_uniform_(matrix) →
    nn.init.xavier_uniform_(matrix)¶    self.encoder[1].load_state_dict(self.encoder[0].state_dict()) | no_twins
 padding read in cross-attention | memory, memory, src_mask) → memory, memory, torch.ones(1)) | padding
 layers in a plain list | nn.ModuleList([DecoderLayer() for _ in range(LAYERS)]) →
-   [DecoderLayer() for _ in range(LAYERS)] | –steady: plain list
+   [DecoderLayer() for _ in range(LAYERS)] | steady: plain list
 """)
 TRAINING = table("""
 gradients kept | optimizer.zero_grad() → | gradient: step before

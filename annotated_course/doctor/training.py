@@ -198,21 +198,18 @@ def ties(recipe: Recipe) -> list[str]:
 @check("ids whose vector is zero or never trained", "09", "2. From ids to vectors (§3.4, §3.5)")
 def blank(recipe: Recipe) -> list[str]:
     """Another id than that of the padding is an embedding's padding_idx, or has a row of zeros."""
-    model, ids, found = untouched(recipe), inputs(recipe), dict[str, None]()
+    model, ids, found = untouched(recipe), inputs(recipe), set[str]()
     names = {part: name for name, part in model.named_modules()}
 
     def look(part: nn.Module, given: Any) -> None:
-        if isinstance(part, nn.Embedding) and given and any(torch.equal(given[0].flatten(), i.flatten()) for i in ids):
-            zeros = [i for i in given[0].unique().tolist() if i == part.padding_idx or not part.weight[i].any()]
-            found.update(
-                dict.fromkeys(
-                    f"{names[part]}: {i}, its padding_idx is {part.padding_idx}" for i in zeros if i != recipe.pad
-                )
-            )
+        if isinstance(part, nn.Embedding) and any(torch.equal(given[0].flatten(), rows.flatten()) for rows in ids):
+            for i in {*given[0].flatten().tolist()} - {recipe.pad}:
+                if i == part.padding_idx or not part.weight[i].any():
+                    found.add(f"{names[part]}: {i} (its padding_idx is {part.padding_idx})")
 
     with register_module_forward_pre_hook(look):
         read(recipe, model, *ids)
-    return [*found]
+    return sorted(found)
 
 
 @check("gradients not finite with a row of padding", "06", "4. A query with nobody to look at", "pad")
@@ -269,6 +266,7 @@ SLOW = 0.25  # seconds for an update: then fewer must do
 def few_updates(recipe: Recipe) -> Updates:
     """Do five updates, or as many as two steps of the optimizer take, at most 16, and then two from far ahead."""
     seen, model, draw = Updates([], [], [], set(), 0.0), stir(fresh(recipe)).train(), random.Random(0)
+    least = 2 if recipe.update else 1  # steps: only an update of the recipe's own may keep a gradient
     for part, _ in dropouts(model):
         part.register_forward_pre_hook(lambda part, _: seen.modes.add(part.training))
     named = [(name, p) for name, p in without_dropout(model).named_parameters() if p.requires_grad]
@@ -285,29 +283,27 @@ def few_updates(recipe: Recipe) -> Updates:
         if step not in used and len(used) < 2:
             scale = getattr(stepping, "grad_scale", None)  # by which a fused optimizer divides in its step
             used[step] = _flat(held, [p.grad for p in held]) / (1 if scale is None else scale)
-            if len(used) == 2:
+            if len(used) == 2 and recipe.update:
                 seen.mistakes.extend(misuse(recipe, model, held, used[step], batches[min(used) : step]))
 
     with register_optimizer_step_pre_hook(look):
-        while step < (2 if seconds > SLOW else 5) or (len(used) < 2 and step < len(batches)):
+        while step < (least if seconds > SLOW else 5) or (len(used) < least and step < len(batches)):
             begun, step = time.thread_time(), step + 1
             seen.modes.clear()
             update(recipe, model, optimizer, batches[step - 1], step)
             seconds = seconds or time.thread_time() - begun
-            left, length = _flat(held, [p.grad for p in held]).norm().item(), used.get(step, torch.zeros(1)).norm()
-            if len(used) == 2 and 0 < left < 0.99 * length:
-                seen.mistakes.append(f"its length is {length:.2g} in the step, and then {left:.2g}: clipped after it")
+            if len(used) == 2 and step in used:
+                left, length = _flat(held, [p.grad for p in held]).norm().item(), used[step].norm().item()
+                told = f"its length is {length:.2g} in the step, and then {left:.2g}: clipped after it"
+                seen.mistakes.extend([told] if 0 < left < 0.99 * length else [])
             for p in held if [*used] == [step] else ():  # whatever is left after a step must be cleared
                 p.grad = None if p.grad is None else torch.full_like(p, LEFT)
-        still, modes = (
-            [name for (name, p), old in zip(named, before, strict=True) if torch.equal(p, old)],
-            {*seen.modes},
-        )
+        seen.still.extend(name for (name, p), old in zip(named, before, strict=True) if torch.equal(p, old))
         for step in FAR if recipe.plan and seconds < SLOW else ():
             with suppress(Exception):  # a schedule may end before
                 recipe.plan(step)
                 update(recipe, model, optimizer, batches[0], step)
-    return seen._replace(still=still, modes=modes, seconds=seconds)
+    return seen._replace(seconds=seconds)
 
 
 def _flat(parameters: Sequence[Tensor], gradients: Sequence[Tensor | None]) -> Tensor:
@@ -331,9 +327,9 @@ def misuse(
         yield f"{bad} of its {len(used)} numbers are NaN or infinite (should be 0)"
         return
     pieces, most = [gradient_of(batch) for batch in batches], used.abs().max().item()
-    due = torch.stack(pieces).sum(dim=0)
-    alike = max(F.cosine_similarity(used, each, dim=0, eps=1e-30).item() for each in (due, due.clamp(-most, most)))
+    due = sum(pieces, torch.zeros(()))
     length, length_due = used.norm().item(), due.norm().item()
+    alike = max(((used @ each) / (length * each.norm() + 1e-30)).item() for each in (due, due.clamp(-most, most)))
     if not length_due:
         yield "the loss has none for what the optimizer holds: are these another model's parameters?"
         return
@@ -569,7 +565,7 @@ def writes(recipe: Recipe) -> tuple[int, str]:
 @check("positions that differ when it reads what it wrote", "05", "6. A cache of keys and values", "write")
 def reads_back(recipe: Recipe) -> int:
     """Writing computes another function: dropout is on, the cache or its positions are off, the reference is shown."""
-    model, words = stirred(recipe), words_of(recipe)
+    model, words = stirred(recipe), words_of(recipe)[::3]  # three, of three lengths: some write one row at a time
     (*src, tgt), written = recipe.batch(words), write(recipe, model, words)
     given = tgt[:, : 1 if src else 2]
     new = pad_sequence([torch.tensor(row).long() for row, _ in written], True, recipe.pad or 0)
@@ -588,16 +584,17 @@ def reads_back(recipe: Recipe) -> int:
 @check("words written otherwise after others were written", "05", "6. A cache of keys and values", "write")
 def lives_on(recipe: Recipe) -> tuple[int, str]:
     """Something lives on from one call to the next, mostly a cache: begin each text with an empty one."""
-    model, new, others = stir(fresh(recipe)), stir(fresh(recipe)), [word[::-1] for word in LONGEST]
-    with suppress(Exception):  # one that has learned anything hears its source
-        weights = by_heart(recipe)[0].state_dict()
-        model.load_state_dict(weights)
-        new.load_state_dict(weights)
-    before = read(recipe, model.eval(), *inputs(recipe, LONGEST))
-    write(recipe, model, others)
-    after, alone = ([row for row, _ in write(recipe, each, LONGEST)] for each in (model, new))
-    if differ(before, read(recipe, model.eval(), *inputs(recipe, LONGEST))):
-        return len(LONGEST), "what it reads has changed, too"
+    words: Sequence[str] = LONGEST
+    try:  # one that has learned anything hears its source
+        model, new = by_heart(recipe)[0], fresh(recipe)
+        new.load_state_dict(model.state_dict())
+    except Exception:
+        model, new, words = stirred(recipe), stir(fresh(recipe)), LONGEST[:1]
+    before = read(recipe, model.eval(), *inputs(recipe, words))
+    write(recipe, model, [word[::-1] for word in words])
+    after, alone = ([row for row, _ in write(recipe, each, words)] for each in (model, new))
+    if differ(before, read(recipe, model.eval(), *inputs(recipe, words))):
+        return len(words), "what it reads has changed, too"
     return sum(one != other for one, other in zip(after, alone, strict=True)), ""
 
 

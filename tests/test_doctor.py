@@ -319,7 +319,7 @@ TRANSLATORS = {  # what is found, and what noted
     "hkproj": "",
     "gordicaleksa": "cross_entropy, empty",
     "tunz": "",
-    "jadore": "",
+    "jadore": "embeddings",
     "hyunwoongko": "embeddings",
     "brandokoch": "empty",
     "bentrevett": "",

@@ -216,7 +216,7 @@ def loss_of(recipe: Recipe, model: nn.Module, *batch: Tensor) -> Tensor:
 @check("nats from ln V to the first loss", *LOSS, low=-0.7, high=2.0)
 def first_loss(recipe: Recipe) -> float:
     """Untrained, a model should know nothing. Above: its logits are too large, look at how embedding and output are
-    drawn. Below: it sees its answers.
+    drawn, and whether pre-norm has its last norm. Below: it sees its answers.
     """
     return mean_loss(recipe, untouched(recipe), *recipe.batch()).item() - math.log(recipe.vocabulary)
 

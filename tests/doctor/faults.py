@@ -52,7 +52,7 @@ LayerNorm by the variance | return self.norm(x + self.dropout(sublayer(x))) → 
 no LayerNorm round cross-attention | Residual() for _ in range(3)]) →
    Residual() for _ in range(3)])¶    self.residuals[1].norm = nn.Identity() | norms: decoder.0.feed_forward
 pre-norm without its last norm | return self.norm(x + self.dropout(sublayer(x))) →
-   return x + self.dropout(sublayer(self.norm(x))) | –free_road: last norm
+   return x + self.dropout(sublayer(self.norm(x))) | norms: needs a last norm
 statistics of the batch | nn.LayerNorm → nn.BatchNorm1d;
    self.norm(x + self.dropout(sublayer(x))) → self.norm((x + self.dropout(sublayer(x))).mT).mT
    | company: in training mode

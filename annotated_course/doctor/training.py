@@ -53,7 +53,7 @@ def cross_entropy(recipe: Recipe) -> tuple[float, str]:
     batches = [recipe.batch(EIGHT[i::4]) for i in range(4)]
     if recipe.pad is None:  # in each, all words are of one length
         batches = [recipe.batch(EIGHT[i:j]) for i, j in ((0, 2), (2, 3), (3, 6), (6, 8))]
-    given = torch.tensor([float(recipe.loss(stirred(recipe), *batch)) for batch in batches])
+    given = torch.tensor([torch.as_tensor(recipe.loss(stirred(recipe), *batch)).item() for batch in batches])
     numbers = [_losses(recipe, stirred(recipe), batch) for batch in batches]
     ways = "", "", "", ", but divided by all places, padding's too", ", but divided by all places times V"
     gap = 0.0
@@ -383,9 +383,7 @@ def gradient(recipe: Recipe) -> list[str]:
 
 @check("updates in evaluation mode", "04", "5. Dropout (§5.4)", "update")
 def wakes(recipe: Recipe) -> int:
-    """The model has dropout, but an update never acts in training mode: eval() for a look at the validation, and no
-    train() after it.
-    """
+    """The model has dropout, but trains without it: eval() for the validation, and no train() after it."""
     if not (modes := few_updates(recipe).modes):
         raise NotExamined("no part with dropout was called, or p = 0")
     return int(True not in modes)
@@ -435,9 +433,7 @@ def falls(recipe: Recipe) -> tuple[float, str]:
     top = next((step for step, rate in plan.items() if rate > 0.99 * most), last)
     later = [rate for step, rate in plan.items() if step >= top]
     if min(later) > 0.99 * most and 1.01 * min(plan.values()) < rate <= 1.01 * most:
-        raise Differs(
-            f"the plan warms up and stays: at step {last:,} it is {rate:.3g}, its largest (the paper's falls)"
-        )
+        raise Differs(f"the plan warms up and stays: {rate:.3g}, its largest, at step {last:,} (the paper's falls)")
     return rate / (most or 1.0), ""
 
 

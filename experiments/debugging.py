@@ -17,7 +17,7 @@ from experiments.results import about, arguments, names_of_lesson, save
 
 LESSON = "19_debugging.ipynb", "patients"
 TRAINED = ["healthy", "future visible", "mask upside down", "no √d_k", "encoder cut off", "no warm-up"]
-TRAINED += ["over the heads"]
+TRAINED += ["over the heads", "one layer, twice", "no activation", "causal cross-attention", "no residual"]
 LEARNING = ("healthy", "softmax twice", "gradients kept", "other optimizer", "no shift")
 TOGETHER = 5  # updates whose losses make one number
 

@@ -582,7 +582,7 @@ def lives_on(recipe: Recipe) -> tuple[int, str]:
     """Something lives on from one call to the next, mostly a cache: begin each text with an empty one."""
     words: Sequence[str] = LONGEST
     try:  # one that has learned anything hears its source
-        model, new = by_heart(recipe)[0], fresh(recipe)
+        model, new = by_heart(recipe)[0], without_dropout(fresh(recipe))
         new.load_state_dict(model.state_dict())
     except Exception:
         model, new, words = stirred(recipe), stir(fresh(recipe)), LONGEST[:1]

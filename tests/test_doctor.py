@@ -470,6 +470,9 @@ def test_the_page_s_models_are_examined_as_it_says() -> None:
     }
     exec("\n".join(re.findall(r"```python\n(.*?)```", page, re.DOTALL)), names)
     some = only("source", "order", "company", "padding", "future", "cross_entropy", "moves")
+    for adapter in re.findall(r"```py\n(.*?)```", page, re.DOTALL):
+        compile(adapter, "adapter", "exec")
+        assert adapter.count("\n") <= 6, adapter
     report = examine(names["MyTransformer"], checks=some)
     assert report.failed == ["padding"]
     shown = next(block for block in page.split("```") if "✗" in block)

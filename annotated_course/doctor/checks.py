@@ -84,7 +84,7 @@ def stir(model: nn.Module) -> nn.Module:
 
 @lru_cache(maxsize=1)
 def _shared(recipe: Recipe) -> tuple[nn.Module, nn.Module]:
-    return fresh(recipe), stir(fresh(recipe, seed=1))
+    return (recipe.first or fresh(recipe)).to(recipe.dtype), stir(fresh(recipe, seed=1))
 
 
 def untouched(recipe: Recipe) -> nn.Module:
@@ -318,20 +318,28 @@ def company(recipe: Recipe) -> tuple[int, str]:
     """What a row gives depends on the rest of its batch: batch and length are exchanged (batch_first?), or something
     is averaged over the batch.
     """
-    counts, ids = [], inputs(recipe, LONGEST)
-    for model in (stirred(recipe), without_dropout(stir(fresh(recipe))).train()):
+    counts, ids, model = [], inputs(recipe, LONGEST), stirred(recipe)
+    before = [(part, name, getattr(part, name)) for part, name in dropouts(model)]
+    for training in (False, True):
+        without_dropout(model).train(training)
         alone = torch.cat([read(recipe, model, *inputs(recipe, [word])) for word in LONGEST])
         together, again = (read(recipe, model, *ids) for _ in range(2))
         counts.append(0 if differ(together, again) else differ(alone, together))
+    for part, name, p in before:
+        setattr(part, name, p)
     return counts[0] or counts[1], "" if counts[0] or not counts[1] else "in training mode"
 
 
+def dropouts(model: nn.Module) -> list[tuple[nn.Module, str]]:
+    """List every dropout above 0, that of attention weights too, as a part and the name of its probability."""
+    numbers = [(part, name) for part in model.modules() for name, p in vars(part).items() if isinstance(p, float) and p]
+    return [(part, name) for part, name in numbers if "drop" in (type(part).__name__.lower() if name == "p" else name)]
+
+
 def without_dropout(model: nn.Module) -> nn.Module:
-    """Set every dropout to 0, that of attention weights too, since an update may switch training mode on."""
-    for part in model.modules():
-        for name, value in list(vars(part).items()):
-            if isinstance(value, float) and ("drop" in name or ("Dropout" in type(part).__name__ and name == "p")):
-                setattr(part, name, 0.0)
+    """Set every dropout to 0, since an update may switch training mode on."""
+    for part, name in dropouts(model):
+        setattr(part, name, 0.0)
     return model
 
 

@@ -49,6 +49,7 @@ class Recipe:
     skips = False  # is <bos> not read,
     shifts = False  # since the model itself moves its target by one?
     views = False  # does the loss take a `view` of slices?
+    first: Any = None  # the model that was called first
     recognised = ""  # what the doctor found out by itself
     pad: int | None = PAD
     bos: int = BOS
@@ -101,7 +102,7 @@ class Recipe:
         return torch.tensor([row + [self.pad or 0] * (longest - len(row)) for row in rows])
 
 
-KNOWN = ("batch", "asked", "dtype", "skips", "shifts", "views", "recognised")
+KNOWN = ("batch", "asked", "dtype", "skips", "shifts", "views", "first", "recognised")
 PARTS = sorted(name for name in vars(Recipe) if name[0] != "_" and name not in KNOWN)
 
 
@@ -128,6 +129,7 @@ def make_recipe(model: Any, **parts: Any) -> Recipe:
 def _look_once(recipe: Recipe) -> None:
     """Make the model and call it on eight words, so that what is wrong with the recipe itself is said first."""
     hint = "called without arguments: sizes belong into a function that makes the model"
+    torch.manual_seed(0)
     model = _attempt("build()", hint, recipe.build)
     if not isinstance(model, nn.Module):
         raise ValueError(f"build() gave {_kind_of(model)}, not an nn.Module.")
@@ -164,6 +166,7 @@ def _look_once(recipe: Recipe) -> None:
         error = raised
     if error:  # once more, built in 32 bits
         torch.set_default_dtype(torch.float32)
+        torch.manual_seed(0)
         with suppress(Exception, SystemExit):
             model = recipe.build().float().eval()
             again = recipe.logits(model, *ids)
@@ -181,7 +184,7 @@ def _look_once(recipe: Recipe) -> None:
             f"from ids {shapes} the model made {given}, not {(*due, 'vocabulary')}: "
             "give logits=…, which returns a logit for each position and token, the batch first."
         )
-    recipe.vocabulary = logits.size(-1)
+    recipe.first, recipe.vocabulary = model, logits.size(-1)
     if recipe.vocabulary <= highest:
         raise ValueError(f"a vocabulary of {recipe.vocabulary} is too small: the doctor uses ids up to {highest}.")
 
@@ -213,7 +216,8 @@ def said(error: BaseException) -> str:
     """Write an error as one short line, with the innermost of the reader's own lines, if there is one."""
     line = own_line(error)
     place = f" in {Path(line.filename).name}, line {line.lineno}" if line else ""
-    return f"{type(error).__name__}{place}: {' '.join(str(error).split())[:300]}"
+    words = str(error) or (line and line.line) or ""
+    return f"{type(error).__name__}{place}: {' '.join(words.split())[:300]}"
 
 
 def _kind_of(value: Any) -> str:

@@ -24,6 +24,7 @@ from annotated_course.doctor.checks import (
     NotExamined,
     check,
     differ,
+    dropouts,
     fresh,
     inputs,
     is_real,
@@ -36,7 +37,7 @@ from annotated_course.doctor.checks import (
     without_dropout,
     words_of,
 )
-from annotated_course.doctor.recipe import EIGHT, LETTERS, LONGEST, Recipe, arguments
+from annotated_course.doctor.recipe import EIGHT, LETTERS, LONGEST, Recipe, arguments, tensor_of
 
 RATE = "07", "4. The learning rate (§5.3)"
 SHORT_ROWS = "each row is averaged first, so that short ones weigh more"
@@ -55,11 +56,13 @@ def cross_entropy(recipe: Recipe) -> tuple[float, str]:
         batches = [recipe.batch(EIGHT[i:j]) for i, j in ((0, 2), (2, 3), (3, 6), (6, 8))]
     given = torch.tensor([torch.as_tensor(recipe.loss(stirred(recipe), *batch)).item() for batch in batches])
     numbers = [_losses(recipe, stirred(recipe), batch) for batch in batches]
-    ways = "", "", "", ", but divided by all places, padding's too", ", but divided by all places times V"
+    ways = ["", "", "", ", but divided by all places, padding's too", ", but divided by all places times V"]
+    ways += [", but divided by the tokens twice", ", but divided by the tokens, and by all places, too"]
     gap = 0.0
     for mistake in numbers[0]:
         right, *evens, count, rows, places = torch.tensor([losses[mistake] for losses in numbers]).T
-        divisors = torch.ones(4), count, count / rows, count / places, count / places / recipe.vocabulary
+        divisors = [torch.ones(4), count, count / rows, count / places, count / places / recipe.vocabulary]
+        divisors += [1 / count, 1 / places]
         gap = gap or min((given / divisor - right).abs().max().item() for divisor in divisors[:3])
         for way, divisor in zip(ways, divisors, strict=True):
             target = softened(recipe, given / divisor, right, evens)
@@ -89,7 +92,11 @@ def _losses(recipe: Recipe, model: nn.Module, batch: tuple[Tensor, ...]) -> dict
         "<eos> is ignored": (log_probs, answers, real * (answers != recipe.eos)),
         "<eos> is ignored in place of padding": (log_probs, answers, (answers != recipe.eos).double()),
         SHORT_ROWS: (log_probs, answers, real / real.sum(1, True)),
+        "the answers are two tokens ahead, shifted twice": (log_probs[:, :-1], answers[:, 1:], real[:, 1:]),
     }
+    if recipe.shifts:
+        raw = tensor_of(recipe.logits(model, *(rows.contiguous() for rows in ids)))
+        mistakes["it shifts by itself, and you shift, too"] = raw.log_softmax(dim=-1), answers, real
     losses = {}
     for mistake, (each, targets, weights) in mistakes.items():
         nats = -each.gather(-1, targets[..., None])[..., 0], -each.mean(dim=-1), -each[..., kept].mean(dim=-1)
@@ -140,7 +147,7 @@ def reached(recipe: Recipe) -> list[str]:
     """The loss does not reach them: a detach or no_grad on the way, or nothing uses them."""
     lost = [name for name, (_, gradient) in gradients(recipe).items() if not gradient.any()]
     frozen = [(name, p) for name, p in stirred(recipe).named_parameters() if not p.requires_grad]
-    if not lost and any(p.dim() == 1 for _, p in frozen):  # not only a table
+    if not lost and any(p.dim() == 1 or len(p) == recipe.vocabulary for _, p in frozen):  # not a table of positions
         raise Differs(f"{len(frozen)} parameters are frozen (should be 0, unless you tune), {frozen[0][0]} the first")
     return lost
 
@@ -239,12 +246,6 @@ def update(recipe: Recipe, model: nn.Module, optimizer: Any, batch: tuple[Tensor
     optimizer.zero_grad()
     loss_of(recipe, model, *batch).backward()
     optimizer.step()
-
-
-def dropouts(model: nn.Module) -> list[tuple[nn.Module, str]]:
-    """List every dropout above 0, that of attention weights too, as a part and the name of its probability."""
-    numbers = [(part, name) for part in model.modules() for name, p in vars(part).items() if isinstance(p, float) and p]
-    return [(part, name) for part, name in numbers if "drop" in (type(part).__name__.lower() if name == "p" else name)]
 
 
 class Updates(NamedTuple):
@@ -432,6 +433,9 @@ def falls(recipe: Recipe) -> tuple[float, str]:
     most = max(rate for step, rate in plan.items() if step <= last / 10)
     top = next((step for step, rate in plan.items() if rate > 0.99 * most), last)
     later = [rate for step, rate in plan.items() if step >= top]
+    again = max(rate / (min(later[:i]) or most) for i, rate in enumerate(later) if i) if len(later) > 1 else 0.0
+    if rate <= most and again > 1.5:
+        raise Differs(f"the plan falls, and rises again to {again:.2g} times its least (the paper's: 1)")
     if min(later) > 0.99 * most and 1.01 * min(plan.values()) < rate <= 1.01 * most:
         raise Differs(f"the plan warms up and stays: {rate:.3g}, its largest, at step {last:,} (the paper's falls)")
     return rate / (most or 1.0), ""
@@ -532,6 +536,8 @@ def write(recipe: Recipe, model: nn.Module, words: Sequence[str]) -> list[tuple[
             [row for part in parts for row in part] for parts in zip(*(call([w]) for w in words), strict=True)
         )
     lists = [[int(i) for i in (row[0] if isinstance(row, tuple) and isinstance(row[0], list) else row)] for row in rows]
+    if all(row[:1] == [recipe.eos] and len(row) > 1 for row in lists):
+        raise ValueError(f"each row begins with eos, {recipe.eos}, where bos, {recipe.bos}, should be")
     lists = [row[row[:1] == [recipe.bos] :] for row in lists]
     if recipe.kind == "language model":
         firsts = recipe.batch(words)[0][:, 1].tolist()
@@ -559,15 +565,24 @@ def writes(recipe: Recipe) -> tuple[int, str]:
 
 
 @check("positions that differ when it reads what it wrote", "05", "6. A cache of keys and values", "write")
-def reads_back(recipe: Recipe) -> int:
-    """Writing computes another function: dropout is on, the cache or its positions are off, the reference is shown."""
-    model, words = stirred(recipe), words_of(recipe)[::3]  # three, of three lengths: some write one row at a time
-    (*src, tgt), written = recipe.batch(words), write(recipe, model, words)
-    given = tgt[:, : 1 if src else 2]
+def reads_back(recipe: Recipe) -> tuple[int, str]:
+    """Writing computes another function: dropout is on, the cache or its positions are off, the reference is shown, or
+    a mask is missing.
+    """
+    words = words_of(recipe)[::3]  # three, of three lengths: some write one row at a time
+    count = unlike_read(recipe, words)
+    if count and len(words) > 1 and not any(unlike_read(recipe, [word]) for word in words):
+        return count, "beside longer rows alone: in writing, padding is read"
+    return count, ""
+
+
+def unlike_read(recipe: Recipe, words: Sequence[str]) -> int:
+    """Count the positions at which what was written isn't what it predicts when it reads all at once."""
+    model, (*src, tgt), count = stirred(recipe), recipe.batch(words), 0
+    written, given = write(recipe, model, words), tgt[:, : 1 if src else 2]
     new = pad_sequence([torch.tensor(row).long() for row, _ in written], True, recipe.pad or 0)
     again = read(recipe, model.eval(), *src, torch.cat((given, new), dim=1))[:, given.size(1) - 1 :]
     ordinary = [i for i in range(recipe.vocabulary) if i not in (recipe.pad, recipe.bos) and (i > 3 or i == recipe.eos)]
-    count = 0
     for (row, logits), mine in zip(written, again[:, :-1], strict=True):
         if logits is not None:
             count += differ(mine[: len(row)], logits)
@@ -582,10 +597,10 @@ def lives_on(recipe: Recipe) -> tuple[int, str]:
     """Something lives on from one call to the next, mostly a cache: begin each text with an empty one."""
     words: Sequence[str] = LONGEST
     try:  # one that has learned anything hears its source
-        model, new = by_heart(recipe)[0], without_dropout(fresh(recipe))
-        new.load_state_dict(model.state_dict())
+        model = by_heart(recipe)[0]
     except Exception:
-        model, new, words = stirred(recipe), stir(fresh(recipe)), LONGEST[:1]
+        model, words = stirred(recipe), LONGEST[:1]
+    (new := without_dropout(fresh(recipe))).load_state_dict(model.state_dict())
     before = read(recipe, model.eval(), *inputs(recipe, words))
     write(recipe, model, [word[::-1] for word in words])
     after, alone = ([row for row, _ in write(recipe, each, words)] for each in (model, new))

@@ -434,7 +434,7 @@ def falls(recipe: Recipe) -> tuple[float, str]:
     top = next((step for step, rate in plan.items() if rate > 0.99 * most), last)
     later = [rate for step, rate in plan.items() if step >= top]
     again = max(rate / (min(later[:i]) or most) for i, rate in enumerate(later) if i) if len(later) > 1 else 0.0
-    if rate <= most and again > 1.5:
+    if rate <= most and again > 1.5 and min(later) > 0.01 * most:  # at 0 a plan has ended
         raise Differs(f"the plan falls, and rises again to {again:.2g} times its least (the paper's: 1)")
     if min(later) > 0.99 * most and 1.01 * min(plan.values()) < rate <= 1.01 * most:
         raise Differs(f"the plan warms up and stays: {rate:.3g}, its largest, at step {last:,} (the paper's falls)")

@@ -9,7 +9,7 @@ import argparse
 import math
 from collections import defaultdict
 from collections.abc import Callable, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, redirect_stdout
 from typing import Any, NamedTuple
 
 import torch
@@ -66,7 +66,9 @@ class Report(tuple[Finding, ...]):
         lines = [f"– {', '.join(names)}: {reason}" for reason, names in reasons.items()]
         lines += [f"– {self.recognised}"] if self.recognised else []
         noted = f" Noted, and perhaps meant so (~): {', '.join(self.noted)}." if self.noted else ""
-        return "\n".join([*lines, "", f"{len(self.failed)} of {len(made)} checks found something.{noted}"])
+        inside = [finding.check.name for finding in self if finding.mark == "✗" and finding.check.looks_inside]
+        first = f" Look first at {inside[0]}: it looks inside." if 0 < len(inside) < len(self.failed) else ""
+        return "\n".join([*lines, "", f"{len(self.failed)} of {len(made)} checks found something.{first}{noted}"])
 
     def __repr__(self) -> str:
         return "\n".join([*(str(finding) for finding in self if finding.mark != "–"), self.summary])
@@ -126,7 +128,8 @@ def _examined(recipe: Recipe, check: Check) -> Finding:
         if part != "source" and getattr(recipe, part) is None:
             return Finding(check, "–", f"not examined, give {part}=…" if part != "pad" else "there is no padding")
     try:
-        measured: Any = check.measure(recipe)
+        with redirect_stdout(None):  # a model's own words
+            measured: Any = check.measure(recipe)
     except NotExamined as reason:
         return Finding(check, "–", str(reason))
     except Differs as difference:

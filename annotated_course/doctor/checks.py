@@ -51,6 +51,11 @@ class Check(NamedTuple):
         """The name of the function that measures."""
         return self.measure.__name__
 
+    @property
+    def looks_inside(self) -> bool:
+        """Is it one of those that see a cause, where others see what comes of it?"""
+        return self.measure.__module__.endswith("structure") or self.name in ("blank", "ties")
+
 
 CHECKS: list[Check] = []  # in the order in which they are made
 

@@ -209,6 +209,8 @@ def _attempt(what: str, situation: str, action: Callable[[], Any]) -> Any:
     try:
         return action()
     except (Exception, SystemExit) as error:  # whatever a stranger's code raises
+        if isinstance(error, ModuleNotFoundError):
+            situation = "install what it imports, or put it beside the file"
         raise ValueError(f"{what} raised {said(error)} ({situation}).") from error
 
 

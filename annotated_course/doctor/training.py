@@ -37,7 +37,7 @@ from annotated_course.doctor.checks import (
     without_dropout,
     words_of,
 )
-from annotated_course.doctor.recipe import EIGHT, LETTERS, LONGEST, Recipe, arguments, tensor_of
+from annotated_course.doctor.recipe import EIGHT, LETTERS, LONGEST, Recipe, arguments, said, tensor_of
 
 RATE = "07", "4. The learning rate (§5.3)"
 SHORT_ROWS = "each row is averaged first, so that short ones weigh more"
@@ -564,22 +564,47 @@ def writes(recipe: Recipe) -> tuple[int, str]:
     return len(missed), missed[0] if missed else ""
 
 
+@check("words written otherwise after others were written", "05", "6. A cache of keys and values", "write")
+def lives_on(recipe: Recipe) -> tuple[int, str]:
+    """Something lives on from one call to the next, mostly a cache: begin each text with an empty one."""
+    model, words = learned(recipe), LONGEST[: 1 if few_updates(recipe).seconds > SLOW else 3]
+    (new := without_dropout(fresh(recipe))).load_state_dict(model.state_dict())
+    before, alone = read(recipe, model.eval(), *inputs(recipe, words)), [row for row, _ in write(recipe, new, words)]
+    try:
+        write(recipe, model, [word[::-1] for word in words])
+        after = [row for row, _ in write(recipe, model, words)]
+    except Exception as error:
+        return len(words), f"it raises {said(error)}, which a new model doesn't"
+    if differ(before, read(recipe, model.eval(), *inputs(recipe, words))):
+        return len(words), "what it reads has changed, too"
+    return sum(one != other for one, other in zip(after, alone, strict=True)), ""
+
+
 @check("positions that differ when it reads what it wrote", "05", "6. A cache of keys and values", "write")
 def reads_back(recipe: Recipe) -> tuple[int, str]:
     """Writing computes another function: dropout is on, the cache or its positions are off, the reference is shown, or
     a mask is missing.
     """
     words = words_of(recipe)[::3]  # three, of three lengths: some write one row at a time
-    count = unlike_read(recipe, words)
-    if count and len(words) > 1 and not any(unlike_read(recipe, [word]) for word in words):
-        return count, "beside longer rows alone: in writing, padding is read"
-    return count, ""
+    for model in (stirred(recipe), learned(recipe)):
+        if count := unlike_read(recipe, model, words):
+            alone = len(words) > 1 and not any(unlike_read(recipe, model, [word]) for word in words)
+            return count, "beside longer rows alone: in writing, padding is read" if alone else ""
+    return 0, ""
 
 
-def unlike_read(recipe: Recipe, words: Sequence[str]) -> int:
+def learned(recipe: Recipe) -> nn.Module:
+    """Lend the model that has learned some words, if it could; it hears its source."""
+    try:
+        return by_heart(recipe)[0]
+    except Exception:
+        return stirred(recipe)
+
+
+def unlike_read(recipe: Recipe, model: nn.Module, words: Sequence[str]) -> int:
     """Count the positions at which what was written isn't what it predicts when it reads all at once."""
-    model, (*src, tgt), count = stirred(recipe), recipe.batch(words), 0
-    written, given = write(recipe, model, words), tgt[:, : 1 if src else 2]
+    (*src, tgt), count, written = recipe.batch(words), 0, write(recipe, model, words)
+    given = tgt[:, : 1 if src else 2]
     new = pad_sequence([torch.tensor(row).long() for row, _ in written], True, recipe.pad or 0)
     again = read(recipe, model.eval(), *src, torch.cat((given, new), dim=1))[:, given.size(1) - 1 :]
     ordinary = [i for i in range(recipe.vocabulary) if i not in (recipe.pad, recipe.bos) and (i > 3 or i == recipe.eos)]
@@ -590,23 +615,6 @@ def unlike_read(recipe: Recipe, words: Sequence[str]) -> int:
             chosen = mine[: len(row)].gather(1, torch.tensor(row).long()[:, None])[:, 0]
             count += int((chosen < mine[: len(row), ordinary].amax(dim=1) - near(mine)).sum())
     return count
-
-
-@check("words written otherwise after others were written", "05", "6. A cache of keys and values", "write")
-def lives_on(recipe: Recipe) -> tuple[int, str]:
-    """Something lives on from one call to the next, mostly a cache: begin each text with an empty one."""
-    words: Sequence[str] = LONGEST
-    try:  # one that has learned anything hears its source
-        model = by_heart(recipe)[0]
-    except Exception:
-        model, words = stirred(recipe), LONGEST[:1]
-    (new := without_dropout(fresh(recipe))).load_state_dict(model.state_dict())
-    before = read(recipe, model.eval(), *inputs(recipe, words))
-    write(recipe, model, [word[::-1] for word in words])
-    after, alone = ([row for row, _ in write(recipe, each, words)] for each in (model, new))
-    if differ(before, read(recipe, model.eval(), *inputs(recipe, words))):
-        return len(words), "what it reads has changed, too"
-    return sum(one != other for one, other in zip(after, alone, strict=True)), ""
 
 
 @check("examples are both for training and for the test", "07", "1. From text to pieces (§5.1)", "words")

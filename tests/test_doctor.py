@@ -166,7 +166,7 @@ def test_what_is_planted_in_a_stranger_s_model_is_named_but_what_the_table_says_
 
 
 def test_a_sound_model_passes_every_check_and_nothing_else_changes(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("annotated_course.doctor.training.SECONDS", 600.0)
+    monkeypatch.setattr("annotated_course.doctor.writing.SECONDS", 600.0)
     state, default = torch.random.get_rng_state(), torch.get_default_dtype()
     report = examine(Recipe)
     assert report.failed == []

@@ -15,12 +15,12 @@ from typing import Any, NamedTuple
 import torch
 
 from annotated_course.doctor import checks as measures
-from annotated_course.doctor import structure, training
+from annotated_course.doctor import structure, training, writing
 from annotated_course.doctor.checks import Check, Differs, NotExamined
 from annotated_course.doctor.parity import parity
 from annotated_course.doctor.recipe import Recipe, loaded, make_recipe, said
 
-__all__ = ["CHECKS", "Check", "Finding", "Recipe", "Report", "examine", "parity", "structure", "training"]
+__all__ = ["CHECKS", "Check", "Finding", "Recipe", "Report", "examine", "parity", "structure", "training", "writing"]
 CHECKS = tuple(measures.CHECKS)
 
 

@@ -173,7 +173,7 @@ def reads_back(recipe: Recipe) -> tuple[int, str]:
     """Writing computes another function: dropout is on, the cache or its positions are off, the reference is shown, or
     a mask is missing.
     """
-    words = words_of(recipe)[::3]  # three, of three lengths: some write one row at a time
+    words = words_of(recipe)[:: 3 if few_updates(recipe).seconds > SLOW else 1]  # some write one row at a time
     for model in (stirred(recipe), learned(recipe)):
         if count := unlike_read(recipe, model, words):
             alone = len(words) > 1 and not any(unlike_read(recipe, model, [word]) for word in words)

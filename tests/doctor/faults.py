@@ -105,7 +105,7 @@ answers not shifted | tgt[:, :-1]), tgt[:, 1:] → tgt[:, :-1]), tgt[:, :-1] | c
 softmax before cross_entropy | logits.mT → logits.softmax(dim=-1).mT | cross_entropy: softmax comes before
 <eos> ignored in place of padding | ignore_index=PAD → ignore_index=EOS | cross_entropy: ignored
 dropout in writing | model.eval() → model.train() | reads_back: dropout
-positions of the cache at 0 | start=ids.size(1) - 1 → start=0 | reads_back: cache
+positions of the cache at 0 | start=ids.size(1) - 1 → start=0 | reads_back: cache, writes: positions
 a cache that lives on | caches = padding_mask(src), [{} for _ in model.decoder] →
    caches = padding_mask(src), vars(model).setdefault("caches", [{} for _ in model.decoder]) | lives_on: lives on
 writing ends with the first row's end | not done.all() → not done.any() | writes

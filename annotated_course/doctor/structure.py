@@ -274,12 +274,18 @@ def activation(recipe: Recipe) -> list[str]:
             kinds = [event for event in recorded(recipe).events[part.events] if event.kind in ("linear", "softmax")]
             if len(kinds) not in (2, 3) or any(event.kind == "softmax" for event in kinds) or not part.output.any():
                 continue
-            cosine = F.cosine_similarity(part.output.flatten(), kinds[-1].output.flatten(), dim=0).item()
+            owners = (own for own in part.module.modules() if any(p is kinds[-1].second for p in own.parameters(False)))
+            last = [p for own in owners for p in own.parameters(False)]
             with times(0, of_matrices(part.module)):
-                is_branch = not moves_its_token(part)
-            if cosine < 0.999 and is_branch:
-                last = name_of(recipe, kinds[-1])
-                found.append(f"one after {last}: what {part.name} makes of it has cosine {cosine:.2g} (should be 1)")
+                has_road = moves_its_token(part)
+            with times(50, of_matrices(part.module)):  # loud enough for what is nearly linear at 0
+                made = part.again(part.road())
+                with times(-1, last):
+                    odd = ((made + part.again(part.road())).norm() / made.norm()).item()
+            if last and odd > 1e-3 and not has_road:
+                found.append(
+                    f"one after {name_of(recipe, kinds[-1])}: minus it gives no minus, {odd:.2g} off (should be 0)"
+                )
     return found
 
 

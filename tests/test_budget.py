@@ -23,7 +23,7 @@ ROOMS = {
     "annotated_course": (1910, ["annotated_course/**/*.py", f"!{DOCTOR}", *(f"!{pattern}" for pattern in EXERCISES)]),
     "the doctor": (2300, [DOCTOR]),
     "the exercises": (4945, EXERCISES),
-    "tests": (12360, ["tests/**/*.py"]),
+    "tests": (12365, ["tests/**/*.py"]),
     "experiments": (2605, ["experiments/**/*.py"]),
     "tools": (1670, ["tools/**/*.py"]),
     "all Python": (32980, ["annotated*/**/*.py", "tests/**/*.py", "experiments/**/*.py", "tools/**/*.py"]),

@@ -26,7 +26,7 @@ ROOMS = {
     "tests": (12365, ["tests/**/*.py"]),
     "experiments": (2605, ["experiments/**/*.py"]),
     "tools": (1670, ["tools/**/*.py"]),
-    "all Python": (32980, ["annotated*/**/*.py", "tests/**/*.py", "experiments/**/*.py", "tools/**/*.py"]),
+    "all Python": (32990, ["annotated*/**/*.py", "tests/**/*.py", "experiments/**/*.py", "tools/**/*.py"]),
     # Weights and recorded steps are data, and the live page's beam.js is a copy.
     "JavaScript": (2680, ["docs/live/[!rw]*.js", "annotated_course/**/*.js", "!docs/live/beam.js"]),
 }

@@ -388,6 +388,7 @@ def test_what_takes_any_number_of_inputs_is_of_the_kind_that_works(build: Any, m
     kind, forward = make_recipe(build).kind, build.func.forward
     monkeypatch.setattr(build.func, "forward", lambda *given: forward(*given))
     assert make_recipe(build).kind == make_recipe(build, logits=lambda *given: given[0](*given[1:])).kind == kind
+    assert torch.get_default_dtype() == torch.float32
 
 
 def test_the_command_prints_what_it_found_and_a_file_with_a_module_s_name_is_apart(folder, capsys, monkeypatch) -> None:

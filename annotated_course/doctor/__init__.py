@@ -100,6 +100,7 @@ def examine(
     try:
         with torch.random.fork_rng(devices=[]), ExitStack() as modes:
             recipe = make_recipe(model, **parts)
+            torch.set_default_dtype(recipe.dtype)
             measures.recognise(recipe)
             if recipe.views:
                 modes.enter_context(measures.Views())

@@ -122,7 +122,11 @@ def make_recipe(model: Any, **parts: Any) -> Recipe:
             raise ValueError(f"expected an nn.Module class, a function or a Recipe; got {type(model).__name__}.")
         recipe = Recipe(build=model)
     Recipe.__init__(recipe, **parts)
-    _look_once(recipe)
+    default = torch.get_default_dtype()
+    try:
+        _look_once(recipe)
+    finally:
+        torch.set_default_dtype(default)
     return recipe
 
 

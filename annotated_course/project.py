@@ -284,7 +284,7 @@ def look_at_text(lines: Sequence[str], splits: Mapping[str, str], leave_out: Con
     first: dict[str, int] = {}
     for i in range(0, len(text) - PASSAGE + 1, PASSAGE):
         first.setdefault(text[i : i + PASSAGE], i)
-    twice = {i: j for i in range(len(text)) if (j := first.get(text[i : i + PASSAGE], i)) < i}  # and where it was
+    twice = {i: j for i in range(len(text)) if (j := first.get(text[i : i + PASSAGE], i)) < i}  # to where
     same = PASSAGE * len({i // PASSAGE for i in twice})
     leaked = PASSAGE * len({i // PASSAGE for i, before in twice.items() if i >= len(train) > before})
     line = [*numbered][bisect(ends, min(twice, default=0))]

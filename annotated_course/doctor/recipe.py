@@ -45,9 +45,9 @@ class Recipe:
 
     kind: str | None = None  # one of KINDS; by default as many inputs as `forward` takes
     vocabulary: int = 0  # as many logits as there are
-    dtype = torch.float64  # or float32, where it can be called in nothing else
-    skips = False  # is <bos> not read,
-    shifts = False  # since the model itself moves its target by one?
+    dtype = torch.float64  # or float32, if the model is large or can be called in nothing else
+    skips = False  # does no output read <bos>?
+    shifts = False  # does the model itself move its target by one?
     views = False  # does the loss take a `view` of slices?
     first: Any = None  # the model that was called first
     recognised = ""  # what the doctor found out by itself

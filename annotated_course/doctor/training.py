@@ -250,7 +250,7 @@ class Updates(NamedTuple):
     steps: list[tuple[int, Any, list[float]]]  # of optimizers: in which update, whose, and the rates of its groups
     mistakes: list[str | Differs]  # in the gradient that the second step used
     modes: set[bool]  # was dropout in training mode in the last update?
-    seconds: float  # that an update takes
+    seconds: float  # how long an update takes
 
 
 LEFT = 1e9  # put into each gradient after a step
@@ -348,7 +348,7 @@ def misuse(
         told += f"of the {what} it holds the gradient {', '.join(f'{abs(s):.1f}' for s in shares / shares.max())} times"
         yield told if shares.min() < 0.1 * shares.max() else Differs(told)  # such as a mean of means
     else:
-        told += "the update's loss is another than loss=…"
+        told += "the update's loss is another than loss=…, or random, as with F.dropout"
         yield told if alike < 0.9 else Differs(told)
 
 
